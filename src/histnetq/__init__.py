@@ -1,0 +1,62 @@
+"""How common is each class in a bag of examples?
+
+The public names; each is imported from its module on first use, so that what does not need torch starts without it.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from histnetq import metrics, nn, simplex
+    from histnetq.bags import Bags
+    from histnetq.base import Quantifier, load
+    from histnetq.deep import DeepSets, HistNetQ, SetTransformer
+    from histnetq.metrics import CostSensitiveAE
+    from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
+    from histnetq.training import Training
+
+__version__ = "0.1.0"
+
+__all__ = [
+    "APP",
+    "NPP",
+    "Bags",
+    "Combined",
+    "CostSensitiveAE",
+    "CovariateShift",
+    "DeepSets",
+    "Dirichlet",
+    "HistNetQ",
+    "Mixer",
+    "Quantifier",
+    "SetTransformer",
+    "Training",
+    "load",
+    "metrics",
+    "nn",
+    "simplex",
+]
+
+_HOME = {
+    "bags": ["Bags"],
+    "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
+    "metrics": ["CostSensitiveAE"],
+    "base": ["Quantifier", "load"],
+    "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
+    "training": ["Training"],
+}
+_MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULE_OF:
+        return getattr(importlib.import_module(f"histnetq.{_MODULE_OF[name]}"), name)
+    if name in __all__:
+        return importlib.import_module(f"histnetq.{name}")
+    raise AttributeError(f"module 'histnetq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return [*__all__, "__version__"]

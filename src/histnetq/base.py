@@ -1,0 +1,188 @@
+"""`Quantifier`: the contract that every estimator keeps."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import os
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
+
+from histnetq import protocols
+from histnetq.bags import Bags
+from histnetq.checks import as_pool, column_names
+from histnetq.metrics import CostSensitiveAE
+from histnetq.persistence import read_model, write_model
+from histnetq.training import Training
+
+__all__ = ["Quantifier", "load"]
+
+_ESTIMATOR_MODULES = ("histnetq.deep",)
+_STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
+
+
+class Quantifier(BaseEstimator):
+    """Base of all quantifiers.
+
+    A subclass sets `classes_`, `input_shape_` and `feature_names_` in `fit` and implements `_predict`, `_weights` and
+    `_restore`. Parameters, cloning and printing are scikit-learn's.
+    """
+
+    kinds: ClassVar[dict[str, type[Quantifier]]] = {}
+    classes_: NDArray
+    input_shape_: tuple[int, ...]
+    feature_names_: list[str] | None
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        Quantifier.kinds[cls.__name__] = cls
+
+    def fit(self, X: Any, y: Any = None) -> Quantifier:
+        """Learn from bags of known proportions, or from labelled rows."""
+        raise NotImplementedError
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the prevalence of each class.
+
+        Parameters
+        ----------
+        X : Bags, or one bag as an array of rows
+
+        Returns
+        -------
+        (n_bags, n_classes) for `Bags`, (n_classes,) for an array; columns in the order of `classes_`.
+        """
+        self._require_fitted()
+        if isinstance(X, Bags):
+            self._require_same_features(X)
+            return self._predict(X)
+        bag = Bags(as_pool(X, "X"), feature_names=column_names(X))
+        self._require_same_features(bag)
+        return self._predict(bag)[0]
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the fitted quantifier to a directory that `histnetq.load` reads."""
+        self._require_fitted()
+        from histnetq import __version__
+
+        config = {
+            "estimator": type(self).__name__,
+            "version": __version__,
+            "params": {name: _to_json(value) for name, value in self.get_params(deep=False).items()},
+            "classes": self.classes_.tolist(),
+            "input_shape": list(self.input_shape_),
+            "feature_names": self.feature_names_,
+            "learned": self._learned(),
+        }
+        write_model(path, config, self._weights(), overwrite)
+
+    def set_params(self, **params: Any) -> Quantifier:
+        """Set parameters; those of `training` are reached as ``training__lr`` and the like."""
+        nested = {k.removeprefix("training__"): params.pop(k) for k in list(params) if k.startswith("training__")}
+        super().set_params(**params)
+        if nested:
+            valid = self.training.get_params()
+            for name in nested:
+                if name not in valid:
+                    raise ValueError(f"training: no parameter {name!r}, expected one of {', '.join(valid)}.")
+            self.training = dataclasses.replace(self.training, **nested)
+        return self
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        raise NotImplementedError
+
+    def _weights(self) -> dict[str, Any]:
+        """Tensors to store."""
+        raise NotImplementedError
+
+    def _learned(self) -> dict[str, Any]:
+        """Other learned things to store, as JSON."""
+        return {}
+
+    def _restore(self, tensors: dict[str, Any], learned: dict[str, Any]) -> None:
+        """Become fitted again from what `_weights` and `_learned` gave."""
+        raise NotImplementedError
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "classes_"):
+            raise NotFittedError(
+                f"{type(self).__name__} is not fitted; call fit first, or histnetq.load a saved model."
+            )
+
+    def _require_same_features(self, bags: Bags) -> None:
+        shape = tuple(bags.rows.shape[1:])
+        if shape != self.input_shape_:
+            raise ValueError(
+                f"rows: expected {_shape_text(self.input_shape_)} as in training, got {_shape_text(shape)}; "
+                "give the same columns in the same order."
+            )
+        if None not in (bags.feature_names, self.feature_names_) and bags.feature_names != self.feature_names_:
+            i = next(i for i, (a, b) in enumerate(zip(self.feature_names_, bags.feature_names)) if a != b)  # type: ignore[arg-type]
+            raise ValueError(
+                f"rows: column {i} is {bags.feature_names[i]!r}, expected {self.feature_names_[i]!r} as in training; "  # type: ignore[index]
+                "give the same columns in the same order."
+            )
+
+
+def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
+    """Read a quantifier that `save` wrote.
+
+    Parameters
+    ----------
+    path : the directory
+    **custom
+        Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
+        model was made with its own.
+    """
+    config, tensors = read_model(path)
+    for module in _ESTIMATOR_MODULES:
+        importlib.import_module(module)
+    kind = Quantifier.kinds.get(config.get("estimator", ""))
+    if kind is None:
+        raise ValueError(f"path: {path} holds an unknown estimator {config.get('estimator')!r}; upgrade histnetq.")
+    params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
+    if custom:
+        raise TypeError(f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out.")
+    quantifier = kind(**params)
+    quantifier.classes_ = np.asarray(config["classes"])
+    quantifier.input_shape_ = tuple(config["input_shape"])
+    quantifier.feature_names_ = config["feature_names"]
+    quantifier._restore(tensors, config["learned"])
+    return quantifier
+
+
+def _to_json(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
+        return [_to_json(v) for v in value]
+    if type(value).__name__ in _STORABLE and dataclasses.is_dataclass(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
+        return {"type": type(value).__name__, "fields": {k: _to_json(v) for k, v in fields.items()}}
+    return {"custom": type(value).__name__}
+
+
+def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(name, v, custom) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "custom" in value:
+        if name not in custom:
+            raise ValueError(
+                f"{name}: this model was made with its own {name} ({value['custom']}), which is not stored; "
+                f"pass it as histnetq.load(path, {name}=…)."
+            )
+        return custom.pop(name)
+    kind = _STORABLE[value["type"]]
+    return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    return f"{shape[0]} features" if len(shape) == 1 else f"rows of shape {shape}"

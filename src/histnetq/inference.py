@@ -1,0 +1,141 @@
+"""A network and `Bags` → tensors and prevalences; each pool row is gathered and encoded once."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from histnetq.bags import Bags
+from histnetq.checks import take_dense
+from histnetq.nn import BagNetwork, MergeablePooling
+
+__all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"]
+
+# Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
+# for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
+_BLOCK_ROWS = 256
+_FEATURES_IN_MEMORY = 1 << 28  # numbers; more go to a temporary file
+_POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
+_GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
+
+
+class Batch(NamedTuple):
+    """Bags as tensors: entry *e* is row ``index[e]`` of `rows`, each row once; the rest as in `Bags`."""
+
+    rows: Tensor
+    index: Tensor
+    offsets: Tensor
+    weights: Tensor | None
+    p_true: Tensor | None
+    sizes: Tensor
+    labels: Tensor | None
+
+
+def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
+    """Gather the rows that the bags refer to, once each, and move everything to the device."""
+    used, index = _compact(bags.index, bags.rows.shape[0])
+
+    def tensor(array: NDArray | None, kind: torch.dtype | None = None) -> Tensor | None:
+        return None if array is None else torch.as_tensor(array, dtype=kind).to(device)
+
+    return Batch(
+        _rows_tensor(bags, used, device, dtype),
+        torch.from_numpy(index).to(device),
+        torch.from_numpy(bags.offsets).to(device),
+        tensor(bags.weights),
+        tensor(bags.prevalences, dtype),
+        torch.as_tensor(bags.sizes, dtype=dtype, device=device),
+        None if bags.labels is None else tensor(bags.labels[used]),
+    )
+
+
+@torch.inference_mode()
+def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
+    """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
+    network.eval()
+    used, index = _compact(bags.index, bags.rows.shape[0])
+    features = encode_rows(network, bags, used)
+    device = next(network.parameters()).device
+    parts = []
+    for group in _groups(bags, network):
+        first, last = bags.offsets[group.start], bags.offsets[group.stop]
+        weights = None if bags.weights is None else torch.from_numpy(bags.weights[first:last]).to(device)
+        pooled = network.pooling(
+            features,
+            torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
+            weights,
+            torch.from_numpy(index[first:last]).to(device),
+        )
+        parts.append(network.quantify(pooled).double().cpu())
+    p = torch.cat(parts)
+    return (p / p.sum(1, keepdim=True)).numpy()
+
+
+@torch.inference_mode()
+def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+    """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
+    parameter = next(network.parameters())
+    shape = (len(used), network.pooling.n_features)
+    if np.prod(shape) <= _FEATURES_IN_MEMORY:
+        features = torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
+    else:
+        features = _on_disk(shape, parameter.dtype)
+    for start in range(0, len(used), _BLOCK_ROWS):
+        block = _rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
+        n = len(block)
+        if n < _BLOCK_ROWS:
+            block = torch.cat([block, block.new_zeros((_BLOCK_ROWS - n, *block.shape[1:]))])
+        features[start : start + n] = network.encode(block)[:n]
+    return features
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
+    if name == "auto":
+        if torch.cuda.is_available():
+            return torch.device("cuda")
+        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device: {name!r} cannot be used here ({reason}); use 'auto' or 'cpu'.") from None
+
+
+def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
+    return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used))).to(device, dtype)
+
+
+def _compact(index: NDArray[np.int64], n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The rows that occur in `index`, in order, and `index` renumbered to them."""
+    if n_rows > 8 * len(index):
+        used, renumbered = np.unique(index, return_inverse=True)
+        return used, renumbered
+    occurs = np.zeros(n_rows, bool)
+    occurs[index] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[index]
+
+
+def _groups(bags: Bags, network: BagNetwork) -> Iterator[slice]:
+    """Consecutive bags that are pooled together: as many as memory allows, at least one."""
+    pooling = network.pooling
+    load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE)
+    if not isinstance(pooling, MergeablePooling):
+        load = load + bags.offsets * (pooling.n_features / _GATHERED_AT_ONCE)
+    start = 0
+    while start < len(bags):
+        stop = max(start + 1, int(np.searchsorted(load, load[start] + 1, "right")) - 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _on_disk(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    kind = np.dtype(str(dtype).removeprefix("torch."))
+    with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
+        return torch.from_numpy(np.memmap(file, dtype=kind, mode="w+", shape=shape))

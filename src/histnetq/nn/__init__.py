@@ -1,0 +1,29 @@
+"""Layers for bags: tensors in, tensors out."""
+
+from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
+from histnetq.nn.encoders import CNN, MLP, Standardize
+from histnetq.nn.histograms import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn.network import BagNetwork
+from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
+
+__all__ = [
+    "CNN",
+    "ISAB",
+    "MAB",
+    "MLP",
+    "PMA",
+    "SAB",
+    "BagNetwork",
+    "HardHistogram",
+    "Max",
+    "Mean",
+    "Median",
+    "MergeablePooling",
+    "Pooling",
+    "RBFHistogram",
+    "SetAttention",
+    "SigmoidHistogram",
+    "SoftHistogram",
+    "Standardize",
+    "State",
+]

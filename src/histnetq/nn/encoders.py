@@ -1,0 +1,117 @@
+"""Encoders: ordinary modules that map each row to a feature vector."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+__all__ = ["CNN", "MLP", "Standardize"]
+
+
+class MLP(nn.Sequential):
+    """Fully connected layers with LeakyReLU and dropout between them, none after the last.
+
+    Dropout never touches the output: a dropped feature would become ``sigmoid(0) = ½``, which lies on a bin edge.
+
+    Parameters
+    ----------
+    n_inputs : int
+        Numbers in one row; rows of any shape are flattened.
+    sizes : sequence of int
+        Outputs of each layer; the last is the number of features.
+    dropout : float
+
+    Examples
+    --------
+    >>> MLP(4, (8, 3))(torch.zeros(2, 4)).shape
+    torch.Size([2, 3])
+    """
+
+    def __init__(self, n_inputs: int, sizes: Sequence[int], dropout: float = 0.0) -> None:
+        layers: list[nn.Module] = [nn.Flatten()]
+        for i, (before, after) in enumerate(zip([n_inputs, *sizes[:-1]], sizes, strict=True)):
+            if i > 0:
+                layers += [nn.LeakyReLU(), nn.Dropout(dropout)] if dropout else [nn.LeakyReLU()]
+            layers.append(nn.Linear(before, after))
+        super().__init__(*layers)
+
+
+class CNN(nn.Module):
+    """Two convolutions with pooling and a dense layer, for images ``(height, width)`` or ``(channels, height, width)``.
+
+    Parameters
+    ----------
+    input_shape : tuple of int
+    n_features : int
+    channels : (int, int)
+        Filters of the two 5 × 5 convolutions.
+
+    Examples
+    --------
+    >>> CNN((28, 28))(torch.zeros(2, 28, 28)).shape
+    torch.Size([2, 256])
+    """
+
+    def __init__(
+        self,
+        input_shape: Sequence[int],
+        n_features: int = 256,
+        channels: tuple[int, int] = (16, 32),
+        dropout: float = 0.0,
+    ) -> None:
+        super().__init__()
+        n_channels, height, width = (1, *input_shape)[-3:]
+        if len(input_shape) not in (2, 3) or min(height, width) < 4:
+            raise ValueError(
+                f"input_shape: expected images (height, width) or (channels, height, width) of at least 4 × 4, "
+                f"got {tuple(input_shape)}; use an MLP for other rows."
+            )
+        self.input_shape = (n_channels, height, width)
+        self.convolutions = nn.Sequential(
+            nn.Conv2d(n_channels, channels[0], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
+            nn.Conv2d(channels[0], channels[1], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
+        )  # fmt: skip
+        self.dropout = nn.Dropout(dropout)
+        self.dense = nn.Linear(channels[1] * (height // 4) * (width // 4), n_features)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        out: Tensor = self.dense(self.dropout(self.convolutions(rows.view(-1, *self.input_shape))))
+        return out
+
+
+class Standardize(nn.Module):
+    """Subtract a mean and divide by a scale, both fixed; of one feature each, or of one channel of an image.
+
+    Parameters
+    ----------
+    mean, scale : tensors that broadcast against one row.
+    """
+
+    def __init__(self, mean: Tensor, scale: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", mean)
+        self.register_buffer("scale", scale)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        return (rows - self.get_buffer("mean")) / self.get_buffer("scale")
+
+
+def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:
+    """Number of features an encoder makes of a row of this shape, found by encoding one row of zeros."""
+    parameter = next(encoder.parameters(), torch.zeros(0))
+    training = encoder.training
+    encoder.eval()
+    with torch.no_grad():
+        out = encoder(torch.zeros((1, *input_shape), dtype=parameter.dtype, device=parameter.device))
+    encoder.train(training)
+    if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:
+        got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
+        raise ValueError(
+            f"encoder: expected it to map rows (1, {', '.join(map(str, input_shape))}) to features (1, n), got {got}."
+        )
+    if not math.isfinite(float(out.sum())):
+        raise ValueError("encoder: gives NaN or infinity for a row of zeros; check its layers.")
+    return int(out.shape[1])

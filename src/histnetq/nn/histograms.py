@@ -1,0 +1,274 @@
+"""Differentiable histograms of every feature over the rows of a bag, normalised to densities.
+
+All four layers map ``(n_rows, n_features)`` to ``(n_bags, n_features · n_bins)``, the bins of a feature side by side.
+By default a sigmoid squashes the features to (0, 1) first, where the bins start as a partition.
+
+References
+----------
+Pérez-Mon, Moreo, del Coz & González, *Quantification using permutation-invariant networks based on histograms*,
+section 4 and appendix A.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from histnetq.nn.kernels import backend
+from histnetq.nn.pooling import MergeablePooling, State, bag_totals
+
+__all__ = ["HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
+
+_LN = math.log(1.01)
+
+
+class Histogram(MergeablePooling):
+    """Base of the histogram layers.
+
+    Parameters
+    ----------
+    n_features : int
+    n_bins : int
+    squash : "sigmoid" or None
+        What maps features to (0, 1); None for features that already lie there.
+    """
+
+    def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
+        if n_bins < 1:
+            raise ValueError(f"n_bins: expected at least 1, got {n_bins}.")
+        if squash not in ("sigmoid", None):
+            raise ValueError(f"squash: expected 'sigmoid' or None, got {squash!r}.")
+        super().__init__(n_features, n_features * n_bins)
+        self.n_bins = n_bins
+        self.squash = squash
+
+    def finish(self, state: State) -> Tensor:
+        return (state.values / state.totals[:, None, None]).flatten(1)
+
+    def extra_repr(self) -> str:
+        return f"n_features={self.n_features}, n_bins={self.n_bins}, squash={self.squash!r}"
+
+    def _initial_centers(self) -> Tensor:
+        return ((torch.arange(self.n_bins) + 0.5) / self.n_bins).repeat(self.n_features, 1)
+
+    def _squashed(self, rows: Tensor) -> Tensor:
+        return torch.sigmoid(rows) if self.squash else rows
+
+
+class HardHistogram(Histogram):
+    """Hard bins with learnable centres and half-widths: a value counts 1 where it falls and 0 elsewhere.
+
+    A value *v* lies in a bin with centre μ and half-width *w* iff ``fl(μ − w) ≤ v < fl(μ + w)``; bins may overlap,
+    leave gaps or be empty. The step has no useful derivative, so the backward pass uses that of ``1.01^(w − |v − μ|)``
+    with the power taken as 1: ``±ln 1.01`` for *v* and μ, and ``ln 1.01`` for *w*, inside the bin; 0 outside.
+
+    Parameters
+    ----------
+    overlap : float
+        Added to the initial half-width ``1 / (2 · n_bins)``; 0.001 reproduces the paper's code, whose bins overlap.
+
+    Examples
+    --------
+    >>> layer = HardHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.1], [0.2], [0.7]]), offsets=torch.tensor([0, 2, 3])).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+
+    def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid", overlap: float = 0.0) -> None:
+        super().__init__(n_features, n_bins, squash)
+        self.centers = nn.Parameter(self._initial_centers())
+        self.half_widths = nn.Parameter(torch.full((n_features, n_bins), 0.5 / n_bins + overlap))
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        out: Tensor = _HardFunction.apply(
+            rows, self.centers, self.half_widths, index, offsets, weights, self.squash is not None
+        )
+        return out
+
+    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
+        kernels = backend(rows)
+        codes = kernels.hard_codes(self._squashed(rows.detach()), edges)
+        inside, _ = kernels.hard_count(codes, ranks, index, offsets, weights, False)
+        return State(inside, bag_totals(offsets, weights))
+
+
+class SmoothHistogram(Histogram):
+    """Base of the layers whose bins fade out: every value may count in several bins."""
+
+    kind: str
+    gamma = 1.0
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        out: Tensor = _SmoothFunction.apply(
+            self.kind, rows, *self._bins(), self.gamma, index, offsets, weights, self.squash is not None
+        )
+        return out
+
+    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        centers, scales = (t.detach() for t in self._bins())
+        values = self._squashed(rows.detach())
+        sums = backend(rows).smooth_sum(self.kind, values, centers, scales, self.gamma, index, offsets, weights)
+        return State(sums, bag_totals(offsets, weights))
+
+    def _bins(self) -> tuple[Tensor, Tensor]:
+        raise NotImplementedError
+
+
+class _LearnedWidth(SmoothHistogram):
+    """Learnable centres and inverse widths; the logarithm is learned, which keeps the width positive."""
+
+    def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
+        super().__init__(n_features, n_bins, squash)
+        self.centers = nn.Parameter(self._initial_centers())
+        self.log_inverse_widths = nn.Parameter(
+            torch.full((n_features, n_bins), math.log(self._initial_inverse_width()))
+        )
+
+    def _initial_inverse_width(self) -> float:
+        raise NotImplementedError
+
+    def _bins(self) -> tuple[Tensor, Tensor]:
+        return self.centers, self.log_inverse_widths.exp()
+
+
+class SoftHistogram(_LearnedWidth):
+    """Triangular bins, ``φ(v) = max(0, 1 − |v − μ| / w)``, which start with ``w = 1 / n_bins`` and so sum to one.
+
+    Examples
+    --------
+    >>> layer = SoftHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.25], [0.5]]), offsets=torch.tensor([0, 1, 2])).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
+    """
+
+    kind = "soft"
+
+    def _initial_inverse_width(self) -> float:
+        return float(self.n_bins)
+
+
+class RBFHistogram(_LearnedWidth):
+    """Gaussian bins, ``φ(v) = exp(−((v − μ) / w)²)``, which start with ``w = 1 / (2 · n_bins)``."""
+
+    kind = "rbf"
+
+    def _initial_inverse_width(self) -> float:
+        return 2.0 * self.n_bins
+
+
+class SigmoidHistogram(SmoothHistogram):
+    """Fixed bins with steep sides, ``φ(v) = σ(γ(v − μ + w/2)) − σ(γ(v − μ − w/2))`` with full width ``w = 1 / n_bins``.
+
+    Parameters
+    ----------
+    gamma : float
+        Steepness of the sides.
+    """
+
+    kind = "sigmoid"
+
+    def __init__(
+        self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid", gamma: float = 1000.0
+    ) -> None:
+        super().__init__(n_features, n_bins, squash)
+        if not gamma > 0:
+            raise ValueError(f"gamma: expected a positive number, got {gamma!r}.")
+        self.gamma = gamma
+        self.register_buffer("centers", self._initial_centers())
+        self.register_buffer("half_widths", torch.full((n_features, n_bins), 0.5 / n_bins))
+
+    def _bins(self) -> tuple[Tensor, Tensor]:
+        return self.get_buffer("centers"), self.get_buffer("half_widths")
+
+
+def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
+    """Sorted edges of all bins of a feature, and the place of each bin's own edges among them.
+
+    A bin has four edges: where it begins, its centre, the next number after its centre (a value exactly at the centre
+    pulls neither way), and where it ends.
+
+    Returns
+    -------
+    edges : (n_features, 4 · n_bins), sorted.
+    ranks : (n_features, 4, n_bins) of int64
+        A value has reached an edge iff the number of edges at or below the value is at least the edge's rank.
+    """
+    low, high = centers - half_widths, centers + half_widths
+    past = torch.nextafter(centers, torch.full_like(centers, torch.inf))
+    own = torch.stack([low, torch.minimum(centers, high), torch.minimum(past, high), high], dim=1)
+    flat = own.flatten(1)
+    edges = flat.sort(dim=1).values
+    return edges, torch.searchsorted(edges, flat, right=True).view_as(own)
+
+
+class _HardFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        rows: Tensor,
+        centers: Tensor,
+        half_widths: Tensor,
+        index: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None,
+        squash: bool,
+    ) -> Tensor:
+        kernels = backend(rows)
+        edges, ranks = hard_edges(centers, half_widths)
+        values = torch.sigmoid(rows) if squash else rows
+        codes = kernels.hard_codes(values, edges)
+        learning = any(ctx.needs_input_grad[:3])
+        inside, skew = kernels.hard_count(codes, ranks, index, offsets, weights, learning)
+        totals = bag_totals(offsets, weights)[:, None, None]
+        density = (inside / totals).to(rows.dtype)
+        if learning:
+            ctx.save_for_backward(
+                values if squash else None, codes, ranks, density, (skew / totals).to(rows.dtype), totals,
+                index, offsets, weights,
+            )  # fmt: skip
+        return density.flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        squashed, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
+        grad = grads[0].view_as(density) * _LN
+        grad_rows = None
+        if ctx.needs_input_grad[0]:
+            per_entry = (grad / totals).to(grad.dtype)
+            grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, index, offsets, weights, squashed)
+        return grad_rows, (grad * skew).sum(0), (grad * density).sum(0), None, None, None, None
+
+
+class _SmoothFunction(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        kind: str,
+        rows: Tensor,
+        centers: Tensor,
+        scales: Tensor,
+        gamma: float,
+        index: Tensor,
+        offsets: Tensor,
+        weights: Tensor | None,
+        squash: bool,
+    ) -> Tensor:
+        values = torch.sigmoid(rows) if squash else rows
+        sums = backend(rows).smooth_sum(kind, values, centers, scales, gamma, index, offsets, weights)
+        totals = bag_totals(offsets, weights)[:, None, None]
+        ctx.kind, ctx.gamma, ctx.squash = kind, gamma, squash
+        ctx.save_for_backward(values, centers, scales, totals, index, offsets, weights)
+        return (sums / totals).to(rows.dtype).flatten(1)
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        values, centers, scales, totals, index, offsets, weights = ctx.saved_tensors
+        per_entry = (grads[0].view(-1, *centers.shape) / totals).to(values.dtype)
+        gradients = backend(values).smooth_grad(
+            ctx.kind, values, centers, scales, ctx.gamma, per_entry, index, offsets, weights, ctx.squash
+        )
+        return None, *gradients, None, None, None, None, None

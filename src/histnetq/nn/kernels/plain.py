@@ -1,0 +1,251 @@
+"""The histogram kernels in plain torch: any device, any dtype, nothing of size rows × features × bins.
+
+Names used throughout: values ``(n_rows, n_features)``; entry *e* of a bag is row ``index[e]``; bag *i* holds the
+entries ``offsets[i]`` to ``offsets[i + 1]``; weights ``(n_entries,)`` are int64 counts, float64, or None for ones.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+
+import torch
+from torch import Tensor
+
+__all__ = ["hard_codes", "hard_count", "hard_scatter", "smooth_grad", "smooth_sum"]
+
+_CHUNK = 1 << 22  # numbers in one temporary
+
+
+def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
+    """Number of edges at or below each value.
+
+    Parameters
+    ----------
+    values : (n_rows, n_features)
+    edges : (n_features, n_edges), sorted along the last axis.
+
+    Returns
+    -------
+    (n_rows, n_features) of the smallest integer type that holds ``n_edges``.
+    """
+    n_edges = edges.shape[1]
+    dtype = torch.uint8 if n_edges < 256 else torch.int16 if n_edges < 1 << 15 else torch.int32
+    codes = torch.empty(values.shape, dtype=dtype, device=values.device)
+    for part in _row_chunks(values):
+        found = torch.searchsorted(edges, values[part].T.contiguous(), right=True, out_int32=True)
+        codes[part] = found.T.to(dtype)
+    return codes
+
+
+def hard_count(
+    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, skew: bool
+) -> tuple[Tensor, Tensor | None]:
+    """Weight inside each bin of each bag, and (with `skew`) that right of the centre minus that left of it.
+
+    Parameters
+    ----------
+    codes : (n_rows, n_features), from `hard_codes`.
+    ranks : (n_features, 4, n_bins)
+        Codes from which on a value has reached the bin's lower edge, its centre, passed its centre, reached its
+        upper edge. A bin whose upper rank is not above its lower one is empty.
+
+    Returns
+    -------
+    inside, right_minus_left : (n_bags, n_features, n_bins) of int64, or float64 with float weights.
+    """
+    n_bags, (n_features, _, n_bins) = len(offsets) - 1, ranks.shape
+    n_codes = 4 * n_bins + 1
+    dtype = torch.int64 if weights is None else weights.dtype
+    inside = torch.empty((n_bags, n_features, n_bins), dtype=dtype, device=codes.device)
+    right_minus_left = torch.empty_like(inside) if skew else None
+    column = torch.arange(n_features, device=codes.device) * n_codes
+    for bags in _bag_chunks(offsets, n_features * n_codes):
+        first, last = int(offsets[bags.start]), int(offsets[bags.stop])
+        n = bags.stop - bags.start
+        counts = torch.zeros(n * n_features * n_codes, dtype=dtype, device=codes.device)
+        bag = _bag_of_entry(offsets[bags.start : bags.stop + 1])
+        for part in _entry_chunks(first, last, n_features):
+            local = bag[part.start - first : part.stop - first]
+            place = codes[index[part]].long() + column + (local * n_features * n_codes)[:, None]
+            w = place.new_ones(1) if weights is None else weights[part][:, None]
+            counts.scatter_add_(0, place.ravel(), w.to(dtype).expand(place.shape).reshape(-1))
+        # Weight at or above each code, so that differences of two are weights between edges.
+        above = counts.view(n, n_features, n_codes).flip(-1).cumsum(-1).flip(-1)
+        reached = torch.stack([above.gather(-1, ranks[:, j].expand(n, -1, -1)) for j in range(4)])
+        alive = ranks[:, 3] > ranks[:, 0]
+        inside[bags] = (reached[0] - reached[3]) * alive
+        if right_minus_left is not None:
+            right_minus_left[bags] = (reached[2] - reached[3] - reached[0] + reached[1]) * alive
+    return inside, right_minus_left
+
+
+def hard_scatter(
+    codes: Tensor,
+    ranks: Tensor,
+    grad: Tensor,
+    index: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    squashed: Tensor | None,
+) -> Tensor:
+    """Gradient of the values: each bin adds its gradient left of its centre and subtracts it on the right.
+
+    Parameters
+    ----------
+    grad : (n_bags, n_features, n_bins)
+    squashed : (n_rows, n_features), optional
+        The values, if they came out of a sigmoid: the gradient is then that of the sigmoid's input.
+
+    Returns
+    -------
+    (n_rows, n_features) of grad's dtype.
+    """
+    n_features, _, n_bins = ranks.shape
+    n_codes = 4 * n_bins + 1
+    out = torch.zeros(codes.shape, dtype=grad.dtype, device=codes.device)
+    alive = (ranks[:, 3] > ranks[:, 0]).to(torch.float64)
+    for bags in _bag_chunks(offsets, n_features * n_codes):
+        g = grad[bags].to(torch.float64) * alive
+        table = torch.zeros((len(g), n_features, n_codes), dtype=torch.float64, device=codes.device)
+        for j, sign in enumerate((1.0, -1.0, -1.0, 1.0)):
+            table.scatter_add_(-1, ranks[:, j].expand(len(g), -1, -1), sign * g)
+        table = table.cumsum(-1).to(grad.dtype)
+        first, last = int(offsets[bags.start]), int(offsets[bags.stop])
+        bag = _bag_of_entry(offsets[bags.start : bags.stop + 1])
+        for part in _entry_chunks(first, last, n_features):
+            rows = index[part]
+            code = codes[rows].long()
+            local = bag[part.start - first : part.stop - first, None]
+            slope = table[local, torch.arange(n_features, device=codes.device), code]
+            if weights is not None:
+                slope = slope * weights[part][:, None].to(slope.dtype)
+            out.index_add_(0, rows, slope)
+    return out if squashed is None else _through_sigmoid(out, squashed)
+
+
+def smooth_sum(
+    kind: str,
+    values: Tensor,
+    centers: Tensor,
+    scales: Tensor,
+    gamma: float,
+    index: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+) -> Tensor:
+    """Weighted sum of φ over the entries of each bag, one bin at a time.
+
+    Parameters
+    ----------
+    kind : "soft", "rbf" or "sigmoid"
+    centers, scales : (n_features, n_bins)
+        The scale is the inverse width for "soft" and "rbf", the half-width for "sigmoid".
+
+    Returns
+    -------
+    (n_bags, n_features, n_bins) of float64.
+    """
+    n_features, n_bins = centers.shape
+    sums = torch.zeros((len(offsets) - 1, n_features, n_bins), dtype=torch.float64, device=values.device)
+    bag = _bag_of_entry(offsets)
+    phi = _PHI[kind]
+    for part in _entry_chunks(0, len(index), n_features):
+        v = values[index[part]]
+        for b in range(n_bins):
+            value = phi(v, centers[:, b], scales[:, b], gamma)[0].to(torch.float64)
+            if weights is not None:
+                value *= weights[part][:, None]
+            sums[:, :, b].index_add_(0, bag[part], value)
+    return sums
+
+
+def smooth_grad(
+    kind: str,
+    values: Tensor,
+    centers: Tensor,
+    scales: Tensor,
+    gamma: float,
+    grad: Tensor,
+    index: Tensor,
+    offsets: Tensor,
+    weights: Tensor | None,
+    squash: bool,
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Gradients of values, centres and scales for `grad` ``(n_bags, n_features, n_bins)``; φ is recomputed.
+
+    With `squash` the values came out of a sigmoid, and the first gradient is that of the sigmoid's input.
+    """
+    n_features, n_bins = centers.shape
+    grad_values = torch.zeros_like(values)
+    grad_centers = torch.zeros(centers.shape, dtype=torch.float64, device=values.device)
+    grad_scales = torch.zeros_like(grad_centers)
+    bag = _bag_of_entry(offsets)
+    phi = _PHI[kind]
+    for part in _entry_chunks(0, len(index), n_features):
+        rows = index[part]
+        v = values[rows]
+        slope = torch.zeros_like(v)
+        for b in range(n_bins):
+            _, by_value, by_scale = phi(v, centers[:, b], scales[:, b], gamma)
+            g = grad[:, :, b][bag[part]]
+            if weights is not None:
+                g = g * weights[part][:, None].to(g.dtype)
+            pull = g * by_value
+            slope += pull
+            grad_centers[:, b] -= pull.sum(0, dtype=torch.float64)
+            grad_scales[:, b] += (g * by_scale).sum(0, dtype=torch.float64)
+        grad_values.index_add_(0, rows, slope)
+    if squash:
+        _through_sigmoid(grad_values, values)
+    return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
+
+
+def _through_sigmoid(grad: Tensor, squashed: Tensor) -> Tensor:
+    return grad.mul_(squashed * (1 - squashed))
+
+
+Phi = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
+
+
+def _soft(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    gap = v - center
+    value = 1 - scale * gap.abs()
+    inside = (value > 0).to(v.dtype)
+    return value.clamp(min=0), -scale * gap.sign() * inside, -gap.abs() * inside
+
+
+def _rbf(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    gap = v - center
+    value = torch.exp(-((scale * gap) ** 2))
+    return value, -2 * scale**2 * gap * value, -2 * scale * gap**2 * value
+
+
+def _sigmoid(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
+    low = torch.sigmoid(gamma * (v - center + scale))
+    high = torch.sigmoid(gamma * (v - center - scale))
+    low_slope, high_slope = gamma * low * (1 - low), gamma * high * (1 - high)
+    return low - high, low_slope - high_slope, low_slope + high_slope
+
+
+_PHI: dict[str, Phi] = {"soft": _soft, "rbf": _rbf, "sigmoid": _sigmoid}
+
+
+def _bag_of_entry(offsets: Tensor) -> Tensor:
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+
+
+def _row_chunks(values: Tensor) -> Iterator[slice]:
+    return _entry_chunks(0, len(values), values.shape[1])
+
+
+def _entry_chunks(first: int, last: int, width: int) -> Iterator[slice]:
+    step = max(1, _CHUNK // max(1, width))
+    for start in range(first, last, step):
+        yield slice(start, min(start + step, last))
+
+
+def _bag_chunks(offsets: Tensor, width: int) -> Iterator[slice]:
+    step = max(1, math.floor(4 * _CHUNK / max(1, width)))
+    for start in range(0, len(offsets) - 1, step):
+        yield slice(start, min(start + step, len(offsets) - 1))

@@ -1,0 +1,79 @@
+"""Run a function on torch's own threads.
+
+After each parallel operation torch's OpenMP threads spin for milliseconds, waiting for the next. Threads of any other
+pool (Python's or numba's) then compete with them for the cores: on two cores the hard histogram took 25 to 40 ms
+beside them and 12 to 18 ms on them. Where torch does not bring GNU OpenMP, an ordinary thread pool serves.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["run_threads"]
+
+_CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
+_forked = False
+
+
+def run_threads(work: Callable[[], Any], n_threads: int) -> None:
+    """Call `work` once in each of `n_threads` threads at the same time, this one among them, and wait."""
+    parallel = None if n_threads == 1 else _openmp()
+    if n_threads == 1:
+        work()
+    elif parallel is None:
+        others = [_pool().submit(work) for _ in range(n_threads - 1)]
+        work()
+        for other in others:
+            other.result()
+    else:
+        errors: list[BaseException] = []
+
+        def guarded(_: int | None) -> None:
+            try:
+                work()
+            except BaseException as error:
+                errors.append(error)
+
+        parallel(_CALLBACK(guarded), None, n_threads, 0)
+        if errors:
+            raise errors[0]
+
+
+@cache
+def _openmp() -> Callable[..., None] | None:
+    """``GOMP_parallel`` of the library that torch has loaded, or None."""
+    found = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
+    if _forked or not found or not torch.backends.openmp.is_available():
+        return None
+    try:
+        parallel = ctypes.CDLL(str(found[0]), mode=os.RTLD_NOLOAD | os.RTLD_LAZY).GOMP_parallel
+    except (OSError, AttributeError):
+        return None
+    parallel.argtypes = [_CALLBACK, ctypes.c_void_p, ctypes.c_uint, ctypes.c_uint]
+    parallel.restype = None
+    return parallel
+
+
+@cache
+def _pool() -> ThreadPoolExecutor:
+    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="histnetq")
+
+
+def _after_fork() -> None:
+    # A forked child has neither the parent's threads nor, with GNU OpenMP, the means to start them again.
+    global _forked
+    _forked = True
+    _openmp.cache_clear()
+    _pool.cache_clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_after_fork)

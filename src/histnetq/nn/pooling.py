@@ -1,0 +1,170 @@
+"""Pooling: the rows of each bag → one vector per bag.
+
+Every pooling is called as ``pooling(rows, offsets, weights=None, index=None)``: entry *e* is row ``index[e]`` (row *e*
+without an index), bag *i* holds entries ``offsets[i]`` to ``offsets[i + 1]``, no bag is empty, and a positive weight
+*k* equals *k* copies. Mergeable poolings also work in pieces: `partial` of any parts of the bags, `merge`, `finish`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_of_entry", "bag_totals"]
+
+_SORT_CHUNK = 1 << 22  # numbers sorted at a time
+
+
+class State(NamedTuple):
+    """What a mergeable pooling keeps of the rows seen so far: values ``(n_bags, ...)`` and total weight ``(n_bags,)``."""
+
+    values: Tensor
+    totals: Tensor
+
+
+class Pooling(nn.Module):
+    """Base: maps ``(n_rows, n_features)`` and offsets to ``(n_bags, width)``."""
+
+    def __init__(self, n_features: int, width: int) -> None:
+        super().__init__()
+        self.n_features = n_features
+        self.width = width
+
+    def forward(
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
+        if index is None:
+            index = torch.arange(len(rows), device=rows.device)
+        if weights is not None and weights.shape != index.shape:
+            raise ValueError(
+                f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}."
+            )
+        return self.pool(rows, index, offsets, weights)
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        """Do the work, with the arguments checked and `index` filled in."""
+        raise NotImplementedError
+
+
+class MergeablePooling(Pooling):
+    """Base of poolings whose result can be computed in pieces, in any order, on any machine, and merged."""
+
+    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        """The state of these entries; bags may be empty here."""
+        raise NotImplementedError
+
+    def merge(self, a: State, b: State) -> State:
+        """The state of both sets of entries."""
+        return State(a.values + b.values, a.totals + b.totals)
+
+    def finish(self, state: State) -> Tensor:
+        """(n_bags, width): what `forward` gives for all entries merged into the state."""
+        raise NotImplementedError
+
+
+class Mean(MergeablePooling):
+    """Weighted mean of each feature.
+
+    Examples
+    --------
+    >>> Mean(1)(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 2, 3])).tolist()
+    [[2.0], [5.0]]
+    """
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__(n_features, n_features)
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        return _sum_entries(rows, index, offsets, weights) / bag_totals(offsets, weights).to(rows.dtype)[:, None]
+
+    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        return State(_sum_entries(rows.double(), index, offsets, weights), bag_totals(offsets, weights))
+
+    def finish(self, state: State) -> Tensor:
+        return state.values / state.totals[:, None]
+
+
+class Max(MergeablePooling):
+    """Maximum of each feature; weights do not matter.
+
+    Examples
+    --------
+    >>> Max(1)(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 2, 3])).tolist()
+    [[3.0], [5.0]]
+    """
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__(n_features, n_features)
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        return F.embedding_bag(index, rows, offsets, mode="max", include_last_offset=True)
+
+    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        values = self.pool(rows, index, offsets, weights)
+        values[offsets.diff() == 0] = -torch.inf
+        return State(values, bag_totals(offsets, weights))
+
+    def merge(self, a: State, b: State) -> State:
+        return State(torch.maximum(a.values, b.values), a.totals + b.totals)
+
+    def finish(self, state: State) -> Tensor:
+        return state.values
+
+
+class Median(Pooling):
+    """Weighted lower median of each feature: the smallest value with half of the weight at or below it.
+
+    Examples
+    --------
+    >>> Median(1)(torch.tensor([[1.0], [9.0], [3.0]]), torch.tensor([0, 3])).tolist()
+    [[3.0]]
+    """
+
+    def __init__(self, n_features: int) -> None:
+        super().__init__(n_features, n_features)
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        n_entries, step = len(index), max(1, _SORT_CHUNK // max(1, len(index)))
+        places = [
+            _median_places(rows.detach()[index, start : start + step].T, offsets, weights)
+            for start in range(0, self.n_features, step)
+        ]
+        chosen = torch.cat(places).T if n_entries else rows.new_zeros((0, self.n_features), dtype=torch.long)
+        return rows.gather(0, index[chosen])
+
+
+def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """Entry that is the lower median of each bag: columns ``(n_features, n_entries)`` → ``(n_features, n_bags)``."""
+    by_value = columns.argsort(dim=1, stable=True)
+    by_bag = bag_of_entry(offsets)[by_value].argsort(dim=1, stable=True)
+    order = by_value.gather(1, by_bag)
+    if weights is None:
+        return order[:, offsets[:-1] + (offsets.diff() - 1) // 2]
+    reached = weights[order].cumsum(1)
+    before = F.pad(reached, (1, 0))[:, offsets[:-1]]
+    half = before + bag_totals(offsets, weights).to(reached.dtype) / 2
+    place = torch.searchsorted(reached.to(half.dtype), half.contiguous())
+    return order.gather(1, torch.minimum(place, offsets[1:] - 1))
+
+
+def bag_of_entry(offsets: Tensor) -> Tensor:
+    """(n_entries,): the bag of each entry."""
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
+
+
+def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """(n_bags,) of float64: total weight of each bag."""
+    if weights is None:
+        return offsets.diff().double()
+    totals = torch.zeros(len(offsets) - 1, dtype=torch.float64, device=offsets.device)
+    return totals.index_add_(0, bag_of_entry(offsets), weights.double())
+
+
+def _sum_entries(rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    scale = None if weights is None else weights.to(rows.dtype)
+    return F.embedding_bag(index, rows, offsets, mode="sum", per_sample_weights=scale, include_last_offset=True)

@@ -1,0 +1,93 @@
+"""The model directory: ``config.json`` and ``model.safetensors``, nothing that runs code when it is read.
+
+A directory is written beside its destination and moved there when it is complete; the configuration carries a
+checksum of itself and the weights, so that a truncated or altered model is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["read_model", "write_model"]
+
+FORMAT = 1
+_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+
+
+def write_model(
+    path: str | os.PathLike[str], config: dict[str, Any], tensors: dict[str, Tensor], overwrite: bool
+) -> None:
+    """Write a model directory, all of it or nothing."""
+    from safetensors.torch import save_file
+
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
+    if target.exists() and not (target / _CONFIG).is_file():
+        raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    try:
+        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, made / _WEIGHTS)
+        full = {"format": FORMAT, **config}
+        full["sha256"] = _checksum(made / _WEIGHTS, full)
+        (made / _CONFIG).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
+        made.chmod(0o777 & ~_umask())
+        if target.exists():
+            os.replace(target, made / "replaced")
+        os.replace(made, target)
+        shutil.rmtree(target / "replaced", ignore_errors=True)
+    except BaseException:
+        shutil.rmtree(made, ignore_errors=True)
+        raise
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    """Read a model directory: its configuration and its weights, both checked."""
+    from safetensors.torch import load_file
+
+    directory = Path(path)
+    for name in (_CONFIG, _WEIGHTS):
+        if not (directory / name).is_file():
+            raise FileNotFoundError(
+                f"path: {directory} is not a model directory, it has no {name}; give one that save() wrote."
+            )
+    try:
+        config = json.loads((directory / _CONFIG).read_text(encoding="utf-8"))
+        version = config["format"]
+    except (ValueError, KeyError, TypeError):
+        raise ValueError(
+            f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
+        ) from None
+    if version != FORMAT:
+        raise ValueError(
+            f"path: {directory} has format {version!r}, this version of histnetq reads {FORMAT}; upgrade histnetq."
+        )
+    if config.pop("sha256", None) != _checksum(directory / _WEIGHTS, config):
+        raise ValueError(
+            f"path: {directory} does not match its checksum, it is truncated or was altered; copy it again."
+        )
+    return config, load_file(directory / _WEIGHTS)
+
+
+def _checksum(weights: Path, config: dict[str, Any]) -> str:
+    """Of the weights and of the configuration without its checksum."""
+    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
+    with weights.open("rb") as file:
+        while chunk := file.read(1 << 20):
+            digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

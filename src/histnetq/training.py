@@ -1,0 +1,381 @@
+"""The training loop: epochs of drawn bags, a plateau schedule, early stopping, checkpoints and exact resume.
+
+An epoch is a function of the weights, the optimiser's state, the seed and the epoch's number and of nothing else: both
+random generators start anew from (seed, epoch). A run that was cut off anywhere therefore continues from the last
+checkpoint to exactly the weights of an uninterrupted one.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from torch.nn import functional as F
+from tqdm import tqdm
+
+from histnetq.bags import Bags
+from histnetq.inference import Batch, make_batch, predict_bags
+from histnetq.metrics import Measure
+from histnetq.nn import BagNetwork
+from histnetq.nn.histograms import Histogram
+
+__all__ = ["Training", "train"]
+
+_CHECKPOINT = "checkpoint.safetensors"
+_NOT_PART_OF_THE_RESULT = ("epochs", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained. Immutable: ``dataclasses.replace`` or ``set_params(training__lr=…)`` make a changed copy.
+
+    Parameters
+    ----------
+    epochs : int
+        At most so many.
+    bags_per_epoch : int, optional
+        Bags drawn for each epoch. Default: as many as there are training bags, at least 200; 500 for labelled rows.
+    batch_bags : int
+        Bags per update of the weights.
+    micro_bags : int, optional
+        Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch.
+    lr, min_lr : float
+        Learning rate at the start, and the lowest one.
+    patience : int
+        Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
+    weight_decay : float
+        Of AdamW, on weights only: not on bins, biases and norms.
+    dropout : float
+        In encoders and heads that are given by sizes.
+    clip : float, optional
+        Largest norm of the gradient.
+    validation : float
+        Part of the bags, or of the labelled rows, held out to choose the best epoch.
+    validation_bags : int
+        Bags drawn, once, from held-out labelled rows.
+    standardize : bool
+        Bring inputs to mean 0 and variance 1 (sparse: variance only; images: per channel).
+    dtype, device : str
+        Such as "float32" and "auto", "cpu", "cuda".
+    progress : bool, optional
+        Show a progress bar. Default: on a terminal.
+    checkpoint : str, optional
+        Directory for checkpoints; a run that finds its own there continues it.
+    checkpoint_every : int
+        Epochs between checkpoints.
+    callbacks : tuple of callables
+        Each is called with the epoch's record, a dict; training stops if one returns True.
+
+    Examples
+    --------
+    >>> dataclasses.replace(Training(), lr=0.01).lr
+    0.01
+    """
+
+    epochs: int = 200
+    bags_per_epoch: int | None = None
+    batch_bags: int = 20
+    micro_bags: int | None = None
+    lr: float = 1e-3
+    min_lr: float = 1e-4
+    patience: int = 10
+    weight_decay: float = 1e-5
+    dropout: float = 0.1
+    clip: float | None = None
+    validation: float = 0.3
+    validation_bags: int = 200
+    standardize: bool = True
+    dtype: str = "float32"
+    device: str = "auto"
+    progress: bool | None = None
+    checkpoint: str | None = None
+    checkpoint_every: int = 1
+    callbacks: tuple[Callable[[dict[str, float]], Any], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for name in ("epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags"):
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not value >= 1):
+                raise ValueError(f"training: {name} must be at least 1, got {value!r}.")
+        if not self.lr > 0 or not 0 <= self.dropout < 1 or not 0 < self.validation < 1:
+            raise ValueError(
+                "training: expected lr > 0, 0 ≤ dropout < 1 and 0 < validation < 1, "
+                f"got lr={self.lr!r}, dropout={self.dropout!r}, validation={self.validation!r}."
+            )
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"training: expected dtype 'float32' or 'float64', got {self.dtype!r}.")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def __sklearn_clone__(self) -> Training:
+        return self
+
+    def __repr__(self) -> str:
+        changed = (f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
+        return f"Training({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
+
+
+@dataclass
+class _Progress:
+    """Where a run stands: everything but the weights and the optimiser's state."""
+
+    epoch: int = 0
+    lr: float = 0.0
+    best_loss: float = float("inf")
+    best_epoch: int = 0
+    stale: int = 0
+    done: bool = False
+    history: dict[str, list[float]] = field(default_factory=dict)
+
+
+class _Run:
+    def __init__(
+        self,
+        network: BagNetwork,
+        draw: Callable[[np.random.Generator], Bags],
+        validation: Bags,
+        loss: Measure,
+        label_weight: float,
+        options: Training,
+        seed: int,
+    ) -> None:
+        self.network, self.draw, self.validation, self.loss = network, draw, validation, loss
+        self.label_weight, self.options, self.seed = label_weight, options, seed
+        self.optimizer = _optimizer(network, options)
+        self.best = _copy_state(network)
+        self.progress = _Progress(lr=options.lr)
+
+    def epoch(self) -> dict[str, float]:
+        """Train one epoch, validate, and note the result."""
+        at, began = self.progress, time.perf_counter()
+        at.epoch += 1
+        rng = np.random.default_rng([self.seed, at.epoch])
+        torch.manual_seed(int(rng.integers(2**62)))
+        bags = self.draw(rng)
+        bags = bags[rng.permutation(len(bags))]
+        for group in self.optimizer.param_groups:
+            group["lr"] = at.lr
+        self.network.train()
+        n = self.options.batch_bags
+        losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
+        train_loss = float(torch.stack(losses).mean())
+        validation_loss = self.validate()
+        _refuse_divergence(train_loss, validation_loss, at.epoch)
+        record = {
+            "epoch": at.epoch, "train_loss": train_loss, "validation_loss": validation_loss,
+            "lr": at.lr, "seconds": time.perf_counter() - began,
+        }  # fmt: skip
+        self.note(record)
+        return record
+
+    def step(self, bags: Bags) -> Tensor:
+        """One update of the weights from these bags."""
+        self.optimizer.zero_grad(set_to_none=True)
+        micro = self.options.micro_bags or len(bags)
+        parts = [bags[start : start + micro] for start in range(0, len(bags), micro)]
+        parameter = next(self.network.parameters())
+        n_labelled = _labelled_weight(bags) if self.label_weight else 0.0
+        total = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
+        for part in parts:
+            batch = make_batch(part, parameter.device, parameter.dtype)
+            value = self.objective(batch, len(part) / len(bags), n_labelled)
+            value.backward()
+            total += value.detach()
+        if self.options.clip is not None:
+            nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
+        self.optimizer.step()
+        return total
+
+    def objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
+        """The part of the batch's loss that comes from these bags, `share` of all."""
+        features = self.network.encode(batch.rows)
+        p_pred = self.network.quantify(self.network.pooling(features, batch.offsets, batch.weights, batch.index))
+        value = self.loss(batch.p_true, p_pred, batch.sizes).mean() * share
+        if n_labelled and batch.labels is not None and self.network.classifier is not None:
+            scores = self.network.classifier(features)
+            errors = F.cross_entropy(scores, batch.labels, ignore_index=-1, reduction="none")
+            copies = torch.zeros_like(errors)
+            weights = torch.ones_like(batch.index) if batch.weights is None else batch.weights
+            copies.index_add_(0, batch.index, weights.to(errors.dtype))
+            value = value + self.label_weight * (errors * copies).sum() / n_labelled
+        return value
+
+    def validate(self) -> float:
+        p_pred = torch.from_numpy(predict_bags(self.network, self.validation))
+        p_true = torch.from_numpy(self.validation.prevalences)
+        return float(self.loss(p_true, p_pred, torch.as_tensor(self.validation.sizes, dtype=torch.float64)).mean())
+
+    def note(self, record: dict[str, float]) -> None:
+        """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
+        at = self.progress
+        for name, value in record.items():
+            at.history.setdefault(name, []).append(value)
+        at.stale += 1
+        if record["validation_loss"] < at.best_loss:
+            at.best_loss, at.best_epoch, at.stale = record["validation_loss"], at.epoch, 0
+            self.best = _copy_state(self.network)
+        if at.stale >= self.options.patience:
+            at.done = at.lr <= self.options.min_lr
+            at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
+
+    def save(self, directory: Path, identity: str) -> None:
+        tensors = {f"network/{k}": v for k, v in self.network.state_dict().items()}
+        tensors |= {f"best/{k}": v for k, v in self.best.items()}
+        for i, state in self.optimizer.state_dict()["state"].items():
+            tensors |= {f"optimizer/{i}/{k}": v for k, v in state.items()}
+        tensors = {k: v.detach().cpu().clone() for k, v in tensors.items()}
+        directory.mkdir(parents=True, exist_ok=True)
+        partial = directory / f"{_CHECKPOINT}.{os.getpid()}.partial"
+        metadata = {"identity": identity, "progress": json.dumps(dataclasses.asdict(self.progress))}
+        save_file(tensors, partial, metadata)
+        os.replace(partial, directory / _CHECKPOINT)
+
+    def resume(self, directory: Path, identity: str) -> None:
+        """Continue from the checkpoint in the directory, if there is one of this very run."""
+        path = directory / _CHECKPOINT
+        if not path.exists():
+            return
+        metadata = _read_metadata(path)
+        if metadata.get("identity") != identity:
+            raise ValueError(
+                f"checkpoint: {directory} holds a run with other data, parameters or random_state; "
+                "choose another directory or remove it."
+            )
+        tensors = load_file(path)
+
+        def under(prefix: str) -> dict[str, Tensor]:
+            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+
+        self.network.load_state_dict(under("network/"))
+        self.best = under("best/")
+        state: dict[int, dict[str, Tensor]] = {}
+        for name, value in under("optimizer/").items():
+            i, key = name.split("/")
+            state.setdefault(int(i), {})[key] = value
+        groups = self.optimizer.state_dict()["param_groups"]
+        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
+        self.progress = _Progress(**json.loads(metadata["progress"]))
+
+
+def train(
+    network: BagNetwork,
+    draw: Callable[[np.random.Generator], Bags],
+    validation: Bags,
+    loss: Measure,
+    options: Training,
+    seed: int,
+    *,
+    label_weight: float = 0.0,
+    identity: str = "",
+) -> dict[str, Any]:
+    """Train the network in place and leave it with the weights of its best epoch.
+
+    Parameters
+    ----------
+    draw : generator → Bags
+        The training bags of an epoch, with prevalences.
+    validation : Bags
+        Fixed bags, with prevalences, whose mean loss chooses the best epoch.
+    label_weight : float
+        Weight of the rows' mean cross-entropy, where rows have labels and the network a classifier.
+    identity : str
+        What a checkpoint must have been made of to be continued.
+
+    Returns
+    -------
+    dict with `history` (one array per column), `best_epoch` and `best_loss`.
+    """
+    directory = None if options.checkpoint is None else Path(options.checkpoint)
+    run = _Run(network, draw, validation, loss, label_weight, options, seed)
+    device = next(network.parameters()).device
+    with torch.random.fork_rng([device] if device.type == "cuda" else []):
+        if directory is not None:
+            run.resume(directory, identity)
+        try:
+            for record in _epochs(run):
+                last = run.progress.done or record["epoch"] >= options.epochs
+                if directory is not None and (last or record["epoch"] % options.checkpoint_every == 0):
+                    run.save(directory, identity)
+                if any([callback(record) is True for callback in options.callbacks]):
+                    break
+        except KeyboardInterrupt:
+            if not run.progress.history:
+                raise
+            warnings.warn(
+                f"training interrupted in epoch {run.progress.epoch}; "
+                f"the weights of the best epoch so far ({run.progress.best_epoch}) are kept.",
+                stacklevel=2,
+            )
+    network.load_state_dict(run.best)
+    network.eval()
+    at = run.progress
+    history = {name: np.asarray(values) for name, values in at.history.items()}
+    return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
+
+
+def _epochs(run: _Run) -> Iterator[dict[str, float]]:
+    options, at = run.options, run.progress
+    hidden = not (sys.stderr.isatty() if options.progress is None else options.progress)
+    with tqdm(total=options.epochs, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
+        while not run.progress.done and run.progress.epoch < options.epochs:
+            record = run.epoch()
+            bar.update()
+            bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
+            yield record
+
+
+def training_identity(options: Training, *parts: Any) -> str:
+    """Text that two runs share iff they do the same work, however long and wherever they run."""
+    kept = {k: v for k, v in options.get_params().items() if k not in _NOT_PART_OF_THE_RESULT}
+    return json.dumps([kept, *map(str, parts)], sort_keys=True)
+
+
+def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
+    bins = {id(p) for m in network.modules() if isinstance(m, Histogram) for p in m.parameters()}
+    parameters = [p for p in network.parameters() if p.requires_grad]
+    plain = [p for p in parameters if p.ndim <= 1 or id(p) in bins]
+    decayed = [p for p in parameters if not (p.ndim <= 1 or id(p) in bins)]
+    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
+    return torch.optim.AdamW([g for g in groups if g["params"]], lr=options.lr, fused=fused)
+
+
+def _copy_state(network: nn.Module) -> dict[str, Tensor]:
+    return {k: v.detach().clone() for k, v in network.state_dict().items()}
+
+
+def _labelled_weight(bags: Bags) -> float:
+    if bags.labels is None:
+        return 0.0
+    return float(bags.entry_weights()[bags.labels[bags.index] >= 0].sum())
+
+
+def _refuse_divergence(train_loss: float, validation_loss: float, epoch: int) -> None:
+    if not (np.isfinite(train_loss) and np.isfinite(validation_loss)):
+        raise FloatingPointError(
+            f"training: the loss is not finite in epoch {epoch} (training {train_loss}, validation {validation_loss}); "
+            "lower training__lr, set training__clip, or check a custom loss for division by zero."
+        )
+
+
+def _read_metadata(path: Path) -> dict[str, str]:
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path, framework="pt") as file:
+            return file.metadata() or {}
+    except (SafetensorError, OSError) as error:
+        raise ValueError(f"checkpoint: {path} cannot be read ({error}); remove it to start anew.") from None
