@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -24,12 +25,14 @@ from histnetq.checks import (
     shown,
     sort_groups,
     stack,
+    take_dense,
 )
 from histnetq.simplex import check_prevalences, count_labels
 
 __all__ = ["Bags", "ranges"]
 
 Ints = NDArray[np.int64]
+_HASH_CHUNK = 1 << 22  # numbers hashed at a time
 
 
 class Bags:
@@ -354,6 +357,17 @@ class Bags:
             new.prevalences = np.zeros((len(self), len(names)))
             new.prevalences[:, target] = self.prevalences
         return new
+
+    def fingerprint(self) -> str:
+        """A checksum of the bags: entries, weights, prevalences, labels and the rows they refer to."""
+        digest = hashlib.sha256(repr(self).encode())
+        for array in (self.index, self.offsets, self.weights, self.prevalences, self.labels):
+            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
+        rows = np.unique(self.index)
+        step = max(1, _HASH_CHUNK // self.n_features)
+        for start in range(0, len(rows), step):
+            digest.update(np.ascontiguousarray(take_dense(self.rows, rows[start : start + step])).tobytes())
+        return digest.hexdigest()
 
     def __repr__(self) -> str:
         parts = [f"n_bags={len(self)}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import importlib
 import os
+from importlib import metadata
 from typing import Any, ClassVar
 
 import numpy as np
@@ -33,6 +34,7 @@ class Quantifier(BaseEstimator):
     """
 
     kinds: ClassVar[dict[str, type[Quantifier]]] = {}
+    training: Training
     classes_: NDArray
     input_shape_: tuple[int, ...]
     feature_names_: list[str] | None
@@ -67,11 +69,9 @@ class Quantifier(BaseEstimator):
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads."""
         self._require_fitted()
-        from histnetq import __version__
-
         config = {
             "estimator": type(self).__name__,
-            "version": __version__,
+            "version": metadata.version("histnetq"),
             "params": {name: _to_json(value) for name, value in self.get_params(deep=False).items()},
             "classes": self.classes_.tolist(),
             "input_shape": list(self.input_shape_),
@@ -109,9 +109,7 @@ class Quantifier(BaseEstimator):
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "classes_"):
-            raise NotFittedError(
-                f"{type(self).__name__} is not fitted; call fit first, or histnetq.load a saved model."
-            )
+            raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
     def _require_same_features(self, bags: Bags) -> None:
         shape = tuple(bags.rows.shape[1:])
@@ -121,9 +119,10 @@ class Quantifier(BaseEstimator):
                 "give the same columns in the same order."
             )
         if None not in (bags.feature_names, self.feature_names_) and bags.feature_names != self.feature_names_:
-            i = next(i for i, (a, b) in enumerate(zip(self.feature_names_, bags.feature_names)) if a != b)  # type: ignore[arg-type]
+            pairs = zip(bags.feature_names or (), self.feature_names_ or (), strict=True)
+            i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
             raise ValueError(
-                f"rows: column {i} is {bags.feature_names[i]!r}, expected {self.feature_names_[i]!r} as in training; "  # type: ignore[index]
+                f"rows: column {i} is {got!r}, expected {expected!r} as in training; "
                 "give the same columns in the same order."
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Iterator
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -25,7 +25,8 @@ _POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled t
 _GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
 
 
-class Batch(NamedTuple):
+@dataclass(frozen=True)
+class Batch:
     """Bags as tensors: entry *e* is row ``index[e]`` of `rows`, each row once; the rest as in `Bags`."""
 
     rows: Tensor

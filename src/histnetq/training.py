@@ -39,7 +39,7 @@ _NOT_PART_OF_THE_RESULT = ("epochs", "progress", "checkpoint", "checkpoint_every
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained. Immutable: ``dataclasses.replace`` or ``set_params(training__lr=…)`` make a changed copy.
+    """How a network is trained. Immutable: ``dataclasses.replace`` and ``set_params(training__lr=…)`` make a copy.
 
     Parameters
     ----------
@@ -309,7 +309,8 @@ def train(
                 last = run.progress.done or record["epoch"] >= options.epochs
                 if directory is not None and (last or record["epoch"] % options.checkpoint_every == 0):
                     run.save(directory, identity)
-                if any([callback(record) is True for callback in options.callbacks]):
+                answers = [callback(record) for callback in options.callbacks]
+                if any(answer is True for answer in answers):
                     break
         except KeyboardInterrupt:
             if not run.progress.history:

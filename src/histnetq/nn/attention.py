@@ -46,9 +46,10 @@ class MAB(nn.Module):
     def forward(self, queries: Tensor, keys: Tensor, bias: Tensor | None = None) -> Tensor:
         """(n_bags, n, query_size), (n_bags, m, key_size), (n_bags, m) → (n_bags, n, size)."""
         q = self.query(queries)
-        heads = (self._split(x) for x in (q, self.key(keys), self.value(keys)))
         mask = None if bias is None else bias[:, None, None, :]
-        attended = F.scaled_dot_product_attention(*heads, attn_mask=mask)
+        attended = F.scaled_dot_product_attention(
+            self._split(q), self._split(self.key(keys)), self._split(self.value(keys)), attn_mask=mask
+        )
         hidden = q + attended.transpose(1, 2).flatten(2)
         return hidden + F.relu(self.out(hidden))
 

@@ -63,12 +63,12 @@ class CNN(nn.Module):
         dropout: float = 0.0,
     ) -> None:
         super().__init__()
-        n_channels, height, width = (1, *input_shape)[-3:]
-        if len(input_shape) not in (2, 3) or min(height, width) < 4:
+        if len(input_shape) not in (2, 3) or min(input_shape[-2:]) < 4:
             raise ValueError(
                 f"input_shape: expected images (height, width) or (channels, height, width) of at least 4 × 4, "
                 f"got {tuple(input_shape)}; use an MLP for other rows."
             )
+        n_channels, height, width = (1, *input_shape)[-3:]
         self.input_shape = (n_channels, height, width)
         self.convolutions = nn.Sequential(
             nn.Conv2d(n_channels, channels[0], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
@@ -104,9 +104,11 @@ def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:
     parameter = next(encoder.parameters(), torch.zeros(0))
     training = encoder.training
     encoder.eval()
-    with torch.no_grad():
-        out = encoder(torch.zeros((1, *input_shape), dtype=parameter.dtype, device=parameter.device))
-    encoder.train(training)
+    try:
+        with torch.no_grad():
+            out = encoder(torch.zeros((1, *input_shape), dtype=parameter.dtype, device=parameter.device))
+    finally:
+        encoder.train(training)
     if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:
         got = tuple(out.shape) if isinstance(out, Tensor) else type(out).__name__
         raise ValueError(

@@ -19,7 +19,7 @@ _SORT_CHUNK = 1 << 22  # numbers sorted at a time
 
 
 class State(NamedTuple):
-    """What a mergeable pooling keeps of the rows seen so far: values ``(n_bags, ...)`` and total weight ``(n_bags,)``."""
+    """What a mergeable pooling keeps of the rows so far: values ``(n_bags, ...)`` and total weight ``(n_bags,)``."""
 
     values: Tensor
     totals: Tensor

@@ -1,7 +1,8 @@
 """The histogram kernels for the CPU, compiled by numba; the functions and their meaning are those of `plain`.
 
 Work is cut into blocks of features, wide enough to read rows in long runs and so narrow that the counters of a block
-stay in the second-level cache, and over rows or bags where no two tasks write the same place. The tasks run on torch's threads, with the interpreter lock released.
+stay in the second-level cache, and over rows or bags where no two tasks write the same place. The tasks run on torch's
+threads, with the interpreter lock released.
 
 Values find their place among the edges, or the bins that reach them, through a table of equal-width buckets: a bucket
 number never falls as the value rises, rounding included, so that the search from the bucket's first edge is exact.
@@ -11,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -31,7 +33,8 @@ def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
     n_edges = edges.shape[1]
     dtype = torch.uint8 if n_edges < 256 else torch.int16 if n_edges < 1 << 15 else torch.int32
     codes = torch.empty(values.shape, dtype=dtype)
-    table = _edge_table(_array(edges))
+    # Buckets of values and edges must agree, so edges are never in a narrower dtype.
+    table = _edge_table(_array(edges.to(torch.promote_types(edges.dtype, values.dtype))))
     _run(len(values), values.numel(), _codes, _array(values), *table, codes.numpy())
     return codes
 
@@ -82,7 +85,7 @@ def smooth_sum(
     _run(
         sums.shape[0] * _n_blocks(sums.shape[1]), len(index) * sums.shape[1], _sum, _block(sums.shape[1]),
         _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, centers, scales, gamma), _array(index), _array(offsets), *_weights(weights), sums.numpy(),
+        *_reach(kind, values, centers, scales, gamma), _array(index), _array(offsets), *_weights(weights), sums.numpy(),
     )  # fmt: skip
     return sums
 
@@ -105,18 +108,23 @@ def smooth_grad(
     _run(
         _n_blocks(centers.shape[0]), len(index) * centers.shape[0], _grad, _block(centers.shape[0]),
         _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, centers, scales, gamma), _array(grad), _array(index), _array(offsets), *_weights(weights),
+        *_reach(kind, values, centers, scales, gamma), _array(grad), _array(index), _array(offsets), *_weights(weights),
         squash, grad_values.numpy(), grad_centers.numpy(), grad_scales.numpy(),
     )  # fmt: skip
     return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
 
 
-def _run(n_tasks: int, work: int, kernel: Callable[..., None], *args: Any) -> None:
+def _run(n_tasks: int, n_numbers: int, kernel: Callable[..., None], *args: Any) -> None:
     """Call ``kernel(start, stop, ...)`` for all tasks, in as many pieces as there are threads to use."""
-    n_pieces = max(1, min(torch.get_num_threads(), n_tasks, work // _WORTH_A_THREAD))
+    n_pieces = max(1, min(torch.get_num_threads(), n_tasks, n_numbers // _WORTH_A_THREAD))
     cuts = [n_tasks * i // n_pieces for i in range(n_pieces + 1)]
-    pieces = zip(cuts[:-1], cuts[1:], strict=True)
-    run_threads(lambda: [kernel(*piece, *args) for piece in pieces], n_pieces)
+    pieces = pairwise(cuts)
+
+    def work() -> None:
+        for start, stop in pieces:  # shared: each thread takes the next piece
+            kernel(start, stop, *args)
+
+    run_threads(work, n_pieces)
 
 
 def _block(n_features: int) -> int:
@@ -147,8 +155,10 @@ def _weights(weights: Tensor | None) -> tuple[np.ndarray, bool]:
     return (np.ones(1, np.int64), False) if weights is None else (_array(weights), True)
 
 
-def _reach(kind: str, centers: Tensor, scales: Tensor, gamma: float) -> tuple[np.ndarray, ...]:
+def _reach(kind: str, values: Tensor, centers: Tensor, scales: Tensor, gamma: float) -> tuple[np.ndarray, ...]:
     """Windows of the bins, from the interval outside which φ is zero or below machine epsilon."""
+    dtype = torch.promote_types(centers.dtype, values.dtype)
+    centers, scales = centers.to(dtype), scales.to(dtype)
     digits = -math.log(torch.finfo(centers.dtype).eps)
     if kind == "soft":
         reach = 1 / scales
@@ -230,7 +240,7 @@ def _codes(start, stop, values, padded, first, steps, most, codes):
 
 @njit(cache=True, nogil=True)
 def _count(start, stop, block, codes, ranks, index, offsets, weights, weighted, inside, right_minus_left, skew):
-    n_bags, n_features, n_bins = inside.shape
+    _, n_features, n_bins = inside.shape
     n_codes = 4 * n_bins + 1
     n_blocks = (n_features + block - 1) // block
     for task in range(start, stop):
@@ -343,7 +353,7 @@ def _sum(
     start, stop, block, kind, values, centers, scales, gamma, opens, closes, origin, limit, steps,
     index, offsets, weights, weighted, sums,
 ):  # fmt: skip
-    n_bags, n_features, n_bins = sums.shape
+    _, n_features, n_bins = sums.shape
     n_buckets = 4 * n_bins
     zero, one, top = values.dtype.type(0), values.dtype.type(1), values.dtype.type(n_buckets)
     n_blocks = (n_features + block - 1) // block

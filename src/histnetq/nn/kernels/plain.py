@@ -211,13 +211,14 @@ Phi = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]
 def _soft(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
     gap = v - center
     value = 1 - scale * gap.abs()
-    inside = (value > 0).to(v.dtype)
-    return value.clamp(min=0), -scale * gap.sign() * inside, -gap.abs() * inside
+    gap = torch.where(value > 0, gap, 0.0)
+    return value.clamp(min=0), -scale * gap.sign(), -gap.abs()
 
 
 def _rbf(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Tensor, Tensor, Tensor]:
     gap = v - center
     value = torch.exp(-((scale * gap) ** 2))
+    gap = torch.where(value > 0, gap, 0.0)  # a gap whose square overflows would make 0 · ∞ of the slopes
     return value, -2 * scale**2 * gap * value, -2 * scale * gap**2 * value
 
 

@@ -1,0 +1,73 @@
+"""The main job end to end on scikit-learn's digits: train, compare on unseen bags of unseen rows, predict one bag."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.datasets import load_digits
+from sklearn.model_selection import train_test_split
+
+from histnetq.bags import Bags
+from histnetq.deep import DeepQuantifier, DeepSets, HistNetQ
+from histnetq.metrics import ae, rae
+from histnetq.protocols import APP
+from histnetq.training import Training
+
+__all__ = ["run_demo"]
+
+
+def run_demo(say: Callable[[str], None]) -> dict[str, float]:
+    """Train HistNetQ and DeepSets on half of the digits and score them on bags drawn from the other half.
+
+    Parameters
+    ----------
+    say : where each line of the story goes
+
+    Returns
+    -------
+    dict : mean absolute error of each method
+    """
+    X, y = load_digits(return_X_y=True)
+    X, X_test, y, y_test = train_test_split(X, y, test_size=0.5, stratify=y, random_state=0)
+    test = APP(bag_size=100).draw(Bags.from_labels(X_test, y_test), n_bags=500, random_state=1)
+    say(
+        f"Handwritten digits: {len(X)} labelled images to learn from; {len(test)} bags of 100 other images to estimate."
+    )
+    training = Training(epochs=60, patience=6)
+    rivals: dict[str, DeepQuantifier] = {
+        "HistNetQ": HistNetQ(loss="ae", training=training, random_state=0),
+        "DeepSets": DeepSets(loss="ae", training=training, random_state=0),
+    }
+    estimates = {"mean of training": np.tile(np.bincount(y) / len(y), (len(test), 1))}
+    for name, quantifier in rivals.items():
+        say(f"Training {name} on bags drawn from the labelled images …")
+        quantifier.fit(X, y)
+        seconds, epochs = quantifier.history_["seconds"].sum(), len(quantifier.history_["epoch"])
+        say(f"  {epochs} epochs in {seconds:.0f} s, best was epoch {quantifier.best_epoch_}")
+        estimates[name] = quantifier.predict(test)
+    errors = _table(test, estimates, say)
+    _one_bag(test, estimates["HistNetQ"], y_test, say)
+    return errors
+
+
+def _table(test: Bags, estimates: dict[str, NDArray], say: Callable[[str], None]) -> dict[str, float]:
+    assert test.prevalences is not None
+    say("")
+    say(f"{'mean over the bags':<20}{'AE':>10}{'RAE':>10}")
+    errors = {}
+    for name, p in estimates.items():
+        errors[name] = float(ae(test.prevalences, p).mean())
+        say(f"{name:<20}{errors[name]:>10.4f}{rae(test.prevalences, p, test.sizes).mean():>10.3f}")
+    return errors
+
+
+def _one_bag(test: Bags, p: NDArray, y_test: NDArray, say: Callable[[str], None]) -> None:
+    assert test.prevalences is not None
+    typical = int(np.argsort(ae(test.prevalences, p))[len(test) // 2])
+    say("")
+    say(f"Bag {typical}, whose error is the median, estimated by HistNetQ:")
+    say(f"{'digit':>7}{'true':>8}{'estimate':>10}")
+    for digit, true, estimate in zip(np.unique(y_test), test.prevalences[typical], p[typical], strict=True):
+        say(f"{digit:>7}{true:>8.2f}{estimate:>10.2f}  {'█' * round(40 * estimate)}")

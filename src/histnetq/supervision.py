@@ -1,0 +1,163 @@
+"""What a quantifier learns from: labelled rows, bags of known proportions, or both."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags import Bags
+from histnetq.checks import take_dense
+from histnetq.protocols import APP, Combined, Mixer, Protocol
+
+__all__ = ["Supervision"]
+
+_CHUNK = 1 << 24  # numbers looked at together when standardising
+_BAGS_PER_EPOCH = 500  # drawn from labelled rows
+_FEWEST_PER_EPOCH = 200  # drawn from bags
+
+
+@dataclass(frozen=True)
+class Supervision:
+    """Labelled rows (a single bag of them), bags with prevalences, or both on one pool with the same classes."""
+
+    rows: Bags | None
+    bags: Bags | None
+
+    @classmethod
+    def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
+        """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
+        if isinstance(X, Bags):
+            if bags is not None:
+                raise TypeError(
+                    "bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat."
+                )
+            return cls(None, _with_known_prevalences(X if y is None else X.with_prevalences(y)))
+        if y is None:
+            raise TypeError(
+                "y: expected a label for each row of X, got None; pass Bags with prevalences to learn without labels."
+            )
+        if bags is None:
+            return cls(Bags.from_labels(X, y), None)
+        bags = _with_known_prevalences(bags)
+        names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
+        both = Bags.concat([Bags.from_labels(X, y, classes=list(dict.fromkeys(names))), bags])
+        return cls(both[:1], both[1:])
+
+    @property
+    def _first(self) -> Bags:
+        first = self.rows if self.bags is None else self.bags
+        assert first is not None
+        return first
+
+    @property
+    def classes(self) -> NDArray:
+        classes = self._first.classes
+        assert classes is not None
+        return classes
+
+    @property
+    def input_shape(self) -> tuple[int, ...]:
+        return tuple(self._first.rows.shape[1:])
+
+    @property
+    def feature_names(self) -> list[str] | None:
+        return self._first.feature_names
+
+    def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
+        """Hold out this fraction of the bags, and of the labelled rows of each class: no row is in both parts."""
+        rows = (None, None) if self.rows is None else _split_rows(self.rows, fraction, seed)
+        bags = (None, None) if self.bags is None else self.bags.split(1 - fraction, seed)
+        return Supervision(rows[0], bags[0]), Supervision(rows[1], bags[1])
+
+    def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
+        """The protocol that training bags are drawn by; None for the given bags alone."""
+        if wanted == "auto":
+            if self.rows is None:
+                return Mixer()
+            return APP() if self.bags is None else Combined()
+        if wanted is None:
+            if self.bags is None:
+                raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
+            return None
+        if isinstance(wanted, str) or not hasattr(wanted, "draw"):
+            raise ValueError(f"sampler: expected 'auto', None or a protocol such as Mixer(), got {wanted!r}.")
+        name, needs = type(wanted).__name__, wanted.draws_from
+        if needs in ("bags", "both") and self.bags is None:
+            raise ValueError(f"sampler: {name} draws from bags, but fit got labelled rows only; use APP().")
+        if needs == "both" and self.rows is None:
+            raise ValueError(f"sampler: {name} draws from labelled rows too, but fit got bags only; use Mixer().")
+        return wanted
+
+    def drawing(self, sampler: Protocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
+        """A function that draws the bags of an epoch."""
+        if sampler is None:
+            return lambda rng: self._first
+        if n_bags is None:
+            n_bags = _BAGS_PER_EPOCH if self.bags is None else max(len(self.bags), _FEWEST_PER_EPOCH)
+        if sampler.draws_from == "both":
+            return lambda rng: sampler.draw((self.rows, self.bags), n_bags, rng)
+        labelled = self.rows is not None and sampler.draws_from == "rows"
+        source = self.rows if labelled else self.bags
+        return lambda rng: sampler.draw(source, n_bags, rng)
+
+    def validation_bags(self, sampler: Protocol | None, n_bags: int, seed: int) -> Bags:
+        """Fixed bags to validate on: those held out, else some drawn from the rows held out."""
+        if self.bags is not None:
+            return self.bags
+        return (sampler or APP()).draw(self.rows, n_bags, seed)
+
+    def statistics(self) -> tuple[NDArray, NDArray]:
+        """Mean and standard deviation of each feature, or of each channel of images, over all rows in use.
+
+        Sparse rows are not centred: their mean is given as 0 and their scale is the root mean square.
+        """
+        pool = self._first.rows
+        used = np.unique(np.concatenate([part.index for part in (self.rows, self.bags) if part is not None]))
+        image = len(pool.shape) > 2
+        axes = (0, -2, -1) if image else (0,)
+        step = max(1, _CHUNK // self._first.n_features)
+        # About the mean of the first rows: a sum of squares about 0 loses the digits of features far from 0.
+        first = take_dense(pool, used[:step]).astype(np.float64)
+        shift = np.zeros_like(first[:1]) if hasattr(pool, "tocsr") else first.mean(axes, keepdims=True)
+        sums = squares = np.zeros(shift.shape)
+        for start in range(0, len(used), step):
+            x = take_dense(pool, used[start : start + step]) - shift
+            sums, squares = sums + x.sum(axes, keepdims=True), squares + (x**2).sum(axes, keepdims=True)
+        n = len(used) * (np.prod(pool.shape[-2:]) if image else 1)
+        offset = np.zeros_like(shift) if hasattr(pool, "tocsr") else sums / n
+        scale = np.sqrt(np.maximum(squares / n - offset**2, 0))
+        scale[scale <= 1e-7 * (1 + np.abs(shift))] = 1.0
+        return (shift + offset)[0], scale[0]
+
+
+def _with_known_prevalences(bags: Bags) -> Bags:
+    if bags.prevalences is not None:
+        return bags
+    if bags.labels is not None:
+        return bags.with_prevalences(bags.label_prevalences())
+    raise ValueError("bags: expected the proportions of each bag, got none; pass them as fit(bags, prevalences).")
+
+
+def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]:
+    assert labelled.labels is not None
+    rows = labelled.index
+    labels = labelled.labels[rows]
+    order = np.lexsort((np.random.default_rng(seed).random(len(rows)), labels))
+    rows, labels = rows[order], labels[order]
+    counts = np.bincount(labels)
+    rank = np.arange(len(rows)) - (np.cumsum(counts) - counts)[labels]
+    # At least one row of each class that has two is held out, and one of every class is learned from.
+    quota = np.minimum(np.maximum(np.round(fraction * counts), 1), counts - 1)
+    held = rank < quota[labels]
+    if not held.any():
+        raise ValueError(
+            f"y: expected at least 2 rows of some class, to hold out some for validation, got {len(rows)} rows "
+            f"of {len(labelled.classes)} classes; add rows."  # type: ignore[arg-type]
+        )
+    parts = [np.sort(rows[mask]) for mask in (~held, held)]
+    kept, out = (labelled.select(slice(None), part, np.array([0, len(part)]), None) for part in parts)
+    return kept, out

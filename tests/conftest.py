@@ -1,0 +1,52 @@
+"""Small data and every quantifier, for all tests."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+
+import histnetq as hq
+
+torch.set_num_threads(1)
+
+QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
+SMALL = {"encoder": (8, 6), "head": (12,), "training": QUICK, "random_state": 0}
+
+QUANTIFIERS = {
+    "HistNetQ-hard": lambda **kw: hq.HistNetQ("hard", 5, **{**SMALL, **kw}),
+    "HistNetQ-soft": lambda **kw: hq.HistNetQ("soft", 5, **{**SMALL, **kw}),
+    "HistNetQ-rbf": lambda **kw: hq.HistNetQ("rbf", 5, **{**SMALL, **kw}),
+    "HistNetQ-sigmoid": lambda **kw: hq.HistNetQ("sigmoid", 5, **{**SMALL, **kw}),
+    "DeepSets-mean": lambda **kw: hq.DeepSets("mean", **{**SMALL, **kw}),
+    "DeepSets-median": lambda **kw: hq.DeepSets("median", **{**SMALL, **kw}),
+    "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
+    "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
+}
+
+
+def labelled(n: int = 120, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of overlapping normal classes, and their labels "a", "b", …"""
+    rng = np.random.default_rng(seed)
+    codes = np.arange(n) % n_classes
+    X = rng.normal(size=(n, 4)) + 1.5 * codes[:, None] * np.array([1, -1, 0, 0.5])
+    return X, np.array(list("abcdefgh"))[codes]
+
+
+def known_bags(n_bags: int = 12, seed: int = 0) -> hq.Bags:
+    """Ragged bags with known proportions and no labels."""
+    drawn = hq.APP(bag_size=(5, 20)).draw(hq.Bags.from_labels(*labelled(seed=seed)), n_bags, random_state=seed)
+    return hq.Bags(
+        drawn.rows, drawn.index, drawn.offsets, prevalences=drawn.prevalences, classes=drawn.classes.tolist()
+    )
+
+
+@pytest.fixture(scope="session", params=QUANTIFIERS)
+def make(request):
+    """A function that makes one kind of quantifier, with parameters to change."""
+    return QUANTIFIERS[request.param]
+
+
+@pytest.fixture(scope="session")
+def fitted(make):
+    return make().fit(known_bags())

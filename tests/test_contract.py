@@ -1,0 +1,222 @@
+"""The laws that every quantifier keeps."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+
+import histnetq as hq
+from tests.conftest import known_bags, labelled
+
+
+def shuffled(bags: hq.Bags, seed: int = 0) -> hq.Bags:
+    """The same bags with their entries in another order."""
+    order = np.argsort(bags.bag_of_entry + np.random.default_rng(seed).random(len(bags.index)), kind="stable")
+    return bags.drawn(bags.index[order], bags.offsets, None, None)
+
+
+def test_estimates_lie_on_the_simplex(fitted):
+    p = fitted.predict(known_bags(20, seed=3))
+    assert p.shape == (20, 3)
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(1), 1, atol=1e-12)
+
+
+def test_the_order_of_rows_is_irrelevant(fitted):
+    bags = known_bags(seed=4)
+    np.testing.assert_allclose(fitted.predict(shuffled(bags)), fitted.predict(bags), atol=1e-6)
+
+
+def test_many_bags_equal_one_by_one(fitted):
+    bags = known_bags(seed=5)
+    alone = np.concatenate([fitted.predict(bag) for bag in bags])
+    as_arrays = np.stack([fitted.predict(bag.gather()) for bag in bags])
+    np.testing.assert_allclose(alone, fitted.predict(bags), atol=1e-6)
+    np.testing.assert_allclose(as_arrays, fitted.predict(bags), atol=1e-6)
+
+
+def test_ragged_equals_alone(fitted):
+    X = np.random.default_rng(0).normal(size=(5040, 4))
+    bags = hq.Bags(X, offsets=np.cumsum([0, 1, 2, 37, 5000]))
+    alone = np.stack([fitted.predict(bag.gather()) for bag in bags])
+    np.testing.assert_allclose(fitted.predict(bags), alone, atol=1e-6)
+
+
+def test_weight_k_equals_k_copies(fitted):
+    bags = known_bags(seed=6)
+    counts = np.random.default_rng(1).integers(1, 5, size=len(bags.index))
+    copies = bags.drawn(
+        np.repeat(bags.index, counts), np.concatenate([[0], np.cumsum(counts)])[bags.offsets], None, None
+    )
+    for kind in ("count", "survey"):
+        weighted = hq.Bags(bags.rows, bags.index, bags.offsets, weights=counts, weight_kind=kind)
+        np.testing.assert_allclose(fitted.predict(weighted), fitted.predict(copies), atol=1e-6)
+
+
+def test_no_weights_equal_all_ones(fitted):
+    bags = known_bags(seed=7)
+    ones = hq.Bags(bags.rows, bags.index, bags.offsets, weights=np.ones(len(bags.index)))
+    np.testing.assert_array_equal(fitted.predict(ones), fitted.predict(bags))
+
+
+def test_classes_are_kept(fitted):
+    assert fitted.classes_.tolist() == ["a", "b", "c"]
+
+
+def test_relabelling_classes_relabels_the_output(make):
+    bags = known_bags()
+    renamed = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=["x", "y", "z"])
+    q = make().fit(renamed)
+    assert q.classes_.tolist() == ["x", "y", "z"]
+    np.testing.assert_array_equal(q.predict(bags), make().fit(bags).predict(bags))
+
+
+def test_the_same_seed_gives_the_same_weights(make):
+    bags = known_bags()
+    first, second, other = (make(random_state=seed).fit(bags).predict(bags) for seed in (1, 1, 2))
+    np.testing.assert_array_equal(first, second)
+    assert not np.array_equal(first, other)
+
+
+def test_fitting_leaves_the_global_random_state_alone(make):
+    import torch
+
+    before = torch.get_rng_state()
+    make().fit(known_bags())
+    assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.parametrize("how", ["bags", "bags, prevalences", "rows", "both", "frame", "sparse", "labelled bags"])
+def test_every_kind_of_supervision(make, how):
+    X, y = labelled()
+    bags = known_bags()
+    if how == "bags":
+        q = make().fit(bags)
+    elif how == "bags, prevalences":
+        q = make().fit(hq.Bags(bags.rows, bags.index, bags.offsets), bags.prevalences)
+        assert q.classes_.tolist() == [0, 1, 2]
+    elif how == "rows":
+        q = make().fit(X, y)
+    elif how == "both":
+        q = make(label_weight=0.5).fit(X, y, bags=bags)
+    elif how == "frame":
+        q = make().fit(Frame(X), y)
+        assert q.feature_names_ == ["c0", "c1", "c2", "c3"]
+    elif how == "sparse":
+        X = sparse.csr_matrix(np.where(np.abs(X) > 1, X, 0))
+        q = make().fit(X, y)
+    else:
+        q = make(sampler=hq.APP(10), label_weight=1.0).fit(hq.Bags.from_labels(X, y, groups=np.arange(120) // 10))
+    assert q.predict(X).shape == (3,)
+
+
+def test_learning_reduces_the_error(make):
+    # A task so easy that a few seconds suffice: the class is the sign of the first feature.
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=400)
+    X = rng.normal(size=(400, 2)) * 0.3 + np.stack([4.0 * y - 2, np.zeros(400)], 1)
+    training = hq.Training(epochs=25, bags_per_epoch=60, batch_bags=10, lr=0.01, validation_bags=20, device="cpu")
+    q = make(loss="ae", training=training, sampler=hq.APP(20)).fit(X, y)
+    assert q.history_["validation_loss"][0] > q.validation_loss_
+    assert q.validation_loss_ < 0.15
+
+
+def test_clone_params_and_repr(make):
+    q = make()
+    twin = clone(q)
+    assert twin is not q
+    assert twin.get_params() == q.get_params()
+    assert type(q).__name__ in repr(q)
+    twin.set_params(training__lr=0.5, random_state=9)
+    assert (twin.training.lr, q.training.lr) == (0.5, 0.001)
+    assert twin.get_params()["training__lr"] == 0.5
+    with pytest.raises(ValueError, match="training: no parameter 'speed', expected one of epochs"):
+        twin.set_params(training__speed=1)
+
+
+def test_clone_is_unfitted(fitted):
+    with pytest.raises(NotFittedError, match=r"is not fitted; call fit first, or load a saved model\.$"):
+        clone(fitted).predict(known_bags())
+
+
+def test_save_and_load_round_trip(fitted, tmp_path):
+    bags = known_bags(seed=8)
+    fitted.save(tmp_path / "model")
+    back = hq.load(tmp_path / "model")
+    assert type(back) is type(fitted)
+    assert repr(back) == repr(fitted)
+    assert back.classes_.tolist() == fitted.classes_.tolist()
+    assert back.history_["epoch"].tolist() == [1, 2]
+    np.testing.assert_array_equal(back.predict(bags), fitted.predict(bags))
+    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    assert json.loads((tmp_path / "model/config.json").read_text())["classes"] == ["a", "b", "c"]
+
+
+def test_training_on_given_bags_alone(make):
+    assert make(sampler=None).fit(known_bags()).predict(known_bags()).shape == (12, 3)
+
+
+def test_survey_and_count_weights_in_training(make):
+    bags = known_bags()
+    for kind in ("count", "survey"):
+        weights = np.random.default_rng(0).integers(1, 4, size=len(bags.index))
+        weighted = hq.Bags(
+            bags.rows, bags.index, bags.offsets, weights=weights, weight_kind=kind, prevalences=bags.prevalences
+        )
+        assert np.isfinite(make().fit(weighted).predict(weighted)).all()
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (np.zeros((3, 5)), r"rows: expected 4 features as in training, got 5 features; give the same columns"),
+        (np.zeros((3, 4, 4)), r"rows: expected 4 features as in training, got rows of shape \(4, 4\)"),
+        (np.full((3, 4), np.nan), r"X: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute"),
+        (np.zeros(4), r"X: expected one row per example, shape \(n_rows, n_features\), got shape \(4,\)"),
+        (np.zeros((0, 4)), r"bags: bag 0 is empty, expected at least one row"),
+    ],
+)
+def test_wrong_rows_at_prediction(fitted, wrong, message):
+    with pytest.raises(ValueError, match=message):
+        fitted.predict(wrong)
+
+
+@pytest.mark.parametrize(
+    ("args", "error", "message"),
+    [
+        ((np.zeros((4, 2)), None), TypeError, "y: expected a label for each row of X, got None"),
+        ((np.zeros((4, 2)), ["a"] * 4), ValueError, r"y: expected at least 2 classes, got only \['a'\]"),
+        ((np.zeros((2, 2)), ["a", "b"]), ValueError, "y: expected at least 2 rows of some class"),
+        ((np.zeros((4, 2)), ["a", "b"]), ValueError, r"y: expected one label per row, shape \(4,\), got \(2,\)"),
+        ((hq.Bags(np.zeros((4, 2))), None), ValueError, "bags: expected the proportions of each bag, got none; pass"),
+        (
+            (hq.Bags(np.zeros((4, 2))), [[0.5, 0.5]]),
+            ValueError,
+            "bags: expected at least 2 bags to split into training and validation, got 1; add bags",
+        ),
+        (
+            (hq.Bags(np.zeros((4, 2)), offsets=[0, 2, 4]), [[0.5, 0.5]]),
+            ValueError,
+            "prevalences: expected one row for each of the 2 bags, got 1 rows",
+        ),
+    ],
+)
+def test_wrong_supervision(make, args, error, message):
+    with pytest.raises(error, match=message):
+        make().fit(*args)
+
+
+class Frame:
+    """The little of a data frame that counts."""
+
+    def __init__(self, values: np.ndarray) -> None:
+        self.values = values
+        self.columns = [f"c{i}" for i in range(values.shape[1])]
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return self.values
