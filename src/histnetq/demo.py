@@ -17,6 +17,8 @@ from histnetq.training import Training
 
 __all__ = ["run_demo"]
 
+_TRAINING = Training(epochs=60, patience=6)
+
 
 def run_demo(say: Callable[[str], None]) -> dict[str, float]:
     """Train HistNetQ and DeepSets on half of the digits and score them on bags drawn from the other half.
@@ -35,10 +37,9 @@ def run_demo(say: Callable[[str], None]) -> dict[str, float]:
     say(
         f"Handwritten digits: {len(X)} labelled images to learn from; {len(test)} bags of 100 other images to estimate."
     )
-    training = Training(epochs=60, patience=6)
     rivals: dict[str, DeepQuantifier] = {
-        "HistNetQ": HistNetQ(loss="ae", training=training, random_state=0),
-        "DeepSets": DeepSets(loss="ae", training=training, random_state=0),
+        "HistNetQ": HistNetQ(loss="ae", training=_TRAINING, random_state=0),
+        "DeepSets": DeepSets(loss="ae", training=_TRAINING, random_state=0),
     }
     estimates = {"mean of training": np.tile(np.bincount(y) / len(y), (len(test), 1))}
     for name, quantifier in rivals.items():

@@ -79,8 +79,10 @@ class HardHistogram(Histogram):
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid", overlap: float = 0.0) -> None:
         super().__init__(n_features, n_bins, squash)
-        self.centers = nn.Parameter(self._initial_centers())
-        self.half_widths = nn.Parameter(torch.full((n_features, n_bins), 0.5 / n_bins + overlap))
+        # Edges on a grid so coarse that centres and half-widths are exact: bins of any number then share their edges.
+        edges = (torch.arange(n_bins + 1) * (2.0**22 / n_bins)).round() / 2.0**22
+        self.centers = nn.Parameter(((edges[1:] + edges[:-1]) / 2).repeat(n_features, 1))
+        self.half_widths = nn.Parameter((edges.diff() / 2 + overlap).repeat(n_features, 1))
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         out: Tensor = _HardFunction.apply(

@@ -147,9 +147,11 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
         return order[:, offsets[:-1] + (offsets.diff() - 1) // 2]
     reached = weights[order].cumsum(1)
     before = F.pad(reached, (1, 0))[:, offsets[:-1]]
-    half = before + bag_totals(offsets, weights).to(reached.dtype) / 2
+    # Sums of fractions are rounded: where they reach half up to rounding, they count as having reached it.
+    share = 0.5 - 1e-9 if weights.is_floating_point() else 0.5
+    half = before + bag_totals(offsets, weights) * share
     place = torch.searchsorted(reached.to(half.dtype), half.contiguous())
-    return order.gather(1, torch.minimum(place, offsets[1:] - 1))
+    return order.gather(1, place.clamp(offsets[:-1], offsets[1:] - 1))
 
 
 def bag_of_entry(offsets: Tensor) -> Tensor:

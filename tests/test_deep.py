@@ -1,0 +1,236 @@
+"""What the networks do beyond the common laws."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy import sparse
+from torch import nn
+
+import histnetq as hq
+from histnetq import inference
+from histnetq.supervision import Supervision
+from tests.conftest import QUICK, SMALL, known_bags, labelled
+
+
+def small(**changes) -> hq.HistNetQ:
+    return hq.HistNetQ(n_bins=4, **{**SMALL, **changes})
+
+
+def test_the_users_encoder_is_copied_never_trained():
+    encoder = nn.Linear(4, 3)
+    before = encoder.weight.detach().clone()
+    q = small(encoder=encoder).fit(known_bags())
+    assert torch.equal(encoder.weight, before)
+    assert not torch.equal(q.network_.encoder.weight, before)
+    assert q.get_params()["encoder"] is encoder
+
+
+def test_encoder_factory_gets_the_shape_of_a_row():
+    shapes = []
+
+    def factory(shape):
+        shapes.append(shape)
+        return nn.Linear(shape[0], 3)
+
+    small(encoder=factory).fit(known_bags())
+    assert shapes == [(4,)]
+
+
+@pytest.mark.parametrize(
+    ("encoder", "error", "message"),
+    [
+        ((), ValueError, r"encoder: expected None, layer sizes, an nn.Module or a factory, got \(\)"),
+        ((4, 0.5), ValueError, r"encoder: expected None, layer sizes"),
+        (lambda shape: 3, TypeError, "encoder: expected the factory to return an nn.Module, got int"),
+        (nn.Unflatten(1, (2, 2)), ValueError, r"encoder: expected it to map rows \(1, 4\) to features \(1, n\)"),
+    ],
+)
+def test_wrong_encoders(encoder, error, message):
+    with pytest.raises(error, match=message):
+        small(encoder=encoder).fit(known_bags())
+
+
+@pytest.mark.parametrize(
+    ("make", "message"),
+    [
+        (
+            lambda: hq.HistNetQ(bins="round", training=QUICK),
+            "bins: expected one of 'hard', 'soft', 'rbf', 'sigmoid', got",
+        ),
+        (
+            lambda: hq.DeepSets(pooling="sum", training=QUICK),
+            "pooling: expected one of 'mean', 'median', 'max', got 'sum'",
+        ),
+        (lambda: small(loss="rmse"), "loss: expected one of ae, rae, .* or a callable"),
+        (
+            lambda: small(sampler="mixer"),
+            r"sampler: expected 'auto', None or a protocol such as Mixer\(\), got 'mixer'",
+        ),
+        (
+            lambda: small(n_bins=0) if False else hq.HistNetQ(n_bins=0, training=QUICK),
+            "n_bins: expected at least 1, got 0",
+        ),
+        (lambda: small(sampler=hq.Combined()), "sampler: Combined draws from labelled rows too, but fit got bags only"),
+        (lambda: small(sampler=hq.APP()), "source: expected labelled rows, got bags without labels"),
+    ],
+)
+def test_wrong_names(make, message):
+    with pytest.raises(ValueError, match=message):
+        make().fit(known_bags())
+
+
+@pytest.mark.parametrize(
+    ("sampler", "message"),
+    [
+        (None, r"sampler: None trains on given bags alone, but fit got labelled rows; use APP\(\)"),
+        (hq.Mixer(), "sampler: Mixer draws from bags, but fit got labelled rows only"),
+    ],
+)
+def test_samplers_that_lack_bags(sampler, message):
+    with pytest.raises(ValueError, match=message):
+        small(sampler=sampler).fit(*labelled())
+
+
+def test_bags_beside_bags_are_refused():
+    with pytest.raises(TypeError, match=r"bags: expected beside labelled rows, fit\(X, y, bags=…\), got Bags twice"):
+        small().fit(known_bags(), bags=known_bags())
+
+
+def test_classes_of_rows_and_bags_are_aligned_by_name():
+    X, y = labelled()
+    bags = known_bags()
+    swapped = hq.Bags(
+        bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences[:, [2, 0]] / 1.0, classes=["c", "a"],
+        normalize=True,
+    )  # fmt: skip
+    given = Supervision.of(X, y, swapped)
+    assert given.classes.tolist() == ["c", "a", "b"]
+    assert given.rows.prevalences.tolist() == [[1 / 3, 1 / 3, 1 / 3]]
+    np.testing.assert_allclose(given.bags.prevalences[:, 2], 0)
+    assert given.rows.rows is given.bags.rows
+
+
+def test_labelled_rows_are_split_before_bags_are_drawn():
+    X, y = labelled(50)
+    kept, held = Supervision.of(X, y, None).split(0.3, seed=0)
+    assert not set(kept.rows.index) & set(held.rows.index)
+    assert len(kept.rows.index) + len(held.rows.index) == 50
+    for part in (kept, held):
+        assert np.bincount(part.rows.labels[part.rows.index]).min() >= 5
+
+
+def test_a_class_with_one_row_is_learned_from():
+    X, y = labelled(21)
+    y = y.astype("<U9")
+    y[0] = "rare"
+    kept, held = Supervision.of(X, y, None).split(0.3, seed=0)
+    rare = kept.classes.tolist().index("rare")
+    assert (kept.rows.labels[kept.rows.index] == rare).sum() == 1
+    assert (held.rows.labels[held.rows.index] == rare).sum() == 0
+
+
+def statistics(X) -> tuple[np.ndarray, np.ndarray]:
+    y = np.arange(X.shape[0]) % 2
+    return Supervision.of(X, y, None).statistics()
+
+
+def test_standardising_dense_rows(monkeypatch):
+    monkeypatch.setattr("histnetq.supervision._CHUNK", 30)
+    X = np.random.default_rng(0).normal(1e5, [1e-2, 3.0, 50.0], size=(40, 3))
+    mean, scale = statistics(X)
+    np.testing.assert_allclose(mean, X.mean(0), rtol=1e-12)
+    np.testing.assert_allclose(scale, X.std(0), rtol=1e-6)
+
+
+def test_constant_features_are_left_as_they_are():
+    X = np.column_stack([np.full(6, 7.0), np.arange(6.0)])
+    mean, scale = statistics(X)
+    assert mean[0] == 7
+    assert scale[0] == 1
+
+
+def test_standardising_sparse_rows_does_not_centre():
+    X = sparse.random(30, 5, density=0.3, random_state=0, format="csr")
+    mean, scale = statistics(X)
+    assert (mean == 0).all()
+    np.testing.assert_allclose(scale, np.sqrt((X.toarray() ** 2).mean(0)))
+
+
+@pytest.mark.parametrize("shape", [(20, 6, 6), (20, 3, 6, 6)])
+def test_standardising_images_by_channel(shape):
+    X = np.random.default_rng(0).integers(0, 255, size=shape).astype(np.uint8)
+    mean, scale = statistics(X)
+    axes = (0, len(shape) - 2, len(shape) - 1)
+    np.testing.assert_allclose(mean, X.astype(float).mean(axes, keepdims=True)[0])
+    np.testing.assert_allclose(scale, X.astype(float).std(axes, keepdims=True)[0])
+
+
+def test_images_get_a_convolutional_encoder():
+    X = np.random.default_rng(0).integers(0, 255, size=(40, 8, 8)).astype(np.uint8)
+    q = small(encoder=None).fit(X, np.arange(40) % 2)
+    assert type(q.network_.encoder).__name__ == "CNN"
+    assert q.predict(X).shape == (2,)
+
+
+def test_without_standardising():
+    q = small(training=dataclasses.replace(QUICK, standardize=False)).fit(known_bags())
+    assert isinstance(q.network_.prepare, nn.Identity)
+
+
+def test_the_auxiliary_loss_trains_the_classifier():
+    X, y = labelled()
+    q = small(label_weight=1.0).fit(X, y)
+    start = small(label_weight=1.0, training=dataclasses.replace(QUICK, lr=1e-12)).fit(X, y)
+    assert not torch.allclose(q.network_.classifier.weight, start.network_.classifier.weight, atol=1e-4)
+    assert small().fit(X, y).network_.classifier is None
+
+
+def test_every_pool_row_is_encoded_once(monkeypatch):
+    q = small().fit(known_bags())
+    X = np.random.default_rng(0).normal(size=(600, 4))
+    index = np.random.default_rng(1).integers(0, 300, size=5000)
+    bags = hq.Bags(X, index, np.arange(0, 5001, 50))
+    encoded = []
+    encode = q.network_.encode
+    monkeypatch.setattr(q.network_, "encode", lambda rows: (encoded.append(len(rows)), encode(rows))[1])
+    q.predict(bags)
+    assert sum(encoded) == 512, "300 rows in blocks of 256"
+
+
+@pytest.mark.parametrize("pooling", ["mean", "median"])
+def test_bounded_memory_changes_nothing(monkeypatch, pooling):
+    q = hq.DeepSets(pooling, **SMALL).fit(known_bags())
+    bags = known_bags(30, seed=2)
+    whole = q.predict(bags)
+    monkeypatch.setattr(inference, "_POOLED_AT_ONCE", 20)
+    monkeypatch.setattr(inference, "_GATHERED_AT_ONCE", 100)
+    monkeypatch.setattr(inference, "_FEATURES_IN_MEMORY", 10)
+    np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)
+
+
+def test_a_row_does_not_depend_on_its_neighbours():
+    # One bag among others and alone go through the encoder in blocks of the same shape.
+    q = small(encoder=(300, 64)).fit(known_bags())
+    X = np.random.default_rng(0).normal(size=(1000, 4)).astype(np.float32)
+    bags = hq.Bags(X, offsets=np.cumsum([0, 3, 500, 497]))
+    features = inference.encode_rows(q.network_, bags, np.arange(1000))
+    for start, stop in [(0, 3), (3, 503), (700, 1000)]:
+        alone = inference.encode_rows(q.network_, bags, np.arange(start, stop))
+        assert torch.equal(alone, features[start:stop])
+
+
+def test_feature_names_must_agree():
+    X, y = labelled()
+    bags = hq.Bags.from_labels(X, y, groups=np.arange(120) // 10, feature_names=["p", "q", "r", "s"])
+    q = small().fit(bags)
+    with pytest.raises(ValueError, match="rows: column 1 is 'z', expected 'q' as in training"):
+        q.predict(hq.Bags(X, feature_names=["p", "z", "r", "s"]))
+
+
+def test_any_callable_is_a_loss():
+    assert small(loss=lambda p_true, p_pred: ((p_true - p_pred) ** 2).sum(-1)).fit(known_bags()).validation_loss_ > 0
+    assert small(loss=hq.CostSensitiveAE((1, 2, 3))).fit(known_bags()).validation_loss_ > 0

@@ -1,0 +1,139 @@
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pytest
+from torch import nn
+
+import histnetq as hq
+from tests.conftest import SMALL, known_bags
+
+
+@pytest.fixture(scope="module")
+def quantifier():
+    return hq.HistNetQ(n_bins=4, sampler=hq.Mixer(0.25), loss=hq.CostSensitiveAE((1, 2, 3)), **SMALL).fit(known_bags())
+
+
+@pytest.fixture
+def model(quantifier, tmp_path):
+    quantifier.save(tmp_path / "deep" / "model")
+    return tmp_path / "deep" / "model"
+
+
+def test_parameters_come_back(model, quantifier):
+    back = hq.load(model)
+    assert back.sampler == hq.Mixer(0.25)
+    assert back.loss == hq.CostSensitiveAE((1, 2, 3))
+    assert back.training == quantifier.training
+    assert back.encoder == (8, 6)
+    np.testing.assert_array_equal(back.fit(known_bags()).predict(known_bags()), quantifier.predict(known_bags()))
+
+
+def test_nothing_is_overwritten_unasked(model, quantifier):
+    before = (model / "config.json").read_text()
+    with pytest.raises(FileExistsError, match=r"path: .*model exists; choose another name or pass overwrite=True"):
+        quantifier.save(model)
+    assert (model / "config.json").read_text() == before
+    quantifier.save(model, overwrite=True)
+    assert hq.load(model).classes_.tolist() == ["a", "b", "c"]
+    assert sorted(p.name for p in model.iterdir()) == ["config.json", "model.safetensors"]
+    assert [p.name for p in model.parent.iterdir()] == ["model"]
+
+
+def test_other_directories_are_never_replaced(tmp_path, quantifier):
+    (tmp_path / "letters.txt").write_text("dear")
+    with pytest.raises(FileExistsError, match="exists and is not a model directory; it is left alone"):
+        quantifier.save(tmp_path, overwrite=True)
+    assert (tmp_path / "letters.txt").read_text() == "dear"
+
+
+def test_a_failed_save_leaves_nothing(tmp_path, quantifier, monkeypatch):
+    def fail(*args):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    with pytest.raises(OSError, match="disk full"):
+        quantifier.save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_unfitted_models_are_not_saved(tmp_path):
+    with pytest.raises(Exception, match="HistNetQ is not fitted"):
+        hq.HistNetQ().save(tmp_path / "model")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_truncated(model, name):
+    path = model / name
+    path.write_bytes(path.read_bytes()[:-20])
+    with pytest.raises(ValueError, match=r"is damaged, expected the JSON|does not match its checksum, it is truncated"):
+        hq.load(model)
+
+
+@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+def test_missing(model, name):
+    (model / name).unlink()
+    with pytest.raises(FileNotFoundError, match=rf"is not a model directory, it has no {name}; give one that save"):
+        hq.load(model)
+
+
+def test_altered_weights(model):
+    path = model / "model.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(ValueError, match="does not match its checksum, it is truncated or was altered; copy it again"):
+        hq.load(model)
+
+
+def rewrite(model, **changes):
+    config = json.loads((model / "config.json").read_text())
+    (model / "config.json").write_text(json.dumps(config | changes))
+
+
+def test_altered_configuration(model):
+    rewrite(model, classes=["b", "a", "c"])
+    with pytest.raises(ValueError, match="does not match its checksum"):
+        hq.load(model)
+
+
+def test_newer_format(model):
+    rewrite(model, format=2)
+    with pytest.raises(ValueError, match=r"has format 2, this version of histnetq reads 1; upgrade histnetq"):
+        hq.load(model)
+
+
+@pytest.mark.parametrize("content", ["", "[]", "{}", "not json"])
+def test_not_a_configuration(model, content):
+    (model / "config.json").write_text(content)
+    with pytest.raises(ValueError, match=r"config.json is damaged, expected the JSON that save\(\) wrote; save again"):
+        hq.load(model)
+
+
+def test_a_custom_encoder_is_handed_over(tmp_path):
+    q = hq.HistNetQ(n_bins=4, **{**SMALL, "encoder": nn.Linear(4, 3)}, loss=lambda a, b: abs(a - b).mean(-1))
+    q.fit(known_bags()).save(tmp_path / "model")
+    with pytest.raises(
+        ValueError, match=r"encoder: this model was made with its own encoder \(Linear\).*load\(path, enc"
+    ):
+        hq.load(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"loss: this model was made with its own loss \(function\)"):
+        hq.load(tmp_path / "model", encoder=nn.Linear(4, 3))
+    back = hq.load(tmp_path / "model", encoder=nn.Linear(4, 3), loss="ae")
+    np.testing.assert_array_equal(back.predict(known_bags()), q.predict(known_bags()))
+    with pytest.raises(ValueError, match="encoder: the stored weights do not fit this network"):
+        hq.load(tmp_path / "model", encoder=nn.Linear(4, 7), loss="ae")
+
+
+def test_stored_parameters_are_not_replaced(model):
+    with pytest.raises(TypeError, match="load: 'n_bins' was stored with the model and cannot be replaced"):
+        hq.load(model, n_bins=3)
+
+
+def test_integer_class_names_stay_integers(tmp_path):
+    bags = known_bags()
+    q = hq.DeepSets(**SMALL).fit(hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences))
+    q.save(tmp_path / "model")
+    assert hq.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]

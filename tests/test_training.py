@@ -1,0 +1,288 @@
+from __future__ import annotations
+
+import dataclasses
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import histnetq as hq
+from histnetq.metrics import ae
+from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
+from histnetq.training import train
+from tests.conftest import QUICK, known_bags, labelled
+
+
+def network(pooling: type = Mean, dtype: torch.dtype = torch.float64, classify: bool = False) -> BagNetwork:
+    torch.manual_seed(0)
+    return BagNetwork(MLP(4, (6, 5)), pooling(5), (7,), 3, classify=classify).to(dtype)
+
+
+def steps(net: BagNetwork, **options) -> dict[str, torch.Tensor]:
+    bags = known_bags(16)
+    if options.pop("labels", False):
+        bags.labels = np.arange(len(bags.rows)) % 4 - 1
+    label_weight = options.pop("label_weight", 0.0)
+    training = hq.Training(dropout=0, dtype="float64", device="cpu", patience=99, **options)
+    train(net, lambda rng: bags, bags, ae, training, seed=0, label_weight=label_weight)
+    return net.state_dict()
+
+
+@pytest.mark.parametrize("pooling", [Mean, HardHistogram])
+@pytest.mark.parametrize("labels", [False, True])
+def test_accumulated_gradients_equal_the_big_batch(pooling, labels):
+    options = {"epochs": 10, "batch_bags": 8, "labels": labels, "label_weight": 0.3 * labels}  # 20 updates
+    whole = steps(network(pooling, classify=labels), **options)
+    for micro in (1, 3, 8):
+        parts = steps(network(pooling, classify=labels), micro_bags=micro, **options)
+        for name, tensor in whole.items():
+            torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-10)
+
+
+def test_ragged_last_batch_counts_every_bag_once():
+    whole = steps(network(), epochs=3, batch_bags=16)
+    parts = steps(network(), epochs=3, batch_bags=16, micro_bags=5)
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-10)
+
+
+def test_clipping_limits_the_step():
+    before = network().state_dict()
+    free = steps(network(), epochs=1, batch_bags=16, lr=1.0)
+    # AdamW divides by the gradient's size, so a clipped gradient shows only once it falls below its epsilon.
+    clipped = steps(network(), epochs=1, batch_bags=16, lr=1.0, clip=1e-12)
+    moved = {k: (free[k] - before[k]).abs().max() for k in before}
+    held = {k: (clipped[k] - before[k]).abs().max() for k in before}
+    assert all(held[k] < 0.01 * moved[k] for k in before)
+
+
+def test_weight_decay_spares_bins_and_biases():
+    net = network(HardHistogram)
+    from histnetq.training import _optimizer
+
+    decayed, spared = _optimizer(net, hq.Training(weight_decay=0.1)).param_groups
+    names = {id(p): n for n, p in net.named_parameters()}
+    assert sorted(names[id(p)] for p in decayed["params"]) == [
+        "encoder.1.weight", "encoder.3.weight", "head.1.weight", "head.3.weight",
+    ]  # fmt: skip
+    assert sorted(names[id(p)] for p in spared["params"]) == [
+        "encoder.1.bias", "encoder.3.bias", "head.1.bias", "head.3.bias",
+        "pooling.centers", "pooling.half_widths",
+    ]  # fmt: skip
+    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+
+
+def scripted(losses: list[float], **options) -> tuple[dict, list[torch.Tensor]]:
+    """Train with these validation losses, whatever the network does; the weights after each epoch beside."""
+    seen = []
+    net = network()
+    values = iter(losses)
+
+    def loss(p_true, p_pred, sizes):
+        if p_pred.requires_grad:
+            return ae(p_true, p_pred)
+        seen.append(net.head[1].weight.detach().clone())
+        return torch.full((len(p_true),), float(next(values)))
+
+    training = hq.Training(device="cpu", dtype="float64", **options)
+    bags = known_bags(8)
+    result = train(net, lambda rng: bags, bags, loss, training, seed=0)
+    result["final"] = net.head[1].weight
+    return result, seen
+
+
+def test_plateaus_halve_the_rate_and_the_last_one_stops():
+    losses = [1.0, 0.5] + [0.6] * 20
+    result, seen = scripted(losses, epochs=50, patience=2, lr=0.004, min_lr=0.001)
+    assert result["history"]["lr"].tolist() == [0.004] * 4 + [0.002] * 2 + [0.001] * 2
+    assert result["best_epoch"] == 2
+    assert result["best_loss"] == 0.5
+    assert torch.equal(result["final"], seen[1])
+
+
+def test_improvement_restarts_patience():
+    result, _ = scripted([5, 4, 4, 3, 3, 2, 2, 2], epochs=8, patience=2, lr=0.004, min_lr=0.001)
+    assert result["history"]["lr"].tolist() == [0.004] * 8
+    assert result["best_epoch"] == 6
+
+
+def test_callbacks_see_records_and_stop():
+    seen = []
+
+    def watch(record):
+        seen.append(record)
+        return record["epoch"] == 3
+
+    result, _ = scripted([3, 2, 1, 0.5, 0.2], epochs=5, callbacks=(watch,))
+    assert [r["epoch"] for r in seen] == [1, 2, 3]
+    assert set(seen[0]) == {"epoch", "train_loss", "validation_loss", "lr", "seconds"}
+    assert len(result["history"]["epoch"]) == 3
+
+
+def test_interrupt_keeps_the_best_weights_and_says_so():
+    def interrupt(record):
+        if record["epoch"] == 3:
+            raise KeyboardInterrupt
+
+    with pytest.warns(
+        UserWarning, match=r"training interrupted in epoch 3; the weights of the best epoch so far \(2\)"
+    ):
+        result, seen = scripted([3, 1, 2, 0], epochs=4, callbacks=(interrupt,))
+    assert torch.equal(result["final"], seen[1])
+
+
+def test_interrupt_in_the_first_epoch_is_passed_on():
+    def loss(p_true, p_pred, sizes):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        train(network(), lambda rng: known_bags(8), known_bags(8), loss, QUICK, seed=0)
+
+
+def test_divergence_is_an_error():
+    with pytest.raises(FloatingPointError, match=r"training: the loss is not finite in epoch 1 .*lower training__lr"):
+        scripted([float("nan")], epochs=2)
+
+
+def test_validation_bags_stay_the_same():
+    X, y = labelled()
+    drawn = []
+
+    class Counting(hq.APP):
+        def draw(self, source, n_bags, random_state=None):
+            bags = super().draw(source, n_bags, random_state)
+            drawn.append(set(bags.index.tolist()))
+            return bags
+
+    training = dataclasses.replace(QUICK, epochs=3)
+    hq.HistNetQ(n_bins=4, encoder=(4,), head=(4,), sampler=Counting(20), training=training, random_state=0).fit(X, y)
+    validation, *epochs = drawn
+    assert len(epochs) == 3, "one draw per epoch, and one in all for validation"
+    assert all(not validation & rows for rows in epochs), "rows for validation are never trained on"
+
+
+RUN = """
+import os, signal, sys
+import numpy as np
+import torch
+torch.set_num_threads(1)
+import histnetq as hq
+from tests.conftest import known_bags
+steps = 0
+def loss(p_true, p_pred, sizes):
+    global steps
+    if p_pred.requires_grad:
+        steps += 1
+        if steps == int(sys.argv[2]):
+            os.kill(os.getpid(), signal.SIGKILL)
+    return abs(p_true - p_pred).mean(-1)
+class Loss:
+    def __call__(self, p_true, p_pred, sizes):
+        return loss(p_true, p_pred, sizes)
+    def __str__(self):
+        return "loss"
+training = hq.Training(
+    epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, device="cpu", checkpoint=sys.argv[1]
+)
+q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=Loss(), training=training, random_state=0)
+q.fit(known_bags())
+np.savez(sys.argv[3], **{k: v.numpy() for k, v in q.network_.state_dict().items()}, h=q.history_["train_loss"])
+"""
+
+
+def run_apart(directory: Path, name: str, killed_in_step: int = -1) -> int:
+    """Train in a process of its own, with a checkpoint and a result under `directory`; its exit code."""
+    paths = [str(directory / name), str(killed_in_step), str(directory / f"{name}.npz")]
+    return subprocess.run([sys.executable, "-c", RUN, *paths], cwd=Path(__file__).parents[1], check=False).returncode
+
+
+def test_a_killed_run_resumes_to_identical_weights(tmp_path):
+    assert run_apart(tmp_path, "whole") == 0
+    for step in (2, 11):  # in the first epoch of three steps, before any checkpoint, and in the fourth
+        assert run_apart(tmp_path, f"cut{step}", step) == -signal.SIGKILL
+        assert run_apart(tmp_path, f"cut{step}") == 0
+        whole, cut = np.load(tmp_path / "whole.npz"), np.load(tmp_path / f"cut{step}.npz")
+        assert set(whole) == set(cut)
+        for name in whole:
+            np.testing.assert_array_equal(cut[name], whole[name])
+        assert [p.name for p in (tmp_path / f"cut{step}").iterdir()] == ["checkpoint.safetensors"]
+
+
+def checkpointed(path, **changes) -> hq.HistNetQ:
+    training = dataclasses.replace(QUICK, checkpoint=str(path))
+    return hq.HistNetQ(n_bins=4, encoder=(4,), head=(4,), training=training, random_state=0).set_params(**changes)
+
+
+def test_more_epochs_continue_a_finished_run(tmp_path):
+    bags = known_bags()
+    checkpointed(tmp_path / "a").fit(bags)
+    longer = checkpointed(tmp_path / "a", training__epochs=4).fit(bags)
+    whole = checkpointed(tmp_path / "b", training__epochs=4).fit(bags)
+    assert longer.history_["epoch"].tolist() == [1, 2, 3, 4]
+    np.testing.assert_array_equal(longer.predict(bags), whole.predict(bags))
+
+
+@pytest.mark.parametrize("change", [{"training__lr": 0.5}, {"n_bins": 5}, {"random_state": 1}, {"loss": "ae"}])
+def test_a_checkpoint_of_another_run_is_refused(tmp_path, change):
+    checkpointed(tmp_path).fit(known_bags())
+    with pytest.raises(ValueError, match=r"checkpoint: .* holds a run with other data, parameters or random_state"):
+        checkpointed(tmp_path, **change).fit(known_bags())
+
+
+def test_a_checkpoint_of_other_data_is_refused(tmp_path):
+    checkpointed(tmp_path).fit(known_bags())
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        checkpointed(tmp_path).fit(known_bags(seed=1))
+
+
+def test_a_damaged_checkpoint_is_refused(tmp_path):
+    checkpointed(tmp_path).fit(known_bags())
+    path = tmp_path / "checkpoint.safetensors"
+    path.write_bytes(path.read_bytes()[:100])
+    with pytest.raises(ValueError, match=r"checkpoint: .* cannot be read .*; remove it to start anew"):
+        checkpointed(tmp_path).fit(known_bags())
+
+
+def test_checkpoints_need_a_seed(tmp_path):
+    with pytest.raises(ValueError, match=r"random_state: expected a number beside training\.checkpoint, got None"):
+        checkpointed(tmp_path, random_state=None).fit(known_bags())
+
+
+def test_training_is_immutable_and_prints_what_changed():
+    training = hq.Training(lr=0.01)
+    with pytest.raises(dataclasses.FrozenInstanceError):
+        training.lr = 1.0
+    assert repr(training) == "Training(lr=0.01)"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        ({"epochs": 0}, "training: epochs must be at least 1, got 0"),
+        ({"batch_bags": -3}, "training: batch_bags must be at least 1, got -3"),
+        ({"lr": 0}, "training: expected lr > 0"),
+        ({"dropout": 1.0}, "dropout=1.0"),
+        ({"validation": 0.0}, "validation=0.0"),
+        ({"dtype": "int8"}, "training: expected dtype 'float32' or 'float64', got 'int8'"),
+    ],
+)
+def test_wrong_options(wrong, message):
+    with pytest.raises(ValueError, match=message):
+        hq.Training(**wrong)
+
+
+def test_float64_and_progress(capsys):
+    training = dataclasses.replace(QUICK, dtype="float64", progress=True)
+    q = hq.HistNetQ(n_bins=4, encoder=(4,), head=(4,), training=training, random_state=0).fit(known_bags())
+    assert next(q.network_.parameters()).dtype == torch.float64
+    assert "epoch" in capsys.readouterr().err
+
+
+def test_unknown_device():
+    training = dataclasses.replace(QUICK, device="abacus")
+    with pytest.raises(ValueError, match=r"device: 'abacus' cannot be used here .*; use 'auto' or 'cpu'"):
+        hq.DeepSets(training=training).fit(known_bags())
