@@ -64,16 +64,27 @@ def test_weight_decay_spares_bins_and_biases():
     net = network(HardHistogram)
     from histnetq.training import _optimizer
 
-    decayed, spared = _optimizer(net, hq.Training(weight_decay=0.1)).param_groups
+    decayed, spared, bins = _optimizer(net, hq.Training(weight_decay=0.1, bin_lr=0.5)).param_groups
     names = {id(p): n for n, p in net.named_parameters()}
     assert sorted(names[id(p)] for p in decayed["params"]) == [
         "encoder.1.weight", "encoder.3.weight", "head.1.weight", "head.3.weight",
     ]  # fmt: skip
     assert sorted(names[id(p)] for p in spared["params"]) == [
         "encoder.1.bias", "encoder.3.bias", "head.1.bias", "head.3.bias",
-        "pooling.centers", "pooling.half_widths",
     ]  # fmt: skip
-    assert (decayed["weight_decay"], spared["weight_decay"]) == (0.1, 0.0)
+    assert sorted(names[id(p)] for p in bins["params"]) == ["pooling.centers", "pooling.half_widths"]
+    assert [g["weight_decay"] for g in (decayed, spared, bins)] == [0.1, 0.0, 0.0]
+    assert [g["pace"] for g in (decayed, spared, bins)] == [1.0, 1.0, 0.5]
+
+
+def test_bins_stay_or_move_at_their_own_pace():
+    def centers(**options):
+        return steps(network(HardHistogram), epochs=2, batch_bags=8, **options)["pooling.centers"]
+
+    start = network(HardHistogram).state_dict()["pooling.centers"]
+    assert torch.equal(centers(bin_lr=0.0), start)
+    slow, fast = ((centers(bin_lr=pace) - start).abs().max() for pace in (0.1, 1.0))
+    assert 0 < slow < 0.5 * fast
 
 
 def scripted(losses: list[float], **options) -> tuple[dict, list[torch.Tensor]]:

@@ -53,6 +53,8 @@ class Training:
         Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch.
     lr, min_lr : float
         Learning rate at the start, and the lowest one.
+    bin_lr : float
+        Learning rate of histogram bins as a multiple of `lr`; 0 keeps them where they are.
     patience : int
         Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
     weight_decay : float
@@ -90,6 +92,7 @@ class Training:
     micro_bags: int | None = None
     lr: float = 1e-3
     min_lr: float = 1e-4
+    bin_lr: float = 1.0
     patience: int = 10
     weight_decay: float = 1e-5
     dropout: float = 0.1
@@ -167,7 +170,7 @@ class _Run:
         bags = self.draw(rng)
         bags = bags[rng.permutation(len(bags))]
         for group in self.optimizer.param_groups:
-            group["lr"] = at.lr
+            group["lr"] = at.lr * group["pace"]
         self.network.train()
         n = self.options.batch_bags
         losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
@@ -347,11 +350,13 @@ def training_identity(options: Training, *parts: Any) -> str:
 def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
     bins = {id(p) for m in network.modules() if isinstance(m, Histogram) for p in m.parameters()}
     parameters = [p for p in network.parameters() if p.requires_grad]
-    plain = [p for p in parameters if p.ndim <= 1 or id(p) in bins]
-    decayed = [p for p in parameters if not (p.ndim <= 1 or id(p) in bins)]
-    groups = [{"params": decayed, "weight_decay": options.weight_decay}, {"params": plain, "weight_decay": 0.0}]
+    groups = [
+        {"params": [p for p in parameters if p.ndim > 1 and id(p) not in bins], "weight_decay": options.weight_decay},
+        {"params": [p for p in parameters if p.ndim <= 1 and id(p) not in bins], "weight_decay": 0.0},
+        {"params": [p for p in parameters if id(p) in bins], "weight_decay": 0.0, "pace": options.bin_lr},
+    ]
     fused = all(p.device.type in ("cpu", "cuda") for p in parameters)
-    return torch.optim.AdamW([g for g in groups if g["params"]], lr=options.lr, fused=fused)
+    return torch.optim.AdamW([{"pace": 1.0, **g} for g in groups if g["params"]], lr=options.lr, fused=fused)
 
 
 def _copy_state(network: nn.Module) -> dict[str, Tensor]:

@@ -23,6 +23,7 @@ from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 __all__ = ["HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
 
 _LN = math.log(1.01)
+_CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
 
 
 class Histogram(MergeablePooling):
@@ -48,14 +49,15 @@ class Histogram(MergeablePooling):
     def finish(self, state: State) -> Tensor:
         return (state.values / state.totals[:, None, None]).flatten(1)
 
+    def bins(self) -> tuple[Tensor, Tensor]:
+        """(n_features, n_bins) each: the centres, and half-widths ("hard", "sigmoid") or inverse widths."""
+        raise NotImplementedError
+
     def extra_repr(self) -> str:
         return f"n_features={self.n_features}, n_bins={self.n_bins}, squash={self.squash!r}"
 
     def _initial_centers(self) -> Tensor:
         return ((torch.arange(self.n_bins) + 0.5) / self.n_bins).repeat(self.n_features, 1)
-
-    def _squashed(self, rows: Tensor) -> Tensor:
-        return torch.sigmoid(rows) if self.squash else rows
 
 
 class HardHistogram(Histogram):
@@ -79,10 +81,13 @@ class HardHistogram(Histogram):
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid", overlap: float = 0.0) -> None:
         super().__init__(n_features, n_bins, squash)
-        # Edges on a grid so coarse that centres and half-widths are exact: bins of any number then share their edges.
+        # Edges on a grid so coarse that centre ± half-width is exact: neighbours share an edge, whatever n_bins.
         edges = (torch.arange(n_bins + 1) * (2.0**22 / n_bins)).round() / 2.0**22
         self.centers = nn.Parameter(((edges[1:] + edges[:-1]) / 2).repeat(n_features, 1))
         self.half_widths = nn.Parameter((edges.diff() / 2 + overlap).repeat(n_features, 1))
+
+    def bins(self) -> tuple[Tensor, Tensor]:
+        return self.centers, self.half_widths
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         out: Tensor = _HardFunction.apply(
@@ -93,8 +98,8 @@ class HardHistogram(Histogram):
     def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
         kernels = backend(rows)
-        codes = kernels.hard_codes(self._squashed(rows.detach()), edges)
-        inside, _ = kernels.hard_count(codes, ranks, index, offsets, weights, False)
+        codes = _codes(rows.detach(), edges, self.squash is not None)
+        inside = kernels.hard_count(codes, ranks, index, offsets, weights)
         return State(inside, bag_totals(offsets, weights))
 
 
@@ -106,18 +111,15 @@ class SmoothHistogram(Histogram):
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         out: Tensor = _SmoothFunction.apply(
-            self.kind, rows, *self._bins(), self.gamma, index, offsets, weights, self.squash is not None
+            self.kind, rows, *self.bins(), self.gamma, index, offsets, weights, self.squash is not None
         )
         return out
 
     def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        centers, scales = (t.detach() for t in self._bins())
-        values = self._squashed(rows.detach())
+        centers, scales = (t.detach() for t in self.bins())
+        values = torch.sigmoid(rows.detach()) if self.squash else rows.detach()
         sums = backend(rows).smooth_sum(self.kind, values, centers, scales, self.gamma, index, offsets, weights)
         return State(sums, bag_totals(offsets, weights))
-
-    def _bins(self) -> tuple[Tensor, Tensor]:
-        raise NotImplementedError
 
 
 class _LearnedWidth(SmoothHistogram):
@@ -133,7 +135,7 @@ class _LearnedWidth(SmoothHistogram):
     def _initial_inverse_width(self) -> float:
         raise NotImplementedError
 
-    def _bins(self) -> tuple[Tensor, Tensor]:
+    def bins(self) -> tuple[Tensor, Tensor]:
         return self.centers, self.log_inverse_widths.exp()
 
 
@@ -183,7 +185,7 @@ class SigmoidHistogram(SmoothHistogram):
         self.register_buffer("centers", self._initial_centers())
         self.register_buffer("half_widths", torch.full((n_features, n_bins), 0.5 / n_bins))
 
-    def _bins(self) -> tuple[Tensor, Tensor]:
+    def bins(self) -> tuple[Tensor, Tensor]:
         return self.get_buffer("centers"), self.get_buffer("half_widths")
 
 
@@ -221,27 +223,22 @@ class _HardFunction(torch.autograd.Function):
     ) -> Tensor:
         kernels = backend(rows)
         edges, ranks = hard_edges(centers, half_widths)
-        values = torch.sigmoid(rows) if squash else rows
-        codes = kernels.hard_codes(values, edges)
-        learning = any(ctx.needs_input_grad[:3])
-        inside, skew = kernels.hard_count(codes, ranks, index, offsets, weights, learning)
-        totals = bag_totals(offsets, weights)[:, None, None]
-        density = (inside / totals).to(rows.dtype)
-        if learning:
-            ctx.save_for_backward(
-                values if squash else None, codes, ranks, density, (skew / totals).to(rows.dtype), totals,
-                index, offsets, weights,
-            )  # fmt: skip
+        codes = _codes(rows, edges, squash)
+        totals = bag_totals(offsets, weights)
+        density, skew = kernels.hard_density(codes, ranks, index, offsets, weights, totals, rows)
+        ctx.save_for_backward(rows if squash else None, codes, ranks, density, skew, totals, index, offsets, weights)
         return density.flatten(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        squashed, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
+        rows, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
         grad = grads[0].view_as(density) * _LN
         grad_rows = None
         if ctx.needs_input_grad[0]:
-            per_entry = (grad / totals).to(grad.dtype)
-            grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, index, offsets, weights, squashed)
+            per_entry = grad / totals.to(grad.dtype)[:, None, None]
+            grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, index, offsets, weights)
+            if rows is not None:
+                _through_sigmoid(grad_rows, rows)
         return grad_rows, (grad * skew).sum(0), (grad * density).sum(0), None, None, None, None
 
 
@@ -263,14 +260,37 @@ class _SmoothFunction(torch.autograd.Function):
         sums = backend(rows).smooth_sum(kind, values, centers, scales, gamma, index, offsets, weights)
         totals = bag_totals(offsets, weights)[:, None, None]
         ctx.kind, ctx.gamma, ctx.squash = kind, gamma, squash
-        ctx.save_for_backward(values, centers, scales, totals, index, offsets, weights)
+        ctx.save_for_backward(rows, centers, scales, totals, index, offsets, weights)
         return (sums / totals).to(rows.dtype).flatten(1)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        values, centers, scales, totals, index, offsets, weights = ctx.saved_tensors
-        per_entry = (grads[0].view(-1, *centers.shape) / totals).to(values.dtype)
-        gradients = backend(values).smooth_grad(
-            ctx.kind, values, centers, scales, ctx.gamma, per_entry, index, offsets, weights, ctx.squash
+        rows, centers, scales, totals, index, offsets, weights = ctx.saved_tensors
+        per_entry = grads[0].view(-1, *centers.shape) / totals.to(rows.dtype)
+        values = torch.sigmoid(rows) if ctx.squash else rows
+        grad_rows, grad_centers, grad_scales = backend(rows).smooth_grad(
+            ctx.kind, values, centers, scales, ctx.gamma, per_entry, index, offsets, weights
         )
-        return None, *gradients, None, None, None, None, None
+        if ctx.squash:
+            _through_sigmoid(grad_rows, rows)
+        return None, grad_rows, grad_centers, grad_scales, None, None, None, None, None
+
+
+def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
+    """Codes of the rows, squashed some at a time."""
+    kernels = backend(rows)
+    if not squash:
+        codes: Tensor = kernels.hard_codes(rows, edges)
+        return codes
+    return torch.cat([kernels.hard_codes(torch.sigmoid(part), edges) for part in _chunks(rows)])
+
+
+def _through_sigmoid(grad: Tensor, rows: Tensor) -> None:
+    """Multiply a gradient in place by the slope of the sigmoid at `rows`, some at a time."""
+    for part, x in zip(_chunks(grad), _chunks(rows), strict=True):
+        squashed = torch.sigmoid(x)
+        part.mul_(squashed).mul_(squashed.neg_().add_(1))
+
+
+def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
+    return rows.split(max(1, _CHUNK // max(1, rows.shape[1])))

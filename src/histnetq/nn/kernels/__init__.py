@@ -1,10 +1,11 @@
 """Histogram kernels behind one interface: compiled ones on the CPU, plain torch ones anywhere.
 
-Both modules define the same five functions on tensors; `backend` chooses between them.
+Both modules define the same six functions on tensors; `backend` chooses between them.
 
 ====================  ================================================================================
 ``hard_codes``        values → number of bin edges at or below each value
-``hard_count``        codes of the entries of each bag → weight inside, and right minus left, of each bin
+``hard_count``        codes of the entries of each bag → weight inside each bin
+``hard_density``      the same as part of the bag's weight, and right minus left of the bin's centre
 ``hard_scatter``      gradient of the bins → gradient of the values, by code
 ``smooth_sum``        values → sum of φ over the entries of each bag
 ``smooth_grad``       gradient of the bins → gradients of values, centres and scales, recomputing φ

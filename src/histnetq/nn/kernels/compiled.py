@@ -22,7 +22,7 @@ from torch import Tensor
 
 from histnetq.nn.kernels.threads import run_threads
 
-__all__ = ["hard_codes", "hard_count", "hard_scatter", "smooth_grad", "smooth_sum"]
+__all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
 
 _WIDEST_BLOCK = 160  # features handled together
 _WORTH_A_THREAD = 1 << 14  # numbers
@@ -39,34 +39,37 @@ def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
     return codes
 
 
-def hard_count(
-    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, skew: bool
-) -> tuple[Tensor, Tensor | None]:
-    shape = (len(offsets) - 1, ranks.shape[0], ranks.shape[2])
-    inside = torch.empty(shape, dtype=torch.int64 if weights is None else weights.dtype)
-    right_minus_left = torch.empty(shape if skew else (0, 0, 0), dtype=inside.dtype)
+def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    n_bags, n_features = len(offsets) - 1, len(ranks)
+    inside = torch.empty((n_bags, n_features, ranks.shape[2]), dtype=torch.int64 if weights is None else weights.dtype)
     _run(
-        shape[0] * _n_blocks(shape[1]), len(index) * shape[1], _count, _block(shape[1]),
-        _array(codes), _array(ranks), _array(index), _array(offsets), *_weights(weights),
-        inside.numpy(), right_minus_left.numpy(), skew,
+        n_bags * _n_blocks(n_features), len(index) * n_features, _count, _block(n_features),
+        _array(codes), _array(ranks), _array(index), _array(offsets), *_weights(weights), inside.numpy(),
     )  # fmt: skip
-    return inside, right_minus_left if skew else None
+    return inside
+
+
+def hard_density(
+    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, totals: Tensor, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    n_bags, n_features = len(offsets) - 1, len(ranks)
+    density = torch.empty((n_bags, n_features, ranks.shape[2]), dtype=like.dtype)
+    skew = torch.empty_like(density)
+    _run(
+        n_bags * _n_blocks(n_features), len(index) * n_features, _density, _block(n_features),
+        _array(codes), _array(ranks), _array(index), _array(offsets), *_weights(weights), _array(totals),
+        density.numpy(), skew.numpy(),
+    )  # fmt: skip
+    return density, skew
 
 
 def hard_scatter(
-    codes: Tensor,
-    ranks: Tensor,
-    grad: Tensor,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    squashed: Tensor | None,
+    codes: Tensor, ranks: Tensor, grad: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None
 ) -> Tensor:
     out = _zeros(codes.shape, grad.dtype)
     _run(
         _n_blocks(codes.shape[1]), len(index) * codes.shape[1], _scatter, _block(codes.shape[1]),
-        _array(codes), _array(ranks), _array(grad), _array(index), _array(offsets), *_weights(weights),
-        _array(grad.new_zeros((1, 1)) if squashed is None else squashed), squashed is not None, out.numpy(),
+        _array(codes), _array(ranks), _array(grad), _array(index), _array(offsets), *_weights(weights), out.numpy(),
     )  # fmt: skip
     return out
 
@@ -100,7 +103,6 @@ def smooth_grad(
     index: Tensor,
     offsets: Tensor,
     weights: Tensor | None,
-    squash: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
     grad_values = _zeros(values.shape, values.dtype)
     grad_centers = _zeros(centers.shape, torch.float64)
@@ -109,7 +111,7 @@ def smooth_grad(
         _n_blocks(centers.shape[0]), len(index) * centers.shape[0], _grad, _block(centers.shape[0]),
         _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
         *_reach(kind, values, centers, scales, gamma), _array(grad), _array(index), _array(offsets), *_weights(weights),
-        squash, grad_values.numpy(), grad_centers.numpy(), grad_scales.numpy(),
+        grad_values.numpy(), grad_centers.numpy(), grad_scales.numpy(),
     )  # fmt: skip
     return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
 
@@ -239,40 +241,61 @@ def _codes(start, stop, values, padded, first, steps, most, codes):
 
 
 @njit(cache=True, nogil=True)
-def _count(start, stop, block, codes, ranks, index, offsets, weights, weighted, inside, right_minus_left, skew):
+def _weight_above(above, begin, end, bag, codes, index, offsets, weights, weighted):
+    """Fill `above` with the weight of a bag at or above each code, for features `begin` to `end`."""
+    above[:] = 0
+    for e in range(offsets[bag], offsets[bag + 1]):
+        row = index[e]
+        w = weights[e] if weighted else weights[0]
+        for k in range(begin, end):
+            above[k - begin, codes[row, k]] += w
+    for k in range(end - begin):
+        for c in range(above.shape[1] - 2, -1, -1):
+            above[k, c] += above[k, c + 1]
+
+
+@njit(cache=True, nogil=True)
+def _count(start, stop, block, codes, ranks, index, offsets, weights, weighted, inside):
     _, n_features, n_bins = inside.shape
-    n_codes = 4 * n_bins + 1
     n_blocks = (n_features + block - 1) // block
+    above = np.empty((block, 4 * n_bins + 1), weights.dtype)
     for task in range(start, stop):
         bag = task // n_blocks
         begin = (task % n_blocks) * block
         end = min(begin + block, n_features)
-        above = np.zeros((block, n_codes), inside.dtype)
-        for e in range(offsets[bag], offsets[bag + 1]):
-            row = index[e]
-            w = weights[e] if weighted else weights[0]
-            for k in range(begin, end):
-                above[k - begin, codes[row, k]] += w
+        _weight_above(above, begin, end, bag, codes, index, offsets, weights, weighted)
         for k in range(begin, end):
-            for c in range(n_codes - 2, -1, -1):
-                above[k - begin, c] += above[k - begin, c + 1]
             for b in range(n_bins):
                 low, high = ranks[k, 0, b], ranks[k, 3, b]
-                if high <= low:
-                    inside[bag, k, b] = 0
-                    if skew:
-                        right_minus_left[bag, k, b] = 0
-                    continue
-                at_low, at_high = above[k - begin, low], above[k - begin, high]
-                inside[bag, k, b] = at_low - at_high
-                if skew:
-                    at_center = above[k - begin, ranks[k, 1, b]]
-                    past_center = above[k - begin, ranks[k, 2, b]]
-                    right_minus_left[bag, k, b] = (past_center - at_high) - (at_low - at_center)
+                inside[bag, k, b] = above[k - begin, low] - above[k - begin, max(low, high)]
 
 
 @njit(cache=True, nogil=True)
-def _scatter(start, stop, block, codes, ranks, grad, index, offsets, weights, weighted, squashed, squash, out):
+def _density(start, stop, block, codes, ranks, index, offsets, weights, weighted, totals, density, skew):
+    _, n_features, n_bins = density.shape
+    n_blocks = (n_features + block - 1) // block
+    above = np.empty((block, 4 * n_bins + 1), weights.dtype)
+    for task in range(start, stop):
+        bag = task // n_blocks
+        begin = (task % n_blocks) * block
+        end = min(begin + block, n_features)
+        _weight_above(above, begin, end, bag, codes, index, offsets, weights, weighted)
+        for k in range(begin, end):
+            for b in range(n_bins):
+                low, high = ranks[k, 0, b], ranks[k, 3, b]
+                if high <= low:
+                    density[bag, k, b] = 0
+                    skew[bag, k, b] = 0
+                    continue
+                at_low, at_high = above[k - begin, low], above[k - begin, high]
+                left = at_low - above[k - begin, ranks[k, 1, b]]
+                right = above[k - begin, ranks[k, 2, b]] - at_high
+                density[bag, k, b] = (at_low - at_high) / totals[bag]
+                skew[bag, k, b] = (right - left) / totals[bag]
+
+
+@njit(cache=True, nogil=True)
+def _scatter(start, stop, block, codes, ranks, grad, index, offsets, weights, weighted, out):
     n_bags, n_features, n_bins = grad.shape
     n_codes = 4 * n_bins + 1
     for task in range(start, stop):
@@ -298,13 +321,8 @@ def _scatter(start, stop, block, codes, ranks, grad, index, offsets, weights, we
             for e in range(offsets[bag], offsets[bag + 1]):
                 row = index[e]
                 w = one * weights[e] if weighted else one
-                if squash:
-                    for k in range(begin, end):
-                        v = squashed[row, k]
-                        out[row, k] += w * slopes[k - begin, codes[row, k]] * (v * (one - v))
-                else:
-                    for k in range(begin, end):
-                        out[row, k] += w * slopes[k - begin, codes[row, k]]
+                for k in range(begin, end):
+                    out[row, k] += w * slopes[k - begin, codes[row, k]]
 
 
 @njit(cache=True, inline="always")
@@ -378,7 +396,7 @@ def _sum(
 @njit(cache=True, nogil=True)
 def _grad(
     start, stop, block, kind, values, centers, scales, gamma, opens, closes, origin, limit, steps,
-    grad, index, offsets, weights, weighted, squash,
+    grad, index, offsets, weights, weighted,
     grad_values, grad_centers, grad_scales,
 ):  # fmt: skip
     n_bags, n_features, n_bins = grad.shape
@@ -403,4 +421,4 @@ def _grad(
                         slope += pull
                         grad_centers[k, b] -= pull
                         grad_scales[k, b] += w * grad[bag, k, b] * by_scale
-                    grad_values[row, k] += slope * (v * (one - v)) if squash else slope
+                    grad_values[row, k] += slope

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-__all__ = ["hard_codes", "hard_count", "hard_scatter", "smooth_grad", "smooth_sum"]
+__all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
 
 _CHUNK = 1 << 22  # numbers in one temporary
 
@@ -38,10 +38,8 @@ def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
     return codes
 
 
-def hard_count(
-    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, skew: bool
-) -> tuple[Tensor, Tensor | None]:
-    """Weight inside each bin of each bag, and (with `skew`) that right of the centre minus that left of it.
+def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """Weight inside each bin of each bag.
 
     Parameters
     ----------
@@ -52,13 +50,46 @@ def hard_count(
 
     Returns
     -------
-    inside, right_minus_left : (n_bags, n_features, n_bins) of int64, or float64 with float weights.
+    (n_bags, n_features, n_bins) of int64, or float64 with float weights.
     """
-    n_bags, (n_features, _, n_bins) = len(offsets) - 1, ranks.shape
+    parts = [
+        (reached[0] - reached[3]) * (ranks[:, 3] > ranks[:, 0])
+        for _, reached in _weight_reached(codes, ranks, index, offsets, weights)
+    ]
+    return torch.cat(parts)
+
+
+def hard_density(
+    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, totals: Tensor, like: Tensor
+) -> tuple[Tensor, Tensor]:
+    """Part of each bag's total weight inside each bin, and the part right of the centre minus that left of it.
+
+    Parameters
+    ----------
+    totals : (n_bags,) of float64
+    like : a tensor of the result's dtype
+
+    Returns
+    -------
+    density, skew : (n_bags, n_features, n_bins)
+    """
+    shape = (len(offsets) - 1, ranks.shape[0], ranks.shape[2])
+    density, skew = like.new_empty(shape), like.new_empty(shape)
+    alive = ranks[:, 3] > ranks[:, 0]
+    for bags, reached in _weight_reached(codes, ranks, index, offsets, weights):
+        scale = totals[bags, None, None]
+        density[bags] = ((reached[0] - reached[3]) * alive / scale).to(like.dtype)
+        skew[bags] = ((reached[2] - reached[3] - reached[0] + reached[1]) * alive / scale).to(like.dtype)
+    return density, skew
+
+
+def _weight_reached(
+    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None
+) -> Iterator[tuple[slice, Tensor]]:
+    """Some bags at a time, the weight that has reached each of the four ranks: (4, n, n_features, n_bins)."""
+    n_features, _, n_bins = ranks.shape
     n_codes = 4 * n_bins + 1
     dtype = torch.int64 if weights is None else weights.dtype
-    inside = torch.empty((n_bags, n_features, n_bins), dtype=dtype, device=codes.device)
-    right_minus_left = torch.empty_like(inside) if skew else None
     column = torch.arange(n_features, device=codes.device) * n_codes
     for bags in _bag_chunks(offsets, n_features * n_codes):
         first, last = int(offsets[bags.start]), int(offsets[bags.stop])
@@ -72,30 +103,17 @@ def hard_count(
             counts.scatter_add_(0, place.ravel(), w.to(dtype).expand(place.shape).reshape(-1))
         # Weight at or above each code, so that differences of two are weights between edges.
         above = counts.view(n, n_features, n_codes).flip(-1).cumsum(-1).flip(-1)
-        reached = torch.stack([above.gather(-1, ranks[:, j].expand(n, -1, -1)) for j in range(4)])
-        alive = ranks[:, 3] > ranks[:, 0]
-        inside[bags] = (reached[0] - reached[3]) * alive
-        if right_minus_left is not None:
-            right_minus_left[bags] = (reached[2] - reached[3] - reached[0] + reached[1]) * alive
-    return inside, right_minus_left
+        yield bags, torch.stack([above.gather(-1, ranks[:, j].expand(n, -1, -1)) for j in range(4)])
 
 
 def hard_scatter(
-    codes: Tensor,
-    ranks: Tensor,
-    grad: Tensor,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    squashed: Tensor | None,
+    codes: Tensor, ranks: Tensor, grad: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None
 ) -> Tensor:
     """Gradient of the values: each bin adds its gradient left of its centre and subtracts it on the right.
 
     Parameters
     ----------
     grad : (n_bags, n_features, n_bins)
-    squashed : (n_rows, n_features), optional
-        The values, if they came out of a sigmoid: the gradient is then that of the sigmoid's input.
 
     Returns
     -------
@@ -121,7 +139,7 @@ def hard_scatter(
             if weights is not None:
                 slope = slope * weights[part][:, None].to(slope.dtype)
             out.index_add_(0, rows, slope)
-    return out if squashed is None else _through_sigmoid(out, squashed)
+    return out
 
 
 def smooth_sum(
@@ -170,12 +188,8 @@ def smooth_grad(
     index: Tensor,
     offsets: Tensor,
     weights: Tensor | None,
-    squash: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of values, centres and scales for `grad` ``(n_bags, n_features, n_bins)``; φ is recomputed.
-
-    With `squash` the values came out of a sigmoid, and the first gradient is that of the sigmoid's input.
-    """
+    """Gradients of values, centres and scales for `grad` ``(n_bags, n_features, n_bins)``; φ is recomputed."""
     n_features, n_bins = centers.shape
     grad_values = torch.zeros_like(values)
     grad_centers = torch.zeros(centers.shape, dtype=torch.float64, device=values.device)
@@ -196,13 +210,7 @@ def smooth_grad(
             grad_centers[:, b] -= pull.sum(0, dtype=torch.float64)
             grad_scales[:, b] += (g * by_scale).sum(0, dtype=torch.float64)
         grad_values.index_add_(0, rows, slope)
-    if squash:
-        _through_sigmoid(grad_values, values)
     return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
-
-
-def _through_sigmoid(grad: Tensor, squashed: Tensor) -> Tensor:
-    return grad.mul_(squashed * (1 - squashed))
 
 
 Phi = Callable[[Tensor, Tensor, Tensor, float], tuple[Tensor, Tensor, Tensor]]

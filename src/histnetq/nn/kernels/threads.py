@@ -68,9 +68,12 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    # A forked child has neither the parent's threads nor, with GNU OpenMP, the means to start them again.
+    # A forked child has neither the parent's threads nor, with GNU OpenMP, the means to start them again: torch would
+    # wait for them forever.
     global _forked
     _forked = True
+    if _openmp.cache_info().currsize:
+        torch.set_num_threads(1)
     _openmp.cache_clear()
     _pool.cache_clear()
 

@@ -1,0 +1,38 @@
+"""``python -m benchmarks [NAME …]``: run the benchmarks, print each ratio beside its target, write them as CSV."""
+
+from __future__ import annotations
+
+import csv
+import importlib
+import platform
+from pathlib import Path
+
+import click
+import torch
+
+NAMES = ("histograms", "memory", "steps", "prediction")
+RESULTS = Path(__file__).parent / "results.csv"
+
+
+@click.command()
+@click.argument("names", nargs=-1, type=click.Choice(NAMES))
+def main(names: tuple[str, ...]) -> None:
+    """Measure speed and memory as ratios within one run; exit code 1 if a target is missed."""
+    click.echo(f"{platform.machine()}, {torch.get_num_threads()} threads, torch {torch.__version__}")
+    rows = []
+    for name in names or NAMES:
+        for what, ratio, comparison, target in importlib.import_module(f"benchmarks.{name}").run():
+            met = ratio >= target if comparison == "≥" else ratio <= target
+            click.echo(f"{'ok  ' if met else 'MISS'} {ratio:8.2f} {comparison} {target:<5g} {what}")
+            rows.append({"benchmark": name, "what": what, "ratio": f"{ratio:.2f}", "target": target, "met": met})
+    if not names:
+        with RESULTS.open("w", newline="") as file:
+            writer = csv.DictWriter(file, rows[0])
+            writer.writeheader()
+            writer.writerows(rows)
+    if not all(row["met"] for row in rows):
+        raise SystemExit(1)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,107 @@
+import os
+import subprocess
+import sys
+import threading
+
+import pytest
+import torch
+
+from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn.kernels import compiled, threads
+
+
+@pytest.mark.parametrize("cls", [HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram])
+def test_threads_do_not_change_the_result(cls):
+    generator = torch.Generator().manual_seed(0)
+    rows, index = torch.randn((500, 20), generator=generator), torch.randint(500, (4000,), generator=generator)
+    upstream = torch.randn((2, 160), generator=generator)
+
+    def run(n_threads):
+        torch.set_num_threads(n_threads)
+        layer, leaf = cls(20, n_bins=8), rows.clone().requires_grad_()
+        out = layer(leaf, torch.tensor([0, 10, 4000]), index=index)
+        out.backward(upstream)
+        return [out, leaf.grad, *(parameter.grad for parameter in layer.parameters())]
+
+    before = torch.get_num_threads()
+    try:
+        assert all(torch.equal(a, b) for a, b in zip(run(1), run(2), strict=True))
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_work_is_cut_evenly_into_no_more_pieces_than_worthwhile(monkeypatch):
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
+    monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 10)
+    for n_tasks, n_numbers, n_pieces in [(100, 1000, 4), (100, 25, 2), (3, 1000, 3), (100, 0, 1), (0, 0, 1)]:
+        pieces = []
+        compiled._run(n_tasks, n_numbers, lambda start, stop, into: into.append((start, stop)), pieces)
+        assert len(pieces) == n_pieces
+        assert sorted(i for start, stop in pieces for i in range(start, stop)) == list(range(n_tasks))
+
+
+@pytest.fixture(params=["openmp", "pool"])
+def run_threads(request, monkeypatch):
+    if request.param == "pool":
+        monkeypatch.setattr(threads, "_openmp", lambda: None)
+    elif threads._openmp() is None:
+        pytest.skip("torch does not bring GNU OpenMP here")
+    return threads.run_threads
+
+
+@pytest.mark.parametrize("n_threads", [1, 2, 5])
+def test_work_runs_once_per_thread(run_threads, n_threads):
+    calls = []
+    run_threads(lambda: calls.append(threading.get_ident()), n_threads)
+    assert len(calls) == n_threads
+    assert threading.get_ident() in calls
+
+
+def test_threads_run_at_the_same_time(run_threads):
+    meeting = threading.Barrier(2)
+    run_threads(lambda: meeting.wait(timeout=60), 2)
+    assert not meeting.broken
+
+
+@pytest.mark.parametrize("fails_here", [True, False])
+def test_errors_in_threads_are_raised(run_threads, fails_here):
+    here, calls = threading.get_ident(), []
+    meeting = threading.Barrier(2)
+
+    def work():
+        meeting.wait(timeout=60)
+        calls.append(None)
+        if (threading.get_ident() == here) == fails_here:
+            raise LookupError("lost")
+
+    with pytest.raises(LookupError, match="^lost$"):
+        run_threads(work, 2)
+    calls.clear()
+    run_threads(lambda: calls.append(None), 2)
+    assert len(calls) == 2
+
+
+FORK = """
+import os, signal
+import torch
+from histnetq.nn import HardHistogram
+from histnetq.nn.kernels import threads
+
+torch.set_num_threads(2)
+rows, offsets = torch.rand(2000, 40), torch.tensor([0, 500, 2000])
+layer = HardHistogram(40, n_bins=8, squash=None)
+expected = layer(rows, offsets)
+child = os.fork()
+if child == 0:
+    signal.alarm(60)  # a child that waits for threads it does not have ends here
+    same = torch.equal(layer(rows, offsets), expected)
+    os._exit(7 if same and threads._openmp() is None else 1)
+raise SystemExit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
+def test_kernels_work_in_a_forked_child():
+    environment = {name: value for name, value in os.environ.items() if name != "HISTNETQ_KERNELS"}
+    done = subprocess.run([sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 7, done.stderr
