@@ -118,7 +118,7 @@ def test_no_weights_equal_ones(name, dtype, seed, sizes, kind):
 def test_scale_of_weights_is_irrelevant(name, seed, sizes, scale):
     layer, rows, offsets = make(name, torch.float64), draw_rows(sum(sizes), torch.float64, seed), offsets_of(sizes)
     counts = torch.randint(1, 6, (len(rows),), generator=torch.Generator().manual_seed(seed))
-    assert same(layer(rows, offsets, counts * scale), layer(rows, offsets, counts))
+    assert same(layer(rows, offsets, counts.double() * scale), layer(rows, offsets, counts))
 
 
 @every_dtype
@@ -136,7 +136,9 @@ def test_an_index_gathers_rows(name, dtype, seed, sizes, n_rows):
         out = layer(rows[index], offsets) if gather else layer(rows, offsets, index=index)
         out.backward(upstream)
         results.append((out, rows.grad))
-    assert all(same(*pair) for pair in zip(*results, strict=True))
+    (out, gradient), (gathered_out, gathered_gradient) = results
+    assert same(out, gathered_out)
+    assert float((gradient - gathered_gradient).abs().max()) <= 1e-5 * float(gathered_gradient.abs().max()) + 1e-9
 
 
 @every_dtype

@@ -469,3 +469,16 @@ def test_mixing_needs_two_bags_with_prevalences():
     message = "Mixer: expected at least 2 bags to mix, got 1; add bags or use sampler=None."
     with pytest.raises(ValueError, match=exactly(message)):
         Mixer(0.5).draw(bags_of([4]), 4)
+
+
+@pytest.mark.parametrize("protocol", [APP(50), NPP(50), Dirichlet(50, alpha=2.0), CovariateShift(50, strength=0.0)])
+def test_a_weight_of_k_draws_like_k_copies(protocol):
+    X = np.arange(6.0).reshape(-1, 1)
+    weighted = Bags.from_labels(X, list("aaabbb"), weights=[1, 3, 0, 1, 2, 5])
+    drawn = protocol.draw(weighted, 400, random_state=0)
+    share = np.bincount(drawn.index, minlength=6).astype(float)
+    assert share[2] == 0
+    np.testing.assert_allclose(share[:3] / share[:3].sum(), [0.25, 0.75, 0], atol=0.02)
+    np.testing.assert_allclose(share[3:] / share[3:].sum(), np.array([1, 2, 5]) / 8, atol=0.02)
+    np.testing.assert_allclose(drawn.label_prevalences(), drawn.prevalences)
+    assert drawn.weights is None

@@ -74,7 +74,7 @@ def test_errors_in_threads_are_raised(run_threads, fails_here):
         if (threading.get_ident() == here) == fails_here:
             raise LookupError("lost")
 
-    with pytest.raises(LookupError, match="^lost$"):
+    with pytest.raises(LookupError, match=r"^lost$"):
         run_threads(work, 2)
     calls.clear()
     run_threads(lambda: calls.append(None), 2)

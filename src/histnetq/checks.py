@@ -141,10 +141,11 @@ def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
             "use Bags.from_labels for class names."
         )
     codes = codes.astype(np.int64, copy=False)
-    top = np.inf if n_classes is None else n_classes
-    if codes.size and (codes.min() < -1 or codes.max() >= top):
+    too_high = n_classes is not None and codes.max(initial=-1) >= n_classes
+    if codes.min(initial=0) < -1 or too_high:
+        top = "the last class" if n_classes is None else n_classes - 1
         raise ValueError(
-            f"labels: expected codes from -1 (unknown) to {top - 1}, got {codes.min()} to {codes.max()}; "
+            f"labels: expected codes from -1 (unknown) to {top}, got {codes.min()} to {codes.max()}; "
             "check classes=."
         )
     return codes

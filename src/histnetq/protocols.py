@@ -98,9 +98,10 @@ class NPP(Protocol):
 
     def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
         rng = np.random.default_rng(random_state)
-        rows = _LabelledRows(source).rows
+        pool = _LabelledRows(source)
         sizes = _draw_sizes(self.bag_size, source, n_bags, rng)
-        return _labelled_bags(source, rows[rng.integers(len(rows), size=sizes.sum())], sizes)
+        starts = np.zeros(sizes.sum(), np.int64)
+        return _labelled_bags(source, pool.pick(starts, np.full_like(starts, len(pool.rows)), rng), sizes)
 
 
 @dataclass(frozen=True)
@@ -121,7 +122,8 @@ class CovariateShift(Protocol):
 
     def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
         rng = np.random.default_rng(random_state)
-        rows = _LabelledRows(source).rows
+        pool = _LabelledRows(source)
+        rows = pool.rows
         sizes = _draw_sizes(self.bag_size, source, n_bags, rng)
         x = take_dense(source.rows, rows).reshape(len(rows), -1).astype(np.float64)
         x = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1.0)
@@ -130,7 +132,7 @@ class CovariateShift(Protocol):
         step = max(1, _TILT_CHUNK // len(rows))
         for first in range(0, n_bags, step):
             chunk = slice(first, min(first + step, n_bags))
-            cdf = self._cumulative(x, chunk.stop - first, rng)
+            cdf = self._cumulative(x, pool.weights, chunk.stop - first, rng)
             span = slice(ends[first] - sizes[first], ends[chunk.stop - 1])
             bag = np.repeat(np.arange(len(cdf)), sizes[chunk])
             # One search in one sorted array: bag b's distribution function occupies the interval (b, b + 1].
@@ -138,11 +140,13 @@ class CovariateShift(Protocol):
             drawn[span] = np.minimum(place - bag * len(rows), len(rows) - 1)
         return _labelled_bags(source, rows[drawn], sizes)
 
-    def _cumulative(self, x: NDArray[np.float64], n_bags: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def _cumulative(
+        self, x: NDArray[np.float64], weights: NDArray | None, n_bags: int, rng: np.random.Generator
+    ) -> NDArray[np.float64]:
         scores = rng.standard_normal((n_bags, x.shape[1])) @ x.T
         scores /= np.maximum(scores.std(1, keepdims=True), 1e-12)
         tilt = np.exp(self.strength * scores - (self.strength * scores).max(1, keepdims=True))
-        cdf = np.cumsum(tilt, axis=1)
+        cdf = np.cumsum(tilt if weights is None else tilt * weights, axis=1)
         return cdf / cdf[:, -1:]
 
 
@@ -238,7 +242,7 @@ class Combined(Protocol):
 
 
 class _LabelledRows:
-    """The labelled rows of a source, grouped by class."""
+    """The labelled rows of a source, grouped by class; a row's chance to be drawn is its weight in the source."""
 
     def __init__(self, source: Bags) -> None:
         if source.labels is None or source.classes is None:
@@ -248,8 +252,14 @@ class _LabelledRows:
         if rows.size == 0:
             raise ValueError("source: none of its rows has a label, expected at least one of each class.")
         labels = source.labels[rows]
+        order = np.argsort(labels, kind="stable")
         self.source = source
-        self.rows = rows[np.argsort(labels, kind="stable")]
+        self.rows = rows[order]
+        self.weights = None
+        if source.weights is not None:
+            place = np.searchsorted(rows, source.index).clip(max=len(rows) - 1)
+            kept = rows[place] == source.index
+            self.weights = np.bincount(place[kept], source.weights[kept], minlength=len(rows))[order]
         self.counts = np.bincount(labels, minlength=len(source.classes))
         self.starts = np.cumsum(self.counts) - self.counts
         self.present = np.flatnonzero(self.counts)
@@ -260,9 +270,18 @@ class _LabelledRows:
         counts[:, self.present] = apportion(prevalences, sizes)
         label = np.repeat(np.tile(np.arange(len(self.counts)), len(sizes)), counts.ravel())
         # With replacement: APP may ask for more of a rare class than the pool holds.
-        place = self.starts[label] + rng.integers(self.counts[label])
+        index = self.pick(self.starts[label], self.counts[label], rng)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return self.source.drawn(self.rows[place], offsets, None, counts / sizes[:, None])
+        return self.source.drawn(index, offsets, None, counts / sizes[:, None])
+
+    def pick(self, starts: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
+        """One row of each range ``starts[i]`` to ``starts[i] + counts[i]`` of `self.rows`."""
+        if self.weights is None:
+            return self.rows[starts + rng.integers(counts)]
+        reach = np.concatenate([[0.0], np.cumsum(self.weights)])
+        low, high = reach[starts], reach[starts + counts]
+        place = np.searchsorted(reach, low + rng.random(len(starts)) * (high - low), "right") - 1
+        return self.rows[np.clip(place, starts, starts + counts - 1)]
 
 
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:
