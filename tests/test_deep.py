@@ -70,10 +70,9 @@ def test_wrong_encoders(encoder, error, message):
             lambda: small(sampler="mixer"),
             r"sampler: expected 'auto', None or a protocol such as Mixer\(\), got 'mixer'",
         ),
-        (
-            lambda: small(n_bins=0) if False else hq.HistNetQ(n_bins=0, training=QUICK),
-            "n_bins: expected at least 1, got 0",
-        ),
+        (lambda: hq.HistNetQ(n_bins=0, training=QUICK), "n_bins: expected a whole number of at least 1, got 0"),
+        (lambda: hq.HistNetQ(n_bins=2.5, training=QUICK), "n_bins: expected a whole number of at least 1, got 2.5"),
+        (lambda: small(head=512), r"head: expected the sizes of its hidden layers, such as \(512,\), got 512"),
         (lambda: small(sampler=hq.Combined()), "sampler: Combined draws from labelled rows too, but fit got bags only"),
         (lambda: small(sampler=hq.APP()), "source: expected labelled rows, got bags without labels"),
     ],

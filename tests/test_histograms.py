@@ -196,7 +196,7 @@ def test_repr_names_the_arguments():
 
 @every_layer
 def test_wrong_arguments_are_named(cls):
-    with pytest.raises(ValueError, match=exactly("n_bins: expected at least 1, got 0.")):
+    with pytest.raises(ValueError, match=exactly("n_bins: expected a whole number of at least 1, got 0.")):
         cls(3, n_bins=0)
     with pytest.raises(ValueError, match=exactly("squash: expected 'sigmoid' or None, got 'tanh'.")):
         cls(3, squash="tanh")

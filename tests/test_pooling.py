@@ -185,6 +185,17 @@ def test_merged_pieces_equal_the_whole(name, seed, sizes, n_pieces, weighted):
         assert torch.equal(layer.finish(states[0]).float(), layer(rows, offsets, weights))
 
 
+@every_pooling
+@pytest.mark.parametrize("kernels", ["plain", "compiled"])
+def test_no_bags_give_no_results(name, kernels):
+    layer, nothing = make(name), torch.zeros(0, dtype=torch.long)
+    with using(kernels):
+        assert layer(torch.zeros(0, 3), torch.tensor([0])).shape == (0, layer.width)
+        if isinstance(layer, MergeablePooling):
+            state = layer.partial(torch.zeros(0, 3), nothing, torch.tensor([0]), None)
+            assert layer.finish(state).shape == (0, layer.width)
+
+
 @pytest.mark.parametrize("kernels", ["plain", "compiled"])
 def test_hard_counts_are_exact_beyond_single_precision(kernels):
     layer, offsets = HardHistogram(1, n_bins=2, squash=None), torch.tensor([0, 3])

@@ -273,8 +273,10 @@ def test_training_is_immutable_and_prints_what_changed():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"epochs": 0}, "training: epochs must be at least 1, got 0"),
-        ({"batch_bags": -3}, "training: batch_bags must be at least 1, got -3"),
+        ({"epochs": 0}, "training: expected epochs to be a whole number of at least 1, got 0"),
+        ({"batch_bags": -3}, "training: expected batch_bags to be a whole number of at least 1, got -3"),
+        ({"patience": 2.5}, "training: expected patience to be a whole number of at least 1, got 2.5"),
+        ({"clip": -1}, "training: expected clip to be at least 0, got -1"),
         ({"lr": 0}, "training: expected lr > 0"),
         ({"dropout": 1.0}, "dropout=1.0"),
         ({"validation": 0.0}, "validation=0.0"),

@@ -60,6 +60,8 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         if isinstance(X, Bags):
+            if len(X) == 0:
+                raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
             self._require_same_features(X)
             return self._predict(X)
         bag = Bags(as_pool(X, "X"), feature_names=column_names(X))

@@ -145,8 +145,7 @@ def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
     if codes.min(initial=0) < -1 or too_high:
         top = "the last class" if n_classes is None else n_classes - 1
         raise ValueError(
-            f"labels: expected codes from -1 (unknown) to {top}, got {codes.min()} to {codes.max()}; "
-            "check classes=."
+            f"labels: expected codes from -1 (unknown) to {top}, got {codes.min()} to {codes.max()}; check classes=."
         )
     return codes
 

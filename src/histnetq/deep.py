@@ -102,6 +102,8 @@ class DeepQuantifier(Quantifier):
         raise NotImplementedError
 
     def _network(self, statistics: tuple[NDArray, NDArray] | None) -> BagNetwork:
+        if not _are_sizes(self.head):
+            raise ValueError(f"head: expected the sizes of its hidden layers, such as (512,), got {self.head!r}.")
         shape = self.input_shape_
         encoder = _make_encoder(self.encoder, shape, self.training.dropout)
         prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
@@ -320,7 +322,11 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
         return made
     if encoder is None and len(shape) in (2, 3):
         return CNN(shape, dropout=dropout)
-    sizes = _DEFAULT_ENCODER if encoder is None else tuple(encoder)
-    if not sizes or not all(isinstance(s, int | np.integer) and s > 0 for s in sizes):
+    sizes = _DEFAULT_ENCODER if encoder is None else encoder
+    if not _are_sizes(sizes) or not sizes:
         raise ValueError(f"encoder: expected None, layer sizes, an nn.Module or a factory, got {encoder!r}.")
     return MLP(int(np.prod(shape)), sizes, dropout)
+
+
+def _are_sizes(sizes: Any) -> bool:
+    return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)

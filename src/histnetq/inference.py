@@ -14,6 +14,7 @@ from torch import Tensor
 from histnetq.bags import Bags
 from histnetq.checks import take_dense
 from histnetq.nn import BagNetwork, MergeablePooling
+from histnetq.nn.kernels.precision import widest
 
 __all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"]
 
@@ -42,17 +43,14 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
     """Gather the rows that the bags refer to, once each, and move everything to the device."""
     used, index = _compact(bags.index, bags.rows.shape[0])
 
-    def tensor(array: NDArray | None, kind: torch.dtype | None = None) -> Tensor | None:
-        return None if array is None else torch.as_tensor(array, dtype=kind).to(device)
-
     return Batch(
         _rows_tensor(bags, used, device, dtype),
         torch.from_numpy(index).to(device),
         torch.from_numpy(bags.offsets).to(device),
-        tensor(bags.weights),
-        tensor(bags.prevalences, dtype),
+        _weights_tensor(bags.weights, device),
+        None if bags.prevalences is None else torch.as_tensor(bags.prevalences, dtype=dtype, device=device),
         torch.as_tensor(bags.sizes, dtype=dtype, device=device),
-        None if bags.labels is None else tensor(bags.labels[used]),
+        None if bags.labels is None else torch.from_numpy(bags.labels[used]).to(device),
     )
 
 
@@ -66,14 +64,14 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     parts = []
     for group in _groups(bags, network):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
-        weights = None if bags.weights is None else torch.from_numpy(bags.weights[first:last]).to(device)
+        weights = None if bags.weights is None else bags.weights[first:last]
         pooled = network.pooling(
             features,
             torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
-            weights,
+            _weights_tensor(weights, device),
             torch.from_numpy(index[first:last]).to(device),
         )
-        parts.append(network.quantify(pooled).double().cpu())
+        parts.append(network.quantify(pooled).cpu().double())
     p = torch.cat(parts)
     return (p / p.sum(1, keepdim=True)).numpy()
 
@@ -111,6 +109,13 @@ def choose_device(name: str) -> torch.device:
 
 def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
     return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used))).to(device, dtype)
+
+
+def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | None:
+    if weights is None:
+        return None
+    kind = widest(device) if weights.dtype.kind == "f" else torch.int64
+    return torch.as_tensor(weights, dtype=kind, device=device)
 
 
 def _compact(index: NDArray[np.int64], n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:

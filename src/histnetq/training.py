@@ -15,6 +15,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from numbers import Integral
 from pathlib import Path
 from typing import Any
 
@@ -34,6 +35,9 @@ from histnetq.nn.histograms import Histogram
 __all__ = ["Training", "train"]
 
 _CHECKPOINT = "checkpoint.safetensors"
+_WHOLE = (
+    "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
+)  # fmt: skip
 _NOT_PART_OF_THE_RESULT = ("epochs", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
 
 
@@ -108,10 +112,14 @@ class Training:
     callbacks: tuple[Callable[[dict[str, float]], Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        for name in ("epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags"):
+        for name in _WHOLE:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not value >= 1):
-                raise ValueError(f"training: {name} must be at least 1, got {value!r}.")
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"training: expected {name} to be a whole number of at least 1, got {value!r}.")
+        for name in ("min_lr", "bin_lr", "weight_decay", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
         if not self.lr > 0 or not 0 <= self.dropout < 1 or not 0 < self.validation < 1:
             raise ValueError(
                 "training: expected lr > 0, 0 ≤ dropout < 1 and 0 < validation < 1, "

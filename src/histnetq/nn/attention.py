@@ -130,7 +130,7 @@ class SetAttention(Pooling):
         entries = rows[index]
         logits = None if weights is None else weights.to(rows.dtype).log()
         sizes = offsets.diff()
-        size_class = (sizes - 1).clamp(min=0).double().add(0.5).log2().floor().long()
+        size_class = (sizes - 1).clamp(min=0).float().add(0.5).log2().floor().long()
         pooled = rows.new_empty((len(sizes), self.width))
         for one_class in size_class.unique().tolist():
             bags = (size_class == one_class).nonzero().squeeze(1)

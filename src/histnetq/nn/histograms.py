@@ -12,6 +12,7 @@ section 4 and appendix A.
 from __future__ import annotations
 
 import math
+from numbers import Integral
 from typing import Any
 
 import torch
@@ -38,8 +39,8 @@ class Histogram(MergeablePooling):
     """
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
-        if n_bins < 1:
-            raise ValueError(f"n_bins: expected at least 1, got {n_bins}.")
+        if not isinstance(n_bins, Integral) or n_bins < 1:
+            raise ValueError(f"n_bins: expected a whole number of at least 1, got {n_bins!r}.")
         if squash not in ("sigmoid", None):
             raise ValueError(f"squash: expected 'sigmoid' or None, got {squash!r}.")
         super().__init__(n_features, n_features * n_bins)

@@ -13,6 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from histnetq.nn.kernels.precision import widest
+
 __all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_of_entry", "bag_totals"]
 
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
@@ -83,7 +85,7 @@ class Mean(MergeablePooling):
         return _sum_entries(rows, index, offsets, weights) / bag_totals(offsets, weights).to(rows.dtype)[:, None]
 
     def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        return State(_sum_entries(rows.double(), index, offsets, weights), bag_totals(offsets, weights))
+        return State(_sum_entries(rows.to(widest(rows.device)), index, offsets, weights), bag_totals(offsets, weights))
 
     def finish(self, state: State) -> Tensor:
         return state.values / state.totals[:, None]
@@ -160,11 +162,12 @@ def bag_of_entry(offsets: Tensor) -> Tensor:
 
 
 def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """(n_bags,) of float64: total weight of each bag."""
+    """(n_bags,) of float64 where the device has it: total weight of each bag."""
+    wide = widest(offsets.device)
     if weights is None:
-        return offsets.diff().double()
-    totals = torch.zeros(len(offsets) - 1, dtype=torch.float64, device=offsets.device)
-    return totals.index_add_(0, bag_of_entry(offsets), weights.double())
+        return offsets.diff().to(wide)
+    totals = torch.zeros(len(offsets) - 1, dtype=wide, device=offsets.device)
+    return totals.index_add_(0, bag_of_entry(offsets), weights.to(wide))
 
 
 def _sum_entries(rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:

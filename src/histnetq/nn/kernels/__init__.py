@@ -14,9 +14,11 @@ Both modules define the same six functions on tensors; `backend` chooses between
 
 from __future__ import annotations
 
+import importlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from types import ModuleType
 
 import torch
@@ -35,9 +37,15 @@ def backend(values: torch.Tensor) -> ModuleType:
     """
     if _forced == "plain" or values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
         return plain
-    from histnetq.nn.kernels import compiled
+    return _compiled() or plain
 
-    return compiled
+
+@cache
+def _compiled() -> ModuleType | None:
+    try:
+        return importlib.import_module("histnetq.nn.kernels.compiled")
+    except ImportError:  # numba lags behind new versions of Python and numpy
+        return None
 
 
 @contextmanager

@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
+from histnetq.nn.kernels.precision import widest
+
 __all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
 
 _CHUNK = 1 << 22  # numbers in one temporary
@@ -52,11 +54,11 @@ def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, wei
     -------
     (n_bags, n_features, n_bins) of int64, or float64 with float weights.
     """
-    parts = [
-        (reached[0] - reached[3]) * (ranks[:, 3] > ranks[:, 0])
-        for _, reached in _weight_reached(codes, ranks, index, offsets, weights)
-    ]
-    return torch.cat(parts)
+    shape = (len(offsets) - 1, ranks.shape[0], ranks.shape[2])
+    inside = torch.empty(shape, dtype=torch.int64 if weights is None else weights.dtype, device=codes.device)
+    for bags, reached in _weight_reached(codes, ranks, index, offsets, weights):
+        inside[bags] = (reached[0] - reached[3]) * (ranks[:, 3] > ranks[:, 0])
+    return inside
 
 
 def hard_density(
@@ -122,10 +124,11 @@ def hard_scatter(
     n_features, _, n_bins = ranks.shape
     n_codes = 4 * n_bins + 1
     out = torch.zeros(codes.shape, dtype=grad.dtype, device=codes.device)
-    alive = (ranks[:, 3] > ranks[:, 0]).to(torch.float64)
+    wide = widest(codes.device)
+    alive = (ranks[:, 3] > ranks[:, 0]).to(wide)
     for bags in _bag_chunks(offsets, n_features * n_codes):
-        g = grad[bags].to(torch.float64) * alive
-        table = torch.zeros((len(g), n_features, n_codes), dtype=torch.float64, device=codes.device)
+        g = grad[bags].to(wide) * alive
+        table = torch.zeros((len(g), n_features, n_codes), dtype=wide, device=codes.device)
         for j, sign in enumerate((1.0, -1.0, -1.0, 1.0)):
             table.scatter_add_(-1, ranks[:, j].expand(len(g), -1, -1), sign * g)
         table = table.cumsum(-1).to(grad.dtype)
@@ -165,13 +168,14 @@ def smooth_sum(
     (n_bags, n_features, n_bins) of float64.
     """
     n_features, n_bins = centers.shape
-    sums = torch.zeros((len(offsets) - 1, n_features, n_bins), dtype=torch.float64, device=values.device)
+    wide = widest(values.device)
+    sums = torch.zeros((len(offsets) - 1, n_features, n_bins), dtype=wide, device=values.device)
     bag = _bag_of_entry(offsets)
     phi = _PHI[kind]
     for part in _entry_chunks(0, len(index), n_features):
         v = values[index[part]]
         for b in range(n_bins):
-            value = phi(v, centers[:, b], scales[:, b], gamma)[0].to(torch.float64)
+            value = phi(v, centers[:, b], scales[:, b], gamma)[0].to(wide)
             if weights is not None:
                 value *= weights[part][:, None]
             sums[:, :, b].index_add_(0, bag[part], value)
@@ -192,7 +196,8 @@ def smooth_grad(
     """Gradients of values, centres and scales for `grad` ``(n_bags, n_features, n_bins)``; φ is recomputed."""
     n_features, n_bins = centers.shape
     grad_values = torch.zeros_like(values)
-    grad_centers = torch.zeros(centers.shape, dtype=torch.float64, device=values.device)
+    wide = widest(values.device)
+    grad_centers = torch.zeros(centers.shape, dtype=wide, device=values.device)
     grad_scales = torch.zeros_like(grad_centers)
     bag = _bag_of_entry(offsets)
     phi = _PHI[kind]
@@ -207,8 +212,8 @@ def smooth_grad(
                 g = g * weights[part][:, None].to(g.dtype)
             pull = g * by_value
             slope += pull
-            grad_centers[:, b] -= pull.sum(0, dtype=torch.float64)
-            grad_scales[:, b] += (g * by_scale).sum(0, dtype=torch.float64)
+            grad_centers[:, b] -= pull.sum(0, dtype=wide)
+            grad_scales[:, b] += (g * by_scale).sum(0, dtype=wide)
         grad_values.index_add_(0, rows, slope)
     return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
 
