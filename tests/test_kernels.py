@@ -1,5 +1,6 @@
 import itertools
 import math
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -9,6 +10,7 @@ from hypothesis import strategies as st
 from torch.func import functional_call
 
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, histograms
+from histnetq.nn import kernels as kernels_module
 from histnetq.nn.histograms import hard_edges
 from histnetq.nn.kernels import backend, compiled, plain, using
 
@@ -437,3 +439,13 @@ def test_backends_are_chosen_by_dtype_and_by_name():
         with pytest.raises(ZeroDivisionError), using("plain"):
             raise ZeroDivisionError
         assert backend(torch.zeros(1)) is compiled
+
+
+def test_plain_kernels_serve_without_numba(monkeypatch):
+    monkeypatch.setitem(sys.modules, "histnetq.nn.kernels.compiled", None)  # an import of it then fails
+    kernels_module._compiled.cache_clear()
+    try:
+        with using("compiled"):
+            assert backend(torch.zeros(1)) is plain
+    finally:
+        kernels_module._compiled.cache_clear()

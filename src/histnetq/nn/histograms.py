@@ -12,7 +12,6 @@ section 4 and appendix A.
 from __future__ import annotations
 
 import math
-from numbers import Integral
 from typing import Any
 
 import torch
@@ -39,7 +38,7 @@ class Histogram(MergeablePooling):
     """
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
-        if not isinstance(n_bins, Integral) or n_bins < 1:
+        if not hasattr(n_bins, "__index__") or n_bins < 1:
             raise ValueError(f"n_bins: expected a whole number of at least 1, got {n_bins!r}.")
         if squash not in ("sigmoid", None):
             raise ValueError(f"squash: expected 'sigmoid' or None, got {squash!r}.")
