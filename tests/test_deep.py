@@ -233,3 +233,19 @@ def test_feature_names_must_agree():
 def test_any_callable_is_a_loss():
     assert small(loss=lambda p_true, p_pred: ((p_true - p_pred) ** 2).sum(-1)).fit(known_bags()).validation_loss_ > 0
     assert small(loss=hq.CostSensitiveAE((1, 2, 3))).fit(known_bags()).validation_loss_ > 0
+
+
+def test_a_failed_fit_leaves_the_quantifier_as_it_was():
+    q = small().fit(known_bags())
+    before = q.predict(known_bags())
+    with pytest.raises(RuntimeError, match="on purpose"):
+        q.set_params(loss=failing).fit(*labelled(40, n_classes=2))
+    np.testing.assert_array_equal(q.predict(known_bags()), before)
+    fresh = small(loss=failing)
+    with pytest.raises(RuntimeError, match="on purpose"):
+        fresh.fit(known_bags())
+    assert not hasattr(fresh, "classes_")
+
+
+def failing(p_true, p_pred):
+    raise RuntimeError("on purpose")

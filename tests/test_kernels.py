@@ -1,5 +1,6 @@
 import itertools
 import math
+import re
 import sys
 from types import SimpleNamespace
 
@@ -449,3 +450,24 @@ def test_plain_kernels_serve_without_numba(monkeypatch):
             assert backend(torch.zeros(1)) is plain
     finally:
         kernels_module._compiled.cache_clear()
+
+
+@pytest.mark.parametrize(
+    ("offsets", "index", "message"),
+    [
+        ([0, 2], [0, 10**9], "index: expected numbers of the 3 rows, got 0 to 1000000000."),
+        ([0, 2], [-1, 1], "index: expected numbers of the 3 rows, got -1 to 1."),
+        ([0, 9], [0, 1], "offsets: expected to rise from 0 to the number of entries (2), got [0 9]."),
+        ([0, 2, 1, 2], [0, 1], "offsets: bag 1 is empty, expected at least one row."),
+        ([0, 0, 2], [0, 1], "offsets: bag 0 is empty, expected at least one row."),
+    ],
+)
+@pytest.mark.parametrize("kind", [HardHistogram, SoftHistogram])
+def test_compiled_kernels_refuse_addresses_outside_the_rows(kind, offsets, index, message):
+    with pytest.raises(ValueError, match=re.escape(message)):
+        kind(2, 4)(torch.zeros(3, 2), torch.tensor(offsets), index=torch.tensor(index))
+
+
+def test_unknown_kernels():
+    with pytest.raises(ValueError, match="kernels: expected 'plain' or 'compiled', got 'magic'"), using("magic"):
+        pass

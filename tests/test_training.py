@@ -191,15 +191,10 @@ def loss(p_true, p_pred, sizes):
         if steps == int(sys.argv[2]):
             os.kill(os.getpid(), signal.SIGKILL)
     return abs(p_true - p_pred).mean(-1)
-class Loss:
-    def __call__(self, p_true, p_pred, sizes):
-        return loss(p_true, p_pred, sizes)
-    def __str__(self):
-        return "loss"
 training = hq.Training(
     epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, device="cpu", checkpoint=sys.argv[1]
 )
-q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=Loss(), training=training, random_state=0)
+q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=loss, training=training, random_state=0)
 q.fit(known_bags())
 np.savez(sys.argv[3], **{k: v.numpy() for k, v in q.network_.state_dict().items()}, h=q.history_["train_loss"])
 """
@@ -248,6 +243,15 @@ def test_a_checkpoint_of_other_data_is_refused(tmp_path):
     checkpointed(tmp_path).fit(known_bags())
     with pytest.raises(ValueError, match="holds a run with other data"):
         checkpointed(tmp_path).fit(known_bags(seed=1))
+
+
+def test_a_checkpoint_knows_the_weights_of_a_custom_encoder(tmp_path):
+    torch.manual_seed(0)
+    encoders = [torch.nn.Linear(4, 3) for _ in range(2)]
+    checkpointed(tmp_path, encoder=encoders[0]).fit(known_bags())
+    checkpointed(tmp_path, encoder=encoders[0]).fit(known_bags())
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        checkpointed(tmp_path, encoder=encoders[1]).fit(known_bags())
 
 
 def test_a_damaged_checkpoint_is_refused(tmp_path):

@@ -7,6 +7,8 @@ rows, or from both.
 from __future__ import annotations
 
 import copy
+import hashlib
+import re
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -84,15 +86,15 @@ class DeepQuantifier(Quantifier):
         learned, held = given.split(self.training.validation, seed)
         validation = held.validation_bags(sampler, self.training.validation_bags, seed)
         draw = learned.drawing(sampler, self.training.bags_per_epoch)
-        self.classes_, self.input_shape_ = given.classes, given.input_shape
-        self.feature_names_ = given.feature_names
+        statistics = learned.statistics() if self.training.standardize else None
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            network = self._network(learned.statistics() if self.training.standardize else None)
+            network = self._network(given.input_shape, len(given.classes), statistics)
         identity = self._identity(learned, validation, seed) if self.training.checkpoint else ""
         result = train(
             network, draw, validation, loss, self.training, seed, label_weight=self.label_weight, identity=identity
         )
+        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
         self.network_, self.history_ = network, result["history"]
         self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
         return self
@@ -101,14 +103,15 @@ class DeepQuantifier(Quantifier):
         """The layer that makes the difference."""
         raise NotImplementedError
 
-    def _network(self, statistics: tuple[NDArray, NDArray] | None) -> BagNetwork:
+    def _network(
+        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
+    ) -> BagNetwork:
         if not _are_sizes(self.head):
             raise ValueError(f"head: expected the sizes of its hidden layers, such as (512,), got {self.head!r}.")
-        shape = self.input_shape_
         encoder = _make_encoder(self.encoder, shape, self.training.dropout)
         prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
         network = BagNetwork(
-            encoder, self._pooling(n_outputs(encoder, shape)), tuple(self.head), len(self.classes_),
+            encoder, self._pooling(n_outputs(encoder, shape)), tuple(self.head), n_classes,
             prepare=prepare, dropout=self.training.dropout, classify=self.label_weight > 0,
         )  # fmt: skip
         return network.to(choose_device(self.training.device), getattr(torch, self.training.dtype))
@@ -118,7 +121,7 @@ class DeepQuantifier(Quantifier):
             raise ValueError(
                 "random_state: expected a number beside training.checkpoint, got None; only a repeatable run resumes."
             )
-        others = {k: str(v) for k, v in self.get_params(deep=False).items() if k != "training"}
+        others = {k: _described(v) for k, v in self.get_params(deep=False).items() if k != "training"}
         data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]
         return training_identity(self.training, type(self).__name__, sorted(others.items()), data, seed)
 
@@ -136,7 +139,7 @@ class DeepQuantifier(Quantifier):
         statistics = None
         if self.training.standardize:
             statistics = (tensors["prepare.mean"].numpy(), tensors["prepare.scale"].numpy())
-        network = self._network(statistics)
+        network = self._network(self.input_shape_, len(self.classes_), statistics)
         try:
             network.load_state_dict(tensors)
         except RuntimeError:
@@ -330,3 +333,12 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
 
 def _are_sizes(sizes: Any) -> bool:
     return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)
+
+
+def _described(value: Any) -> str:
+    """Text of a parameter that is the same in another process: no addresses, and a checksum of a module's weights."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+    if isinstance(value, nn.Module):
+        weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
+        text += hashlib.sha256(weights).hexdigest()
+    return text

@@ -78,7 +78,7 @@ class CNN(nn.Module):
         self.dense = nn.Linear(channels[1] * (height // 4) * (width // 4), n_features)
 
     def forward(self, rows: Tensor) -> Tensor:
-        out: Tensor = self.dense(self.dropout(self.convolutions(rows.view(-1, *self.input_shape))))
+        out: Tensor = self.dense(self.dropout(self.convolutions(rows.reshape(len(rows), *self.input_shape))))
         return out
 
 

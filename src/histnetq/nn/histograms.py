@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from histnetq.nn.kernels import backend
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
@@ -230,6 +231,7 @@ class _HardFunction(torch.autograd.Function):
         return density.flatten(1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
         grad = grads[0].view_as(density) * _LN
@@ -264,6 +266,7 @@ class _SmoothFunction(torch.autograd.Function):
         return (sums / totals).to(rows.dtype).flatten(1)
 
     @staticmethod
+    @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, centers, scales, totals, index, offsets, weights = ctx.saved_tensors
         per_entry = grads[0].view(-1, *centers.shape) / totals.to(rows.dtype)

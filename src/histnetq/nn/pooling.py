@@ -46,6 +46,11 @@ class Pooling(nn.Module):
             raise ValueError(
                 f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}."
             )
+        # Not on other devices, where asking would wait for all work under way.
+        if offsets.device.type == "cpu" and bool((offsets.diff() < 1).any()):
+            raise ValueError(
+                f"offsets: bag {int((offsets.diff() < 1).nonzero()[0])} is empty, expected at least one row."
+            )
         return self.pool(rows, index, offsets, weights)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:

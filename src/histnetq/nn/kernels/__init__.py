@@ -52,6 +52,8 @@ def _compiled() -> ModuleType | None:
 def using(name: str) -> Iterator[None]:
     """Force the ``"plain"`` or ``"compiled"`` kernels inside a ``with`` block."""
     global _forced
+    if name not in ("plain", "compiled"):
+        raise ValueError(f"kernels: expected 'plain' or 'compiled', got {name!r}.")
     before, _forced = _forced, name
     try:
         yield

@@ -44,7 +44,7 @@ def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, wei
     inside = torch.empty((n_bags, n_features, ranks.shape[2]), dtype=torch.int64 if weights is None else weights.dtype)
     _run(
         n_bags * _n_blocks(n_features), len(index) * n_features, _count, _block(n_features),
-        _array(codes), _array(ranks), _array(index), _array(offsets), *_weights(weights), inside.numpy(),
+        _array(codes), _array(ranks), *_layout(index, offsets, len(codes)), *_weights(weights), inside.numpy(),
     )  # fmt: skip
     return inside
 
@@ -57,7 +57,7 @@ def hard_density(
     skew = torch.empty_like(density)
     _run(
         n_bags * _n_blocks(n_features), len(index) * n_features, _density, _block(n_features),
-        _array(codes), _array(ranks), _array(index), _array(offsets), *_weights(weights), _array(totals),
+        _array(codes), _array(ranks), *_layout(index, offsets, len(codes)), *_weights(weights), _array(totals),
         density.numpy(), skew.numpy(),
     )  # fmt: skip
     return density, skew
@@ -69,7 +69,8 @@ def hard_scatter(
     out = _zeros(codes.shape, grad.dtype)
     _run(
         _n_blocks(codes.shape[1]), len(index) * codes.shape[1], _scatter, _block(codes.shape[1]),
-        _array(codes), _array(ranks), _array(grad), _array(index), _array(offsets), *_weights(weights), out.numpy(),
+        _array(codes), _array(ranks), _array(grad), *_layout(index, offsets, len(codes)), *_weights(weights),
+        out.numpy(),
     )  # fmt: skip
     return out
 
@@ -88,7 +89,8 @@ def smooth_sum(
     _run(
         sums.shape[0] * _n_blocks(sums.shape[1]), len(index) * sums.shape[1], _sum, _block(sums.shape[1]),
         _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, values, centers, scales, gamma), _array(index), _array(offsets), *_weights(weights), sums.numpy(),
+        *_reach(kind, values, centers, scales, gamma), *_layout(index, offsets, len(values)), *_weights(weights),
+        sums.numpy(),
     )  # fmt: skip
     return sums
 
@@ -110,7 +112,8 @@ def smooth_grad(
     _run(
         _n_blocks(centers.shape[0]), len(index) * centers.shape[0], _grad, _block(centers.shape[0]),
         _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, values, centers, scales, gamma), _array(grad), _array(index), _array(offsets), *_weights(weights),
+        *_reach(kind, values, centers, scales, gamma), _array(grad),
+        *_layout(index, offsets, len(values)), *_weights(weights),
         grad_values.numpy(), grad_centers.numpy(), grad_scales.numpy(),
     )  # fmt: skip
     return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
@@ -142,6 +145,16 @@ def _n_blocks(n_features: int) -> int:
 
 def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
+
+
+def _layout(index: Tensor, offsets: Tensor, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
+    """Both as arrays, checked: compiled code would read and write past the end of the rows."""
+    rows, bounds = _array(index), _array(offsets)
+    if len(bounds) < 1 or bounds[0] != 0 or bounds[-1] != len(rows) or (np.diff(bounds) < 0).any():
+        raise ValueError(f"offsets: expected to rise from 0 to the number of entries ({len(rows)}), got {bounds}.")
+    if len(rows) and (rows.min() < 0 or rows.max() >= n_rows):
+        raise ValueError(f"index: expected numbers of the {n_rows} rows, got {rows.min()} to {rows.max()}.")
+    return rows, bounds
 
 
 def _zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
