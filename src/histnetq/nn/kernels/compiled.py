@@ -25,6 +25,7 @@ from histnetq.nn.kernels.threads import run_threads
 __all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
 
 _WIDEST_BLOCK = 160  # features handled together
+_ROWS, _COLUMNS = 256, 32  # coded together: rows that stay in the cache, features whose tables do
 _WORTH_A_THREAD = 1 << 14  # numbers
 _KINDS = {"soft": 0, "rbf": 1, "sigmoid": 2}
 
@@ -204,13 +205,10 @@ def _edge_table(edges):
     edges in one bucket."""
     n_features, n_edges = edges.shape
     zero, top = edges.dtype.type(0), edges.dtype.type(n_edges)
-    # Padded, so that the search without branches may look past the last edge.
-    padded = np.full((n_features, 3 * n_edges + 8), np.inf, edges.dtype)
     first = np.empty((n_features, n_edges + 1), np.uint32)
     steps = np.empty(n_features, edges.dtype)
     most = np.zeros(n_features, np.int64)
     for k in range(n_features):
-        padded[k, :n_edges] = edges[k]
         steps[k] = _bucket_step(edges[k, 0], edges[k, n_edges - 1], n_edges)
         j = 0
         for b in range(n_edges + 1):
@@ -218,16 +216,25 @@ def _edge_table(edges):
             while j < n_edges and _bucket(edges[k, j], edges[k, 0], steps[k], zero, top) <= b:
                 j += 1
             most[k] = max(most[k], j - first[k, b])
+    # Padded, so that the search without branches may look past the last edge; no more, to stay in the cache.
+    padded = np.full((n_features, n_edges + max(8, 2 * most.max())), np.inf, edges.dtype)
+    padded[:, :n_edges] = edges
     return padded, first, steps, most
 
 
 @njit(cache=True, nogil=True)
 def _codes(start, stop, values, padded, first, steps, most, codes):
+    for row in range(start, stop, _ROWS):
+        _some_codes(row, min(row + _ROWS, stop), values, padded, first, steps, most, codes)
+
+
+@njit(cache=True, nogil=True)
+def _some_codes(start, stop, values, padded, first, steps, most, codes):
     n_features = values.shape[1]
     n_edges = first.shape[1] - 1
     zero, top, last = values.dtype.type(0), values.dtype.type(n_edges), np.uint32(n_edges)
-    for begin in range(0, n_features, 32):
-        end = min(begin + 32, n_features)
+    for begin in range(0, n_features, _COLUMNS):
+        end = min(begin + _COLUMNS, n_features)
         stride = np.uint32(1)
         while stride <= most[begin:end].max():
             stride *= np.uint32(2)
