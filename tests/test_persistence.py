@@ -52,7 +52,7 @@ def test_a_failed_save_leaves_nothing(tmp_path, quantifier, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("safetensors.torch.save_file", fail)
+    monkeypatch.setattr("safetensors.numpy.save_file", fail)
     with pytest.raises(OSError, match="disk full"):
         quantifier.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from histnetq.base import Quantifier, load
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
     from histnetq.metrics import CostSensitiveAE
+    from histnetq.options import Training
     from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
-    from histnetq.training import Training
 
 __version__ = "0.1.0"
 
@@ -45,7 +45,7 @@ _HOME = {
     "metrics": ["CostSensitiveAE"],
     "base": ["Quantifier", "load"],
     "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
-    "training": ["Training"],
+    "options": ["Training"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

@@ -17,8 +17,8 @@ from histnetq import protocols
 from histnetq.bags import Bags
 from histnetq.checks import as_pool, column_names
 from histnetq.metrics import CostSensitiveAE
+from histnetq.options import Training
 from histnetq.persistence import read_model, write_model
-from histnetq.training import Training
 
 __all__ = ["Quantifier", "load"]
 
@@ -97,15 +97,15 @@ class Quantifier(BaseEstimator):
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         raise NotImplementedError
 
-    def _weights(self) -> dict[str, Any]:
-        """Tensors to store."""
+    def _weights(self) -> dict[str, NDArray]:
+        """Arrays to store."""
         raise NotImplementedError
 
     def _learned(self) -> dict[str, Any]:
         """Other learned things to store, as JSON."""
         return {}
 
-    def _restore(self, tensors: dict[str, Any], learned: dict[str, Any]) -> None:
+    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
         """Become fitted again from what `_weights` and `_learned` gave."""
         raise NotImplementedError
 
@@ -139,7 +139,7 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
         Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
         model was made with its own.
     """
-    config, tensors = read_model(path)
+    config, weights = read_model(path)
     for module in _ESTIMATOR_MODULES:
         importlib.import_module(module)
     kind = Quantifier.kinds.get(config.get("estimator", ""))
@@ -152,7 +152,7 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
     quantifier.classes_ = np.asarray(config["classes"])
     quantifier.input_shape_ = tuple(config["input_shape"])
     quantifier.feature_names_ = config["feature_names"]
-    quantifier._restore(tensors, config["learned"])
+    quantifier._restore(weights, config["learned"])
     return quantifier
 
 

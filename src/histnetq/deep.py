@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
+import json
 import re
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -15,7 +16,7 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch import Tensor, nn
+from torch import nn
 
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
@@ -38,9 +39,10 @@ from histnetq.nn import (
     Standardize,
 )
 from histnetq.nn.encoders import n_outputs
+from histnetq.options import Training
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
-from histnetq.training import Training, train, training_identity
+from histnetq.training import train
 
 __all__ = ["DeepQuantifier", "DeepSets", "HistNetQ", "SetTransformer"]
 
@@ -123,25 +125,23 @@ class DeepQuantifier(Quantifier):
             )
         others = {k: _described(v) for k, v in self.get_params(deep=False).items() if k != "training"}
         data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]
-        return training_identity(self.training, type(self).__name__, sorted(others.items()), data, seed)
+        return json.dumps([type(self).__name__, self.training.identity(), others, data, seed], sort_keys=True)
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
 
-    def _weights(self) -> dict[str, Tensor]:
-        return dict(self.network_.state_dict())
+    def _weights(self) -> dict[str, NDArray]:
+        return {name: tensor.cpu().numpy() for name, tensor in self.network_.state_dict().items()}
 
     def _learned(self) -> dict[str, Any]:
         history = {name: values.tolist() for name, values in self.history_.items()}
         return {"history": history, "best_epoch": self.best_epoch_, "validation_loss": self.validation_loss_}
 
-    def _restore(self, tensors: dict[str, Tensor], learned: dict[str, Any]) -> None:
-        statistics = None
-        if self.training.standardize:
-            statistics = (tensors["prepare.mean"].numpy(), tensors["prepare.scale"].numpy())
+    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
+        statistics = (weights["prepare.mean"], weights["prepare.scale"]) if self.training.standardize else None
         network = self._network(self.input_shape_, len(self.classes_), statistics)
         try:
-            network.load_state_dict(tensors)
+            network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         except RuntimeError:
             raise ValueError(
                 "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."

@@ -12,8 +12,8 @@ from sklearn.model_selection import train_test_split
 from histnetq.bags import Bags
 from histnetq.deep import DeepQuantifier, DeepSets, HistNetQ
 from histnetq.metrics import ae, rae
+from histnetq.options import Training
 from histnetq.protocols import APP
-from histnetq.training import Training
 
 __all__ = ["run_demo"]
 

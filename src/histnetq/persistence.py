@@ -14,7 +14,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from torch import Tensor
+import numpy as np
+from numpy.typing import NDArray
 
 __all__ = ["read_model", "write_model"]
 
@@ -23,10 +24,10 @@ _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 
 
 def write_model(
-    path: str | os.PathLike[str], config: dict[str, Any], tensors: dict[str, Tensor], overwrite: bool
+    path: str | os.PathLike[str], config: dict[str, Any], weights: dict[str, NDArray], overwrite: bool
 ) -> None:
     """Write a model directory, all of it or nothing."""
-    from safetensors.torch import save_file
+    from safetensors.numpy import save_file
 
     target = Path(path)
     if target.exists() and not overwrite:
@@ -36,7 +37,7 @@ def write_model(
     target.parent.mkdir(parents=True, exist_ok=True)
     made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
     try:
-        save_file({k: v.detach().cpu().contiguous() for k, v in tensors.items()}, made / _WEIGHTS)
+        save_file({k: np.ascontiguousarray(v) for k, v in weights.items()}, made / _WEIGHTS)
         full = {"format": FORMAT, **config}
         full["sha256"] = _checksum(made / _WEIGHTS, full)
         (made / _CONFIG).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
@@ -50,9 +51,9 @@ def write_model(
         raise
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, Tensor]]:
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Read a model directory: its configuration and its weights, both checked."""
-    from safetensors.torch import load_file
+    from safetensors.numpy import load_file
 
     directory = Path(path)
     for name in (_CONFIG, _WEIGHTS):

@@ -1,0 +1,118 @@
+"""`Training`: the options of the training loop."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from numbers import Integral
+from typing import Any
+
+__all__ = ["Training"]
+
+_WHOLE = (
+    "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
+)  # fmt: skip
+_NOT_PART_OF_THE_RESULT = ("epochs", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
+
+
+@dataclass(frozen=True)
+class Training:
+    """How a network is trained. Immutable: ``dataclasses.replace`` and ``set_params(training__lr=…)`` make a copy.
+
+    Parameters
+    ----------
+    epochs : int
+        At most so many.
+    bags_per_epoch : int, optional
+        Bags drawn for each epoch. Default: as many as there are training bags, at least 200; 500 for labelled rows.
+    batch_bags : int
+        Bags per update of the weights.
+    micro_bags : int, optional
+        Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch.
+    lr, min_lr : float
+        Learning rate at the start, and the lowest one.
+    bin_lr : float
+        Learning rate of histogram bins as a multiple of `lr`; 0 keeps them where they are.
+    patience : int
+        Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
+    weight_decay : float
+        Of AdamW, on weights only: not on bins, biases and norms.
+    dropout : float
+        In encoders and heads that are given by sizes.
+    clip : float, optional
+        Largest norm of the gradient.
+    validation : float
+        Part of the bags, or of the labelled rows, held out to choose the best epoch.
+    validation_bags : int
+        Bags drawn, once, from held-out labelled rows.
+    standardize : bool
+        Bring inputs to mean 0 and variance 1 (sparse: variance only; images: per channel).
+    dtype, device : str
+        Such as "float32" and "auto", "cpu", "cuda".
+    progress : bool, optional
+        Show a progress bar. Default: on a terminal.
+    checkpoint : str, optional
+        Directory for checkpoints; a run that finds its own there continues it.
+    checkpoint_every : int
+        Epochs between checkpoints.
+    callbacks : tuple of callables
+        Each is called with the epoch's record, a dict; training stops if one returns True.
+
+    Examples
+    --------
+    >>> dataclasses.replace(Training(), lr=0.01).lr
+    0.01
+    """
+
+    epochs: int = 200
+    bags_per_epoch: int | None = None
+    batch_bags: int = 20
+    micro_bags: int | None = None
+    lr: float = 1e-3
+    min_lr: float = 1e-4
+    bin_lr: float = 1.0
+    patience: int = 10
+    weight_decay: float = 1e-5
+    dropout: float = 0.1
+    clip: float | None = None
+    validation: float = 0.3
+    validation_bags: int = 200
+    standardize: bool = True
+    dtype: str = "float32"
+    device: str = "auto"
+    progress: bool | None = None
+    checkpoint: str | None = None
+    checkpoint_every: int = 1
+    callbacks: tuple[Callable[[dict[str, float]], Any], ...] = field(default=(), compare=False)
+
+    def __post_init__(self) -> None:
+        for name in _WHOLE:
+            value = getattr(self, name)
+            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+                raise ValueError(f"training: expected {name} to be a whole number of at least 1, got {value!r}.")
+        for name in ("min_lr", "bin_lr", "weight_decay", "clip"):
+            value = getattr(self, name)
+            if value is not None and not value >= 0:
+                raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
+        if not self.lr > 0 or not 0 <= self.dropout < 1 or not 0 < self.validation < 1:
+            raise ValueError(
+                "training: expected lr > 0, 0 ≤ dropout < 1 and 0 < validation < 1, "
+                f"got lr={self.lr!r}, dropout={self.dropout!r}, validation={self.validation!r}."
+            )
+        if self.dtype not in ("float32", "float64"):
+            raise ValueError(f"training: expected dtype 'float32' or 'float64', got {self.dtype!r}.")
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
+
+    def identity(self) -> dict[str, Any]:
+        """The options that two runs share iff they do the same work, however long and wherever they run."""
+        return {name: value for name, value in self.get_params().items() if name not in _NOT_PART_OF_THE_RESULT}
+
+    def __sklearn_clone__(self) -> Training:
+        return self
+
+    def __repr__(self) -> str:
+        changed = (f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
+        return f"Training({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
