@@ -22,7 +22,15 @@ QUANTIFIERS = {
     "DeepSets-median": lambda **kw: hq.DeepSets("median", **{**SMALL, **kw}),
     "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
     "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
+    "CC": lambda **kw: hq.CC(cv=3, **kw),
+    "PCC": lambda **kw: hq.PCC(cv=3, **kw),
+    "ACC": lambda **kw: hq.ACC(cv=3, **kw),
+    "PACC": lambda **kw: hq.PACC(cv=3, **kw),
+    "PACC-inverse": lambda **kw: hq.PACC(cv=3, solver="inverse", **kw),
+    "EMQ": lambda **kw: hq.EMQ(cv=3, **kw),
+    "EMQ-bcts": lambda **kw: hq.EMQ(cv=3, calibration="bcts", **kw),
 }
+NETWORKS = [name for name in QUANTIFIERS if name.startswith(("HistNetQ", "DeepSets", "SetTransformer"))]
 
 
 def labelled(n: int = 120, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -41,12 +49,25 @@ def known_bags(n_bags: int = 12, seed: int = 0) -> hq.Bags:
     )
 
 
+def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
+    """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows."""
+    if "training" in quantifier.get_params():
+        return quantifier.fit(known_bags(seed=seed))
+    return quantifier.fit(*labelled(seed=seed))
+
+
 @pytest.fixture(scope="session", params=QUANTIFIERS)
-def make(request):
+def make_any(request):
     """A function that makes one kind of quantifier, with parameters to change."""
     return QUANTIFIERS[request.param]
 
 
+@pytest.fixture(scope="session", params=NETWORKS)
+def make(request):
+    """A function that makes one kind of network, with parameters to change."""
+    return QUANTIFIERS[request.param]
+
+
 @pytest.fixture(scope="session")
-def fitted(make):
-    return make().fit(known_bags())
+def fitted(make_any):
+    return learn(make_any())

@@ -249,3 +249,11 @@ def test_a_failed_fit_leaves_the_quantifier_as_it_was():
 
 def failing(p_true, p_pred):
     raise RuntimeError("on purpose")
+
+
+def test_history_is_stored(tmp_path):
+    q = small().fit(known_bags())
+    q.save(tmp_path / "model")
+    back = hq.load(tmp_path / "model")
+    assert back.history_["epoch"].tolist() == [1, 2]
+    assert back.validation_loss_ == q.validation_loss_

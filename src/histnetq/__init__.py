@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from histnetq import metrics, nn, simplex
     from histnetq.bags import Bags
     from histnetq.base import Quantifier, load
+    from histnetq.classical import ACC, CC, EMQ, PACC, PCC
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
     from histnetq.metrics import CostSensitiveAE
     from histnetq.options import Training
@@ -20,8 +21,13 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "ACC",
     "APP",
+    "CC",
+    "EMQ",
     "NPP",
+    "PACC",
+    "PCC",
     "Bags",
     "Combined",
     "CostSensitiveAE",
@@ -41,6 +47,7 @@ __all__ = [
 
 _HOME = {
     "bags": ["Bags"],
+    "classical": ["ACC", "CC", "EMQ", "PACC", "PCC"],
     "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
     "metrics": ["CostSensitiveAE"],
     "base": ["Quantifier", "load"],

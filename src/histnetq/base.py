@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import importlib
 import os
@@ -18,11 +19,11 @@ from histnetq.bags import Bags
 from histnetq.checks import as_pool, column_names
 from histnetq.metrics import CostSensitiveAE
 from histnetq.options import Training
-from histnetq.persistence import read_model, write_model
+from histnetq.persistence import dump_estimator, load_estimator, read_model, write_model
 
 __all__ = ["Quantifier", "load"]
 
-_ESTIMATOR_MODULES = ("histnetq.deep",)
+_ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
 
@@ -163,6 +164,8 @@ def _to_json(value: Any) -> Any:
         return value.item()
     if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
         return [_to_json(v) for v in value]
+    if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
+        return {"skops": base64.b64encode(dump_estimator(value)).decode()}
     if type(value).__name__ in _STORABLE and dataclasses.is_dataclass(value):
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
         return {"type": type(value).__name__, "fields": {k: _to_json(v) for k, v in fields.items()}}
@@ -181,6 +184,8 @@ def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
                 f"pass it as histnetq.load(path, {name}=…)."
             )
         return custom.pop(name)
+    if "skops" in value:
+        return load_estimator(base64.b64decode(value["skops"]))
     kind = _STORABLE[value["type"]]
     return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
 

@@ -24,6 +24,7 @@ __all__ = [
     "sort_groups",
     "stack",
     "take_dense",
+    "used_rows",
 ]
 
 Ints = NDArray[np.int64]
@@ -47,6 +48,16 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
         raise TypeError(f"{name}: expected numbers, got dtype {rows.dtype}; encode categories and dates first.")
     _refuse_not_finite(rows, name)
     return rows
+
+
+def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
+    """The rows that occur in `index`, in order, and `index` renumbered to them."""
+    if n_rows > 8 * len(index):
+        used, renumbered = np.unique(index, return_inverse=True)
+        return used, renumbered
+    occurs = np.zeros(n_rows, bool)
+    occurs[index] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[index]
 
 
 def take_dense(rows: Any, index: NDArray) -> NDArray:

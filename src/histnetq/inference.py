@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from histnetq.bags import Bags
-from histnetq.checks import take_dense
+from histnetq.checks import take_dense, used_rows
 from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.kernels.precision import widest
 
@@ -41,7 +41,7 @@ class Batch:
 
 def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
     """Gather the rows that the bags refer to, once each, and move everything to the device."""
-    used, index = _compact(bags.index, bags.rows.shape[0])
+    used, index = used_rows(bags.index, bags.rows.shape[0])
 
     return Batch(
         _rows_tensor(bags, used, device, dtype),
@@ -58,7 +58,7 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
 def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
     network.eval()
-    used, index = _compact(bags.index, bags.rows.shape[0])
+    used, index = used_rows(bags.index, bags.rows.shape[0])
     features = encode_rows(network, bags, used)
     device = next(network.parameters()).device
     parts = []
@@ -116,16 +116,6 @@ def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | N
         return None
     kind = widest(device) if weights.dtype.kind == "f" else torch.int64
     return torch.as_tensor(weights, dtype=kind, device=device)
-
-
-def _compact(index: NDArray[np.int64], n_rows: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The rows that occur in `index`, in order, and `index` renumbered to them."""
-    if n_rows > 8 * len(index):
-        used, renumbered = np.unique(index, return_inverse=True)
-        return used, renumbered
-    occurs = np.zeros(n_rows, bool)
-    occurs[index] = True
-    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[index]
 
 
 def _groups(bags: Bags, network: BagNetwork) -> Iterator[slice]:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["read_model", "write_model"]
+__all__ = ["dump_estimator", "load_estimator", "read_model", "write_model"]
 
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
@@ -77,6 +77,24 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             f"path: {directory} does not match its checksum, it is truncated or was altered; copy it again."
         )
     return config, load_file(directory / _WEIGHTS)
+
+
+def dump_estimator(estimator: Any) -> bytes:
+    """The skops form of a scikit-learn estimator."""
+    import skops.io
+
+    stored: bytes = skops.io.dumps(estimator)
+    return stored
+
+
+def load_estimator(stored: bytes) -> Any:
+    """A scikit-learn estimator from its skops form, which holds no code; unknown types are refused."""
+    import skops.io
+
+    unknown = skops.io.get_untrusted_types(data=stored)
+    if unknown:
+        raise ValueError(f"path: the stored classifier uses {unknown[0]}, not known to be safe; refit instead.")
+    return skops.io.loads(stored)
 
 
 def _checksum(weights: Path, config: dict[str, Any]) -> str:

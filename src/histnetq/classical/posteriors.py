@@ -1,0 +1,212 @@
+"""The base of classical quantifiers: cross-fitted posteriors to learn from, one posterior per pool row to predict."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+
+from histnetq.bags import Bags
+from histnetq.base import Quantifier
+from histnetq.checks import encode_labels, used_rows
+from histnetq.persistence import dump_estimator, load_estimator
+
+__all__ = ["ClassifierQuantifier", "bag_means"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+_ROWS_AT_ONCE = 1 << 16
+
+
+class ClassifierQuantifier(Quantifier):
+    """Base: learn from posteriors of labelled rows that the classifier was not trained on, predict from posteriors.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier with `predict_proba`, optional
+        Cloned, never fitted in place (but for ``cv=None``). Default: logistic regression.
+    cv : int, float or None
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is already fitted, and
+        `fit` gets validation data.
+    random_state : int, optional
+        Of the folds.
+    """
+
+    classifier: Any
+    cv: int | float | None
+    random_state: int | None
+    classifier_: Any
+
+    def fit(self, X: Any, y: Any = None) -> ClassifierQuantifier:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X : rows, or Bags whose rows are labelled
+        y : labels of the rows; None with Bags
+        """
+        given = _labelled(X, y)
+        assert given.classes is not None
+        assert given.labels is not None
+        kept = given.labels[given.index] >= 0
+        rows, labels = given.rows[given.index[kept]], given.labels[given.index[kept]]
+        weights = None if given.weights is None else given.weights[kept]
+        classifier, posteriors, judged = self._cross_fit(rows, labels, weights, given.classes)
+        self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
+        self.classifier_ = classifier
+        self.input_shape_, self.feature_names_ = tuple(given.rows.shape[1:]), given.feature_names
+        return self
+
+    def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> ClassifierQuantifier:
+        """Learn from posteriors ``(n_rows, n_classes)`` of a model of your own on rows it was not trained on.
+
+        `classes` names the columns; default: the sorted values of `y`. Predict with `predict_posteriors`.
+        """
+        p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
+        labels, names = encode_labels(y, classes, len(p))
+        if len(names) != p.shape[1]:
+            raise ValueError(
+                f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
+            )
+        self._learn_all(p, labels, None, names)
+        self.classifier_ = None
+        self.input_shape_, self.feature_names_ = (p.shape[1],), None
+        return self
+
+    def predict_posteriors(self, X: Any) -> Floats:
+        """Estimate from posteriors: Bags whose rows are posteriors, or one bag of them as an array."""
+        self._require_fitted()
+        single = not isinstance(X, Bags)
+        bags = Bags(X) if single else X
+        p = _check_posteriors(np.asarray(bags.rows, dtype=np.float64), len(self.classes_))
+        estimates = self._quantify(p, bags.index, bags.offsets, bags.weights)
+        return estimates[0] if single else estimates
+
+    def _predict(self, bags: Bags) -> Floats:
+        if self.classifier_ is None:
+            raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
+        used, index = used_rows(bags.index, bags.rows.shape[0])
+        chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
+        p = np.concatenate([self._posteriors(self.classifier_, bags.rows[chunk]) for chunk in chunks])
+        return self._quantify(p, index, bags.offsets, bags.weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        """(n_rows, n_classes) and the layout of the bags → (n_bags, n_classes)."""
+        raise NotImplementedError
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        """Learn from posteriors of labelled rows; nothing by default."""
+
+    def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
+        prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
+        self.train_prevalences_ = prevalences / prevalences.sum()
+        self._learn(posteriors, labels, weights)
+        self.classes_ = classes
+
+    def _cross_fit(
+        self, rows: Any, labels: Ints, weights: NDArray | None, classes: NDArray
+    ) -> tuple[Any, Floats, NDArray]:
+        """A classifier fitted on all rows, posteriors of some from one that has not seen them, and which rows."""
+        n_classes = len(classes)
+        base = LogisticRegression(max_iter=1000) if self.classifier is None else self.classifier
+        if self.cv is None:
+            return base, self._posteriors(base, rows, n_classes), np.arange(len(labels))
+        p, judged = np.zeros((len(labels), n_classes)), np.zeros(len(labels), bool)
+        for learned, held in _folds(self.cv, labels, self.random_state):
+            model = _fit(clone(base), rows[learned], labels[learned], weights, learned)
+            p[held], judged[held] = self._posteriors(model, rows[held], n_classes), True
+        return _fit(clone(base), rows, labels, weights, slice(None)), p[judged], np.flatnonzero(judged)
+
+    def _posteriors(self, classifier: Any, rows: Any, n_classes: int | None = None) -> Floats:
+        """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
+        if not hasattr(classifier, "predict_proba"):
+            raise TypeError(
+                f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
+                "wrap it in sklearn's CalibratedClassifierCV."
+            )
+        flat = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
+        p = classifier.predict_proba(flat)
+        full = np.zeros((len(p), len(self.classes_) if n_classes is None else n_classes))
+        full[:, np.asarray(classifier.classes_, dtype=np.int64)] = p
+        return full
+
+    def _weights(self) -> dict[str, NDArray]:
+        arrays = {"train_prevalences": self.train_prevalences_, **self._arrays()}
+        if self.classifier_ is not None:
+            arrays["classifier"] = np.frombuffer(dump_estimator(self.classifier_), np.uint8)
+        return arrays
+
+    def _arrays(self) -> dict[str, NDArray]:
+        """What `_learn` learned, by attribute name without the final underscore."""
+        return {}
+
+    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
+        stored = weights.pop("classifier", None)
+        self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
+        for name, array in weights.items():
+            setattr(self, f"{name}_", array)
+
+
+def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+    """Weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
+
+    Examples
+    --------
+    >>> bag_means(np.array([[1.0], [3.0]]), np.array([0, 1, 1]), np.array([0, 2, 3]), None)
+    array([[2.],
+           [3.]])
+    """
+    w = np.ones(len(index)) if weights is None else weights.astype(np.float64)
+    totals = np.add.reduceat(w, offsets[:-1])
+    return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values / totals[:, None]
+
+
+def _labelled(X: Any, y: Any) -> Bags:
+    if not isinstance(X, Bags):
+        if y is None:
+            raise TypeError(
+                "y: expected a label for each row of X, got None; this quantifier learns from labelled rows."
+            )
+        return Bags.from_labels(X, y)
+    if y is not None or X.labels is None or X.classes is None:
+        raise ValueError(
+            "bags: this quantifier learns from labelled rows, got bags of known proportions; use fit(X, y), Bags with "
+            "labels, or HistNetQ, which learns from proportions."
+        )
+    return X
+
+
+def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
+    if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
+        raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
+    if not np.isfinite(p).all() or (p < 0).any() or (np.abs(p.sum(1) - 1) > 1e-3).any():
+        raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
+    return p
+
+
+def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
+    seed = 0 if seed is None else seed
+    if isinstance(cv, float):
+        if not 0 < cv < 1:
+            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
+    if cv < 2:
+        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    counts = np.bincount(labels)
+    rare = counts[counts > 0].min()
+    if rare < 2:
+        raise ValueError(
+            f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
+        )
+    folds = StratifiedKFold(min(cv, int(rare)), shuffle=True, random_state=seed)
+    return folds.split(np.zeros(len(labels)), labels)
+
+
+def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None, chosen: Any) -> Any:
+    flat = rows if sparse.issparse(rows) else rows.reshape(len(labels), -1)
+    return model.fit(flat, labels) if weights is None else model.fit(flat, labels, sample_weight=weights[chosen])

@@ -1,0 +1,222 @@
+"""Classical quantifiers against QuaPy on the same posteriors, and where theory is degenerate."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from quapy.method import aggregative as quapy_methods
+from scipy.optimize import minimize
+from scipy.special import softmax
+from sklearn.linear_model import LogisticRegression
+from sklearn.svm import LinearSVC
+
+import histnetq as hq
+from histnetq.classical.calibration import calibrate, fit_calibration
+from histnetq.classical.counting import misclassification, solve_mixture
+from histnetq.classical.likelihood import maximise_likelihood
+from tests.conftest import known_bags, labelled
+
+METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ]
+
+
+def posteriors(n: int, n_classes: int, seed: int = 0, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = rng.integers(n_classes, size=n)
+    scores = rng.normal(size=(n, n_classes)) + sharpness * np.eye(n_classes)[y]
+    return softmax(scores, axis=1), y
+
+
+def ragged(P: np.ndarray, sizes: list[int], seed: int = 0) -> hq.Bags:
+    rng = np.random.default_rng(seed)
+    return hq.Bags(P, rng.integers(len(P), size=sum(sizes)), np.cumsum([0, *sizes]))
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 28])
+def test_emq_equals_quapy_at_its_stopping_rule(n_classes):
+    P, y = posteriors(2000, n_classes)
+    prior = np.bincount(y) / len(y)
+    bags = ragged(P, [1, 2, 37, 500, 500, 1500])
+    ours = maximise_likelihood(P, prior, bags.index, bags.offsets, tol=1e-4)
+    theirs = [quapy_methods.EMQ.EM(prior, bag.gather(), epsilon=1e-4)[0] for bag in bags]
+    np.testing.assert_allclose(ours, theirs, atol=1e-8)
+
+
+@pytest.mark.parametrize("n_classes", [2, 5, 28])
+def test_counting_equals_the_definition(n_classes):
+    P, _ = posteriors(500, n_classes)
+    bags = ragged(P, [1, 3, 400])
+    q = {m: m().fit_posteriors(*posteriors(600, n_classes, seed=1)) for m in (hq.CC, hq.PCC)}
+    for i, bag in enumerate(bags):
+        counts = np.bincount(bag.gather().argmax(1), minlength=n_classes) / len(bag.index)
+        np.testing.assert_allclose(q[hq.CC].predict_posteriors(bags)[i], counts, atol=1e-15)
+        np.testing.assert_allclose(q[hq.PCC].predict_posteriors(bags)[i], bag.gather().mean(0), atol=1e-15)
+
+
+@pytest.mark.parametrize("n_classes", [2, 4, 28])
+def test_the_mixture_solver_is_optimal(n_classes):
+    rng = np.random.default_rng(n_classes)
+    matrix = rng.dirichlet(np.ones(n_classes), size=n_classes).T + 0.3 * np.eye(n_classes)
+    matrix /= matrix.sum(0)
+    targets = rng.dirichlet(np.full(n_classes, 0.3), size=200)
+    p = solve_mixture(matrix, targets)
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(1), 1)
+    # Optimality on the simplex: no class that holds mass has a larger gradient than any other class.
+    gradient = (p @ matrix.T - targets) @ matrix
+    held = np.where(p > 1e-9, gradient, -np.inf).max(1)
+    assert (held - gradient.min(1) < 1e-8).all()
+
+
+def test_the_mixture_solver_against_a_general_one():
+    rng = np.random.default_rng(0)
+    matrix = rng.dirichlet(np.ones(3), size=3).T
+    for target in rng.dirichlet(np.ones(3), size=5):
+        general = minimize(
+            lambda p, q=target: ((matrix @ p - q) ** 2).sum(), np.ones(3) / 3, bounds=[(0, 1)] * 3, tol=1e-14,
+            constraints={"type": "eq", "fun": lambda p: p.sum() - 1},
+        )  # fmt: skip
+        ours = solve_mixture(matrix, target[None])[0]
+        assert ((matrix @ ours - target) ** 2).sum() <= general.fun + 1e-9
+
+
+@pytest.mark.parametrize("n_classes", [2, 10, 28])
+@pytest.mark.parametrize("method", [hq.ACC, hq.PACC])
+def test_adjusted_counts_equal_quapy_to_its_tolerance(method, n_classes):
+    P, _ = posteriors(3000, n_classes, seed=1)
+    q = method().fit_posteriors(*posteriors(3000, n_classes))
+    bags = ragged(P, [50, 500, 500, 2000])
+    counted = {hq.ACC: hq.CC, hq.PACC: hq.PCC}[method]().fit_posteriors(*posteriors(3000, n_classes))
+    theirs = [
+        quapy_methods.ACC.solve_adjustment(q.matrix_, target, method="inversion", solver="minimize")
+        for target in counted.predict_posteriors(bags)
+    ]
+    np.testing.assert_allclose(q.predict_posteriors(bags), theirs, atol=1e-3)
+
+
+def test_misclassification_by_hand():
+    values = np.array([[1.0, 0], [0, 1], [0, 1], [1, 0]])
+    labels = np.array([0, 0, 1, 1])
+    np.testing.assert_allclose(misclassification(values, labels, None), [[0.5, 0.5], [0.5, 0.5]])
+    np.testing.assert_allclose(misclassification(values, labels, np.array([3, 1, 1, 0])), [[0.75, 0], [0.25, 1]])
+
+
+@pytest.mark.parametrize("kind", ["ts", "bcts", "vs", "nbvs"])
+def test_calibration_is_the_most_likely_of_its_kind(kind):
+    P, y = posteriors(3000, 4)
+    distorted = calibrate(P, np.full(4, 2.5), np.array([1.0, 0, -1, 0]))
+    scale, bias = fit_calibration(distorted, y, kind)
+
+    def likelihood(scale, bias):
+        return np.log(calibrate(distorted, scale, bias)[np.arange(len(y)), y]).mean()
+
+    best = likelihood(scale, bias)
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        step = rng.normal(size=4) * 0.02
+        by_scale = np.full(4, step[0]) if kind in ("ts", "bcts") else step
+        by_bias = rng.normal(size=4) * 0.02 if kind in ("bcts", "vs") else np.zeros(4)
+        assert likelihood(scale + by_scale, bias + by_bias) <= best + 1e-9
+    if kind == "bcts":
+        # A distortion by one temperature and a bias is undone by one: the optimum does not notice it.
+        undistorted = calibrate(P, *fit_calibration(P, y, kind))
+        assert best == pytest.approx(np.log(undistorted[np.arange(len(y)), y]).mean(), abs=1e-7)
+
+
+@pytest.mark.parametrize("calibration", ["bcts", "vs", "nbvs", "ts"])
+def test_calibration_likelihood_against_the_reference(calibration):
+    from abstention import calibration as reference
+
+    makers = {
+        "ts": reference.TempScaling(verbose=False),
+        "bcts": reference.TempScaling(verbose=False, bias_positions="all"),
+        "nbvs": reference.NoBiasVectorScaling(verbose=False),
+        "vs": reference.VectorScaling(verbose=False),
+    }
+    P, y = posteriors(2000, 5)
+    distorted = calibrate(P, np.full(5, 1.7), np.linspace(-0.5, 0.5, 5))
+    theirs = makers[calibration](valid_preacts=distorted, valid_labels=np.eye(5)[y], posterior_supplied=True)(distorted)
+    ours = calibrate(distorted, *fit_calibration(distorted, y, calibration))
+    gap = np.log(ours[np.arange(len(y)), y]).mean() - np.log(theirs[np.arange(len(y)), y]).mean()
+    assert gap > -1e-4
+
+
+@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("case", ["constant", "separated", "one row", "absent class", "singular"])
+def test_degenerate_cases_give_valid_prevalences(method, case):
+    P, y = posteriors(60, 3)
+    classes = [0, 1, 2]
+    if case == "constant":
+        P = np.full((60, 3), 1 / 3)
+    elif case == "separated":
+        P = np.eye(3)[y]
+    elif case == "absent class":
+        y = np.where(y == 2, 1, y)
+    elif case == "singular":
+        P[:, 1] = P[:, 2] = (P[:, 1] + P[:, 2]) / 2
+    q = method().fit_posteriors(P, y, classes=classes)
+    bags = hq.Bags(P, offsets=np.arange(61) if case == "one row" else [0, 10, 60])
+    p = q.predict_posteriors(bags)
+    assert np.isfinite(p).all()
+    assert (p >= 0).all()
+    np.testing.assert_allclose(p.sum(1), 1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_posteriors_of_ones_own_model_equal_a_fitted_one(method):
+    X, y = labelled(300)
+    model = LogisticRegression().fit(X, np.unique(y, return_inverse=True)[1])
+    bags = known_bags()
+    whole = method(model, cv=None).fit(X, y)
+    by_hand = method().fit_posteriors(model.predict_proba(X), y)
+    with_posteriors = hq.Bags(model.predict_proba(bags.rows), bags.index, bags.offsets)
+    np.testing.assert_allclose(by_hand.predict_posteriors(with_posteriors), whole.predict(bags), atol=1e-12)
+
+
+def test_adjusting_beats_counting_under_prior_shift():
+    X, y = labelled(3000, seed=1)
+    test = hq.APP(200).draw(hq.Bags.from_labels(*labelled(3000, seed=2)), 100, random_state=0)
+    errors = {m: hq.metrics.ae(test.prevalences, m().fit(X, y).predict(test)).mean() for m in METHODS}
+    assert max(errors[hq.ACC], errors[hq.PACC], errors[hq.EMQ]) < 0.5 * min(errors[hq.CC], errors[hq.PCC])
+
+
+def test_held_out_split_instead_of_folds():
+    X, y = labelled(200)
+    assert hq.PACC(cv=0.4).fit(X, y).predict(X).shape == (3,)
+
+
+def test_labelled_bags_and_weights_are_learned_from():
+    X, y = labelled(90)
+    counts = np.random.default_rng(0).integers(1, 4, size=90)
+    bags = hq.Bags.from_labels(X, y, groups=np.arange(90) // 9, weights=counts)
+    q = hq.EMQ(cv=3).fit(bags)
+    codes = np.unique(y, return_inverse=True)[1]
+    np.testing.assert_allclose(q.train_prevalences_, np.bincount(codes, counts) / counts.sum())
+
+
+@pytest.mark.parametrize(
+    ("act", "error", "message"),
+    [
+        (lambda: hq.CC(LinearSVC()).fit(*labelled()), TypeError, "classifier: expected one with predict_proba"),
+        (lambda: hq.CC().fit(known_bags()), ValueError, "bags: this quantifier learns from labelled rows, got bags of"),
+        (lambda: hq.CC().fit(np.zeros((4, 2))), TypeError, "y: expected a label for each row of X, got None"),
+        (lambda: hq.CC(cv=1).fit(*labelled()), ValueError, "cv: expected at least 2 folds, a fraction between 0 and 1"),
+        (lambda: hq.CC(cv=1.5).fit(*labelled()), ValueError, "cv: expected a number of folds, a fraction between"),
+        (lambda: hq.ACC(solver="magic").fit(*labelled()), ValueError, "solver: expected one of 'least-sq"),
+        (lambda: hq.EMQ(calibration="magic").fit(*labelled()), ValueError, "calibration: expected one of 'ts', 'bcts'"),
+        (lambda: hq.CC().fit([[0.0], [1.0], [2.0]], list("aab")), ValueError, "y: expected at least 2 rows of each"),
+        (lambda: hq.CC().fit_posteriors([[2.0, 1.0]], [0]), ValueError, "posteriors: expected rows of prob"),
+        (
+            lambda: hq.CC().fit_posteriors([[0.5, 0.5]] * 3, [0, 1, 2]),
+            ValueError,
+            "posteriors: expected a column for each of the 3 classes, got 2",
+        ),
+        (
+            lambda: hq.CC().fit_posteriors(*posteriors(20, 2)).predict(np.zeros((3, 2))),
+            ValueError,
+            "predict: this quantifier was fitted on posteriors; use predict_posteriors",
+        ),
+    ],
+)  # fmt: skip
+def test_wrong_input(act, error, message):
+    with pytest.raises(error, match=message):
+        act()
