@@ -405,13 +405,22 @@ NO_CLASS = "y: expected a class for every row, got NaN or None; drop such rows o
 @pytest.mark.parametrize(
     ("make", "message"),
     [
-        (lambda: Bags([1, 2]), f"rows: {FLAT} (2,); use reshape(-1, 1) for a single feature."),
-        (lambda: Bags.from_labels([1, 2], [0, 1]), f"X: {FLAT} (2,); use reshape(-1, 1) for a single feature."),
+        (
+            lambda: Bags([1, 2]),
+            f"rows: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",
+        ),
+        (
+            lambda: Bags.from_labels([1, 2], [0, 1]),
+            f"X: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",
+        ),
         (
             lambda: Bags.from_arrays([ROWS, ROWS[0]]),
-            f"arrays[1]: {FLAT} (2,); use reshape(-1, 1) for a single feature.",
+            f"arrays[1]: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",
         ),
-        (lambda: Bags(sparse.coo_array([1.0, 0])), f"rows: {FLAT} (2,); use reshape(-1, 1) for a single feature."),
+        (
+            lambda: Bags(sparse.coo_array([1.0, 0])),
+            f"rows: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",
+        ),
         (lambda: Bags(NAN), f"rows: row 2, column 1 {FINITE}"),
         (lambda: Bags(-np.inf * np.ones((2, 3, 3))), f"rows: row 0 {FINITE}"),
         (lambda: Bags(sparse.csc_matrix(NAN)), f"rows: row 2, column 1 {FINITE}"),
@@ -467,7 +476,7 @@ NO_CLASS = "y: expected a class for every row, got NaN or None; drop such rows o
         ),
         (
             lambda: Bags(ROWS, prevalences=[[3, 1]]),
-            "prevalences: row 0 sums to 4, expected 1 ± 0.001; pass normalize=True to rescale counts.",
+            "prevalences: row 0 sums to 4, expected 1 ± 0.001; pass normalize=True to rescale counts or percentages.",
         ),
         (
             lambda: PLAIN.with_prevalences([[0.5, 0.5]]),
@@ -523,7 +532,8 @@ NO_CLASS = "y: expected a class for every row, got NaN or None; drop such rows o
         (lambda: Bags.from_labels(ROWS, np.array(["a", "b", np.nan], object)), NO_CLASS),
         (
             lambda: Bags.from_labels(ROWS, ["a", "a", "a"]),
-            "y: expected at least 2 classes, got only ['a']; pass classes= with all names.",
+            "y: expected at least 2 classes, got only ['a']; "
+            "Bags.from_labels takes classes= with the names of those that have no rows.",
         ),
         (
             lambda: Bags.from_labels(ROWS, ["a", "b", "x"], classes=["a", "b"]),
@@ -638,3 +648,89 @@ def test_rows_are_checked_in_chunks_and_the_place_is_right(form, monkeypatch):
     with pytest.raises(ValueError, match=exactly(f"rows: row 7, column 1 {FINITE}")):
         Bags(form(rows))
     assert len(Bags(form(rows[:7]))) == 1
+
+
+class Table:
+    """The little of a data frame that counts."""
+
+    def __init__(self, columns, values) -> None:
+        self.columns, self.values = columns, np.asarray(values)
+
+    def __array__(self, dtype=None, copy=None) -> np.ndarray:
+        return self.values
+
+
+def test_a_frame_of_prevalences_names_the_classes():
+    table = Table(["neg", "pos"], [[0.3, 0.7]])
+    assert Bags(np.zeros((2, 1)), prevalences=table).classes.tolist() == ["neg", "pos"]
+    swapped = Bags(np.zeros((2, 1)), prevalences=table, classes=["pos", "neg"])
+    assert swapped.prevalences.tolist() == [[0.7, 0.3]]
+    with pytest.raises(ValueError, match=r"prevalences: expected the columns \['a', 'b'\], got \['neg', 'pos'\]"):
+        Bags(np.zeros((2, 1)), prevalences=table, classes=["a", "b"])
+    assert swapped.with_prevalences(table).prevalences.tolist() == [[0.7, 0.3]]
+
+
+def test_a_dict_of_arrays_names_the_bags_and_a_generator_will_do():
+    assert Bags.from_arrays({"x": np.zeros((2, 1)), "y": np.ones((1, 1))}).ids.tolist() == ["x", "y"]
+    assert len(Bags.from_arrays(np.zeros((n, 1)) for n in (1, 2))) == 2
+
+
+def test_a_frame_of_several_number_types_is_numbers():
+    mixed = np.array([[1.5, True], [2, False]], dtype=object)
+    assert Bags(Table(["a", "b"], mixed)).rows.tolist() == [[1.5, 1.0], [2.0, 0.0]]
+
+
+@pytest.mark.parametrize(
+    ("make", "error", "message"),
+    [
+        (
+            lambda: Bags([np.zeros((2, 1))] * 2),
+            TypeError,
+            "rows: expected one array of rows, got a list of 2; use Bags.f",
+        ),
+        (
+            lambda: Bags([Bags(np.zeros((2, 1)))]),
+            TypeError,
+            "rows: expected one Bags, got a list of them; join them with",
+        ),
+        (lambda: Bags([[1, 2], [3]]), ValueError, "rows: expected rows of one length, got a ragged list"),
+        (lambda: Bags(None), TypeError, "rows: expected numbers, got NoneType"),
+        (lambda: Bags("data.csv"), TypeError, "rows: expected numbers, got str"),
+        (lambda: Bags(np.zeros((3, 0))), ValueError, r"rows: expected at least one feature, got shape \(3, 0\)"),
+        (
+            lambda: Bags(np.ma.masked_array(np.zeros((2, 1)), [[True], [False]])),
+            ValueError,
+            "rows: expected a value everywhere, got a masked array; fill or drop the masked values first",
+        ),
+        (lambda: Bags.from_arrays(np.zeros((3, 2))), TypeError, r"arrays: expected a list .*; pass \[X\] for one bag"),
+        (
+            lambda: Bags.from_labels(np.zeros((2, 1)), [float("nan"), "a"]),
+            ValueError,
+            "y: expected a class for every row",
+        ),
+        (
+            lambda: Bags.from_labels(np.zeros((2, 1)), [1, "a"]),
+            TypeError,
+            "y: expected values of one type, got 1 and 'a'",
+        ),
+        (lambda: Bags.from_labels(np.zeros((2, 1)), [[0], [1]]), ValueError, r"got \(2, 1\); use y.ravel\(\)"),
+        (
+            lambda: Bags.from_labels(np.zeros((20, 1)), np.linspace(0, 1, 20)),
+            ValueError,
+            "y: expected classes, got a different number in each of 20 rows; bin a continuous y",
+        ),
+        (
+            lambda: Bags.from_labels(np.zeros((2, 1)), [0, 1], groups=["a", None]),
+            ValueError,
+            "groups: expected a bag for every row, got NaN or None",
+        ),
+        (
+            lambda: Bags.from_labels(np.zeros((2, 1)), [0, 1], prevalences=[[1, 0]]),
+            TypeError,
+            "prevalences: from_labels counts them from y; leave them out",
+        ),
+    ],
+)
+def test_likely_mistakes_are_named(make, error, message):
+    with pytest.raises(error, match=message):
+        make()

@@ -194,8 +194,8 @@ def test_survey_and_count_weights_in_training(make):
     [
         (np.zeros((3, 5)), r"rows: expected 4 features as in training, got 5 features; give the same columns"),
         (np.zeros((3, 4, 4)), r"rows: expected 4 features as in training, got rows of shape \(4, 4\)"),
-        (np.full((3, 4), np.nan), r"X: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute"),
-        (np.zeros(4), r"X: expected one row per example, shape \(n_rows, n_features\), got shape \(4,\)"),
+        (np.full((3, 4), np.nan), r"rows: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute"),
+        (np.zeros(4), r"rows: expected one row per example, shape \(n_rows, n_features\), got shape \(4,\)"),
         (known_bags()[:0], r"X: expected at least one bag, got none; check how the bags were selected\."),
         (np.zeros((0, 4)), r"bags: bag 0 is empty, expected at least one row"),
     ],

@@ -74,7 +74,7 @@ def test_wrong_encoders(encoder, error, message):
         (lambda: hq.HistNetQ(n_bins=2.5, training=QUICK), "n_bins: expected a whole number of at least 1, got 2.5"),
         (lambda: small(head=512), r"head: expected the sizes of its hidden layers, such as \(512,\), got 512"),
         (lambda: small(sampler=hq.Combined()), "sampler: Combined draws from labelled rows too, but fit got bags only"),
-        (lambda: small(sampler=hq.APP()), "source: expected labelled rows, got bags without labels"),
+        (lambda: small(sampler=hq.APP()), "sampler: APP draws from labelled rows, but fit got bags without labels"),
     ],
 )
 def test_wrong_names(make, message):
@@ -257,3 +257,56 @@ def test_history_is_stored(tmp_path):
     back = hq.load(tmp_path / "model")
     assert back.history_["epoch"].tolist() == [1, 2]
     assert back.validation_loss_ == q.validation_loss_
+
+
+def test_other_byte_orders_and_wide_numbers():
+    X, y = labelled()
+    q = small().fit(X.astype(">f8"), y)
+    np.testing.assert_allclose(q.predict(X.astype(np.longdouble)), q.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"training": {"epochs": 3}}, TypeError, "training: expected a Training object such as Training"),
+        ({"label_weight": -1}, ValueError, "label_weight: expected a number of at least 0, got -1"),
+        ({"random_state": "a"}, ValueError, "random_state: expected None or a whole number of at least 0, got 'a'"),
+        ({"sampler": hq.Mixer}, ValueError, "sampler: expected 'auto', None or a protocol such as"),
+        ({"encoder": nn.Linear(3, 8)}, ValueError, r"encoder: cannot take rows of shape \(4,\)"),
+    ],
+)
+def test_wrong_parameters(changes, error, message):
+    with pytest.raises(error, match=message):
+        small(**changes).fit(known_bags())
+
+
+def test_standardising_counts_weights_as_copies():
+    X, y = labelled(30)
+    counts = np.random.default_rng(0).integers(1, 5, size=30)
+    weighted = hq.Bags.from_labels(X, y, weights=counts)
+    copied = hq.Bags.from_labels(np.repeat(X, counts, axis=0), np.repeat(y, counts))
+    for one, other in zip(
+        Supervision(weighted, None).statistics(), Supervision(copied, None).statistics(), strict=True
+    ):
+        np.testing.assert_allclose(one, other)
+
+
+def test_features_in_small_units_are_standardised():
+    _, scale = statistics(np.random.default_rng(0).normal(0, 1e-9, size=(50, 1)))
+    assert 5e-10 < scale[0] < 2e-9
+
+
+def test_all_labelled_rows_are_learned_from_beside_bags():
+    kept, held = Supervision.of(*labelled(), known_bags()).split(0.3, seed=0)
+    assert len(kept.rows.index) == 120
+    assert held.rows is None
+    assert len(kept.bags) + len(held.bags) == 12
+
+
+def test_histograms_in_small_groups_change_nothing(monkeypatch):
+    q = small().fit(known_bags())
+    bags = known_bags(30, seed=2)
+    whole = q.predict(bags)
+    monkeypatch.setattr(inference, "_CODED_AT_ONCE", 100)
+    monkeypatch.setattr(inference, "_FEATURES_IN_MEMORY", 10)
+    np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)

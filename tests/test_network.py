@@ -181,7 +181,7 @@ def test_cnn_never_zeroes_a_feature():
 def test_cnn_refuses_other_rows(shape):
     message = (
         "input_shape: expected images (height, width) or (channels, height, width) of at least 4 × 4, "
-        f"got {shape}; use an MLP for other rows."
+        f"got {shape}; move channels first with np.moveaxis(X, -1, 1), or use an MLP."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         CNN(shape)
@@ -233,6 +233,8 @@ def test_encoders_must_be_finite():
 
 def test_a_failing_encoder_keeps_its_mode():
     encoder = MLP(4, (3,)).train()
-    with pytest.raises(RuntimeError):
+    with pytest.raises(
+        ValueError, match=r"encoder: cannot take rows of shape \(5,\) \(mat1 .*; fit it to the features"
+    ):
         n_outputs(encoder, (5,))
     assert encoder.training

@@ -1,9 +1,11 @@
 from __future__ import annotations
 
+import dataclasses
 import json
 
 import numpy as np
 import pytest
+import torch
 from torch import nn
 
 import histnetq as hq
@@ -137,3 +139,53 @@ def test_integer_class_names_stay_integers(tmp_path):
     q = hq.DeepSets(**SMALL).fit(hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences))
     q.save(tmp_path / "model")
     assert hq.load(tmp_path / "model").classes_.tolist() == [0, 1, 2]
+
+
+def test_an_empty_directory_is_written_to(tmp_path, quantifier):
+    quantifier.save(tmp_path)
+    assert hq.load(tmp_path).classes_.tolist() == ["a", "b", "c"]
+
+
+def test_checkpoint_paths_are_stored(tmp_path):
+    q = hq.HistNetQ(n_bins=4, **SMALL).set_params(training__checkpoint=tmp_path / "run").fit(known_bags())
+    q.save(tmp_path / "model")
+    assert hq.load(tmp_path / "model").training.checkpoint == str(tmp_path / "run")
+
+
+def test_an_interrupted_overwrite_keeps_the_old_model(model, quantifier, monkeypatch):
+    import os
+
+    before = (model / "config.json").read_text()
+    replace, calls = os.replace, []
+
+    def interrupt(source, target):
+        calls.append(source)
+        if len(calls) == 2:
+            raise KeyboardInterrupt
+        replace(source, target)
+
+    monkeypatch.setattr("histnetq.persistence.os.replace", interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        quantifier.save(model, overwrite=True)
+    assert (model / "config.json").read_text() == before
+    assert [p.name for p in model.parent.iterdir()] == ["model"]
+
+
+def test_projects_with_a_configuration_of_their_own_are_never_replaced(tmp_path, quantifier):
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(FileExistsError, match="is not a model directory; it is left alone"):
+        quantifier.save(tmp_path, overwrite=True)
+    assert (tmp_path / "config.json").read_text() == "{}"
+
+
+def test_models_of_an_absent_device_are_loaded_where_they_can_be(tmp_path, monkeypatch):
+    q = hq.DeepSets(**SMALL).fit(known_bags())
+    q.training = dataclasses.replace(q.training, device="cuda:7")
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(known_bags()), q.predict(known_bags()))
+
+
+def test_loading_leaves_the_global_random_state_alone(model):
+    before = torch.get_rng_state()
+    hq.load(model)
+    assert torch.equal(torch.get_rng_state(), before)

@@ -170,12 +170,12 @@ def test_merged_pieces_equal_the_whole(name, seed, sizes, n_pieces, weighted):
     for piece in torch.randperm(n_pieces, generator=generator):
         index = (piece_of == piece).nonzero().squeeze(1)  # in the order of bags, some of which may be empty
         bounds = offsets_of(torch.bincount(bag[index], minlength=len(sizes)).tolist())
-        states.append(layer.partial(rows, index, bounds, None if weights is None else weights[index]))
+        states.append(layer.partial(rows, bounds, None if weights is None else weights[index], index))
     while len(states) > 1:
         i, j = torch.randperm(len(states), generator=generator)[:2].tolist()
         merged = layer.merge(states[i], states[j])
         states = [state for k, state in enumerate(states) if k not in (i, j)] + [merged]
-    whole = layer.partial(rows, torch.arange(len(rows)), offsets, weights)
+    whole = layer.partial(rows, offsets, weights)
     assert torch.equal(states[0].totals, whole.totals)
     assert same(states[0].values.double(), whole.values.double())
     assert same(layer.finish(states[0]).float(), layer(rows, offsets, weights))
@@ -192,7 +192,7 @@ def test_no_bags_give_no_results(name, kernels):
     with using(kernels):
         assert layer(torch.zeros(0, 3), torch.tensor([0])).shape == (0, layer.width)
         if isinstance(layer, MergeablePooling):
-            state = layer.partial(torch.zeros(0, 3), nothing, torch.tensor([0]), None)
+            state = layer.partial(torch.zeros(0, 3), torch.tensor([0]), index=nothing)
             assert layer.finish(state).shape == (0, layer.width)
 
 
@@ -201,8 +201,8 @@ def test_hard_counts_are_exact_beyond_single_precision(kernels):
     layer, offsets = HardHistogram(1, n_bins=2, squash=None), torch.tensor([0, 3])
     rows = torch.tensor([[0.1], [0.2], [0.7]])
     with using(kernels):
-        state = layer.partial(rows, torch.arange(3), offsets, torch.tensor([2**25, 1, 2**40 + 1]))
-        state = layer.merge(state, layer.partial(rows, torch.arange(3), offsets, torch.tensor([1, 1, 2**40])))
+        state = layer.partial(rows, offsets, torch.tensor([2**25, 1, 2**40 + 1]))
+        state = layer.merge(state, layer.partial(rows, offsets, torch.tensor([1, 1, 2**40])))
         assert layer(rows, offsets, torch.tensor([2**25, 1, 2**25])).tolist() == [pytest.approx([0.5, 0.5])]
     assert state.values.dtype == torch.int64
     assert state.values.tolist() == [[[2**25 + 3, 2**41 + 1]]]
@@ -259,9 +259,9 @@ def test_mean_and_max_by_hand():
 def test_max_of_an_empty_piece_loses_to_any_value():
     rows, index = torch.tensor([[-7.0]]), torch.tensor([0])
     layer = Max(1)
-    state = layer.partial(rows, index, torch.tensor([0, 0, 1]), None)
+    state = layer.partial(rows, torch.tensor([0, 0, 1]), index=index)
     assert state.values.tolist() == [[-torch.inf], [-7.0]]
-    other = layer.partial(rows, index, torch.tensor([0, 1, 1]), None)
+    other = layer.partial(rows, torch.tensor([0, 1, 1]), index=index)
     assert layer.finish(layer.merge(state, other)).tolist() == [[-7.0], [-7.0]]
 
 
@@ -299,4 +299,28 @@ def test_bases_leave_the_work_to_subclasses():
     with pytest.raises(NotImplementedError):
         Pooling(1, 1)(rows, offsets)
     with pytest.raises(NotImplementedError):
-        MergeablePooling(1, 1).partial(rows, torch.arange(2), offsets, None)
+        MergeablePooling(1, 1).partial(rows, offsets)
+
+
+@pytest.mark.parametrize("kind", [Mean, Max, HardHistogram, SoftHistogram])
+def test_partial_states_refuse_rows_of_another_width(kind):
+    with pytest.raises(ValueError, match=r"rows: expected shape \(n_rows, 3\), got \(5, 6\)"):
+        kind(3).partial(torch.rand(5, 6), torch.tensor([0, 5]))
+
+
+def test_narrow_counts_do_not_overflow():
+    layer = HardHistogram(1, 2, squash=None)
+    rows, counts = torch.tensor([[0.1], [0.2], [0.9]]), torch.tensor([200, 100, 50], dtype=torch.uint8)
+    wide = layer(rows, torch.tensor([0, 3]), counts.long())
+    assert torch.equal(layer(rows, torch.tensor([0, 3]), counts), wide)
+
+
+def test_the_mean_of_a_large_bag_is_exact():
+    rows = 100 + torch.rand(500_000, 1, generator=torch.Generator().manual_seed(0))
+    exact = rows.double().mean()
+    assert abs(float(Mean(1)(rows, torch.tensor([0, 500_000]))) - exact) < 1e-5 * exact
+
+
+def test_layers_say_that_they_take_tensors():
+    with pytest.raises(TypeError, match=r"rows, offsets: expected tensors, got Tensor and list; use torch\.as_tensor"):
+        Mean(1)(torch.zeros(2, 1), [0, 2])

@@ -482,3 +482,46 @@ def test_a_weight_of_k_draws_like_k_copies(protocol):
     np.testing.assert_allclose(share[3:] / share[3:].sum(), np.array([1, 2, 5]) / 8, atol=0.02)
     np.testing.assert_allclose(drawn.label_prevalences(), drawn.prevalences)
     assert drawn.weights is None
+
+
+@pytest.mark.parametrize(
+    ("protocol", "source", "message"),
+    [
+        (APP(5), np.zeros((3, 2)), "source: expected Bags, got ndarray; make them by Bags.from_labels"),
+        (Mixer(), [1, 2], "source: expected Bags, got list"),
+        (
+            Combined(),
+            Bags(np.zeros((3, 2))),
+            r"source: expected the pair \(labelled rows, bags\) on one pool, got Bags",
+        ),
+    ],
+)
+def test_other_sources_are_refused(protocol, source, message):
+    with pytest.raises(TypeError, match=message):
+        protocol.draw(source, 3)
+
+
+def test_strength_must_be_a_number():
+    with pytest.raises(ValueError, match="strength: expected a finite number, got nan"):
+        CovariateShift(strength=float("nan"))
+
+
+def test_weights_of_one_are_no_weights():
+    index, offsets = [0, 0, 0, 1, 0, 2, 3], [0, 4, 7]
+    labels = np.array([0, 0, 1, 1])
+    plain = Bags(np.zeros((4, 1)), index, offsets, labels=labels)
+    ones = Bags(np.zeros((4, 1)), index, offsets, labels=labels, weights=np.ones(7))
+    shares = [np.bincount(NPP(100).draw(b, 200, random_state=0).index) / 20_000 for b in (plain, ones)]
+    np.testing.assert_allclose(shares[0], shares[1], atol=0.02)
+
+
+def test_mixing_bags_named_by_dates():
+    ids = np.array(["2024-01-01", "2024-01-02"], dtype="datetime64[D]")
+    source = Bags(np.zeros((8, 1)), offsets=[0, 4, 8], prevalences=[[1, 0], [0, 1]], ids=ids)
+    assert Mixer().draw(source, 4, random_state=0).ids.tolist() == [0, 1, 2, 3]
+
+
+def test_too_many_copies_to_mix():
+    source = Bags(np.zeros((2, 1)), offsets=[0, 1, 2], prevalences=[[1, 0], [0, 1]], weights=[10**10, 1])
+    with pytest.raises(ValueError, match="Mixer: expected bags of fewer than 10⁹ copies, got 10000000000"):
+        Mixer(0).draw(source, 4, random_state=0)

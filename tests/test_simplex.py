@@ -193,13 +193,17 @@ OFF_THE_SIMPLEX = "expected numbers in [0, 1] that sum to 1"
         (
             [[0.5, 0.5], [0.5, 0.33]],
             {},
-            "row 1 sums to 0.83, expected 1 ± 0.001; pass normalize=True to rescale counts.",
+            "row 1 sums to 0.83, expected 1 ± 0.001; pass normalize=True to rescale counts or percentages.",
         ),
-        ([[0.5, 0.502], [1, 0]], {}, "row 0 sums to 1.002, expected 1 ± 0.001; pass normalize=True to rescale counts."),
+        (
+            [[0.5, 0.502], [1, 0]],
+            {},
+            "row 0 sums to 1.002, expected 1 ± 0.001; pass normalize=True to rescale counts or percentages.",
+        ),
         (
             [[0.5, 0.5], [0.5, 0.51]],
             {"tolerance": 1e-6},
-            "row 1 sums to 1.01, expected 1 ± 1e-06; pass normalize=True to rescale counts.",
+            "row 1 sums to 1.01, expected 1 ± 1e-06; pass normalize=True to rescale counts or percentages.",
         ),
     ],
 )

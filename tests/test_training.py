@@ -303,3 +303,17 @@ def test_unknown_device():
     training = dataclasses.replace(QUICK, device="abacus")
     with pytest.raises(ValueError, match=r"device: 'abacus' cannot be used here .*; use 'auto' or 'cpu'"):
         hq.DeepSets(training=training).fit(known_bags())
+
+
+def test_a_checkpoint_knows_the_code_of_a_custom_loss(tmp_path):
+    checkpointed(tmp_path, loss=lambda p_true, p_pred: abs(p_true - p_pred).mean(-1)).fit(known_bags())
+    with pytest.raises(ValueError, match="holds a run with other data"):
+        checkpointed(tmp_path, loss=lambda p_true, p_pred: 3 * abs(p_true - p_pred).mean(-1)).fit(known_bags())
+
+
+def test_a_checkpoint_needs_a_directory(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(
+        ValueError, match=r"checkpoint: .*file cannot be made a directory \(File exists\); name another"
+    ):
+        checkpointed(tmp_path / "file").fit(known_bags())

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -22,6 +22,7 @@ from histnetq.checks import (
     column_names,
     encode_labels,
     join_weights,
+    name_columns,
     shown,
     sort_groups,
     stack,
@@ -103,6 +104,7 @@ class Bags:
         self.ids = np.arange(len(self)) if ids is None else check_names("ids", ids, len(self), "bag")
         self.prevalences = None
         self.labels = None
+        prevalences, classes = name_columns(prevalences, classes)
         n_classes = None if classes is None else len(classes)
         if prevalences is not None:
             self.prevalences = check_prevalences(prevalences, len(self), n_classes, normalize=normalize)
@@ -120,12 +122,12 @@ class Bags:
     @classmethod
     def from_arrays(
         cls,
-        arrays: Sequence[Any],
+        arrays: Iterable[Any] | Mapping[Any, Any],
         prevalences: ArrayLike | None = None,
         classes: Sequence[Any] | None = None,
         **kwargs: Any,
     ) -> Bags:
-        """Make one bag of each 2-D array (or stack of images) in a list.
+        """Make one bag of each 2-D array (or stack of images) in a list, or in a dict of bag names and arrays.
 
         Keyword arguments are those of `Bags`; `weights`, if given, is a list with one array per bag.
 
@@ -134,6 +136,12 @@ class Bags:
         >>> len(Bags.from_arrays([np.zeros((3, 2)), np.zeros((4, 2))]))
         2
         """
+        if hasattr(arrays, "ndim") or isinstance(arrays, str):
+            raise TypeError("arrays: expected a list with one array per bag, got a single one; pass [X] for one bag.")
+        if isinstance(arrays, Mapping):
+            kwargs.setdefault("ids", list(arrays))
+            arrays = list(arrays.values())
+        arrays = list(arrays)
         if len(arrays) == 0:
             raise ValueError("arrays: expected at least one bag, got an empty list.")
         kwargs.setdefault("feature_names", column_names(arrays[0]))
@@ -168,6 +176,8 @@ class Bags:
         array([[0.5, 0.5],
                [0. , 1. ]])
         """
+        if "prevalences" in kwargs:
+            raise TypeError("prevalences: from_labels counts them from y; leave them out, or use Bags(...).")
         feature_names = kwargs.pop("feature_names", None)
         if feature_names is None:
             feature_names = column_names(X)
@@ -328,10 +338,10 @@ class Bags:
     def with_prevalences(self, prevalences: ArrayLike, *, normalize: bool = False) -> Bags:
         """The same bags with these proportions."""
         new = copy.copy(self)
-        n_classes = None if self.classes is None else len(self.classes)
-        new.prevalences = check_prevalences(prevalences, len(self), n_classes, normalize=normalize)
-        if new.classes is None:
-            new.classes = np.arange(new.prevalences.shape[1])
+        table, classes = name_columns(prevalences, self.classes)
+        n_classes = None if classes is None else len(classes)
+        new.prevalences = check_prevalences(table, len(self), n_classes, normalize=normalize)
+        new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
         return new
 
     def with_classes(self, classes: Sequence[Any] | NDArray) -> Bags:

@@ -16,7 +16,6 @@ from sklearn.exceptions import NotFittedError
 
 from histnetq import protocols
 from histnetq.bags import Bags
-from histnetq.checks import as_pool, column_names
 from histnetq.metrics import CostSensitiveAE
 from histnetq.options import Training
 from histnetq.persistence import dump_estimator, load_estimator, read_model, write_model
@@ -65,13 +64,17 @@ class Quantifier(BaseEstimator):
                 raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
             self._require_same_features(X)
             return self._predict(X)
-        bag = Bags(as_pool(X, "X"), feature_names=column_names(X))
+        bag = Bags(X)
         self._require_same_features(bag)
         return self._predict(bag)[0]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads."""
         self._require_fitted()
+        if self.classes_.dtype.kind not in "biufU":
+            raise TypeError(
+                f"classes: {self.classes_.tolist()[0]!r} cannot be stored, expected strings or numbers; rename classes."
+            )
         config = {
             "estimator": type(self).__name__,
             "version": metadata.version("histnetq"),
@@ -143,17 +146,23 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
     config, weights = read_model(path)
     for module in _ESTIMATOR_MODULES:
         importlib.import_module(module)
-    kind = Quantifier.kinds.get(config.get("estimator", ""))
+    kind = Quantifier.kinds.get(str(config.get("estimator")))
     if kind is None:
         raise ValueError(f"path: {path} holds an unknown estimator {config.get('estimator')!r}; upgrade histnetq.")
-    params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
-    if custom:
-        raise TypeError(f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out.")
-    quantifier = kind(**params)
-    quantifier.classes_ = np.asarray(config["classes"])
-    quantifier.input_shape_ = tuple(config["input_shape"])
-    quantifier.feature_names_ = config["feature_names"]
-    quantifier._restore(weights, config["learned"])
+    try:
+        params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
+        if custom:
+            raise TypeError(
+                f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out."
+            )
+        quantifier = kind(**params)
+        quantifier.classes_ = np.asarray(config["classes"])
+        quantifier.input_shape_ = tuple(config["input_shape"])
+        quantifier.feature_names_ = config["feature_names"]
+        learned = config["learned"]
+    except (KeyError, AttributeError):
+        raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
+    quantifier._restore(weights, learned)
     return quantifier
 
 

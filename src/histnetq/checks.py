@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Number
 from typing import Any
 
 import numpy as np
@@ -20,6 +21,7 @@ __all__ = [
     "column_names",
     "encode_labels",
     "join_weights",
+    "name_columns",
     "shown",
     "sort_groups",
     "stack",
@@ -38,16 +40,47 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
     elif hasattr(rows, "detach"):
         rows = rows.detach().cpu().numpy()
     elif not isinstance(rows, np.ndarray):
-        rows = np.asarray(rows)
+        rows = _as_array(rows, name)
+    if np.ma.is_masked(rows):
+        raise ValueError(
+            f"{name}: expected a value everywhere, got a masked array; fill or drop the masked values first."
+        )
+    if rows.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected numbers, got {_kind(rows)}; encode categories and dates first.")
     if rows.ndim < 2:
         raise ValueError(
             f"{name}: expected one row per example, shape (n_rows, n_features), got shape {rows.shape}; "
-            "use reshape(-1, 1) for a single feature."
+            "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row."
         )
-    if rows.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: expected numbers, got dtype {rows.dtype}; encode categories and dates first.")
+    if 0 in rows.shape[1:]:
+        raise ValueError(f"{name}: expected at least one feature, got shape {rows.shape}; check the selected columns.")
     _refuse_not_finite(rows, name)
     return rows
+
+
+def _as_array(rows: Any, name: str) -> NDArray:
+    if isinstance(rows, list | tuple) and len(rows) and hasattr(rows[0], "offsets"):
+        raise TypeError(f"{name}: expected one Bags, got a list of them; join them with Bags.concat.")
+    if isinstance(rows, list | tuple) and len(rows) and np.ndim(rows[0]) >= 2:
+        raise TypeError(
+            f"{name}: expected one array of rows, got a list of {len(rows)}; use Bags.from_arrays for several bags."
+        )
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        raise ValueError(
+            f"{name}: expected rows of one length, got a ragged list; give every row the same features."
+        ) from None
+    if array.dtype == object and array.ndim:
+        try:  # a frame whose columns are numbers of different types
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    return array
+
+
+def _kind(array: NDArray) -> str:
+    return f"dtype {array.dtype}" if array.ndim else type(array.item()).__name__
 
 
 def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
@@ -144,6 +177,20 @@ def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
     return np.concatenate(arrays)
 
 
+def name_columns(prevalences: Any, classes: Any) -> tuple[Any, Any]:
+    """Prevalences and class names; a data frame names them, and its columns are put in the order of `classes`."""
+    names = column_names(prevalences)
+    if names is None:
+        return prevalences, classes
+    table = np.asarray(prevalences)
+    if classes is None:
+        return table, names
+    wanted = [str(c) for c in classes]
+    if sorted(wanted) != sorted(names):
+        raise ValueError(f"prevalences: expected the columns {wanted}, got {names}; rename them or leave classes= out.")
+    return table[:, [names.index(name) for name in wanted]], classes
+
+
 def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
     codes = np.asarray(labels)
     if codes.shape != (n_rows,) or codes.dtype.kind not in "iu":
@@ -162,18 +209,20 @@ def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
 
 
 def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> tuple[Ints, NDArray]:
-    names = np.asarray(y)
+    names = _as_labels("y", y, "class")
     if names.shape != (n_rows,):
-        raise ValueError(f"y: expected one label per row, shape ({n_rows},), got {names.shape}.")
-    if (names.dtype.kind == "f" and not np.isfinite(names).all()) or (
-        names.dtype.kind == "O" and any(name is None or name != name for name in names)
-    ):
-        raise ValueError("y: expected a class for every row, got NaN or None; drop such rows or give them a class.")
+        hint = "; use y.ravel()" if names.shape == (n_rows, 1) else ""
+        raise ValueError(f"y: expected one label per row, shape ({n_rows},), got {names.shape}{hint}.")
     found, codes = np.unique(names, return_inverse=True)
     if classes is None:
         if len(found) < 2:
             raise ValueError(
-                f"y: expected at least 2 classes, got only {found.tolist()}; pass classes= with all names."
+                f"y: expected at least 2 classes, got only {found.tolist()}; "
+                "Bags.from_labels takes classes= with the names of those that have no rows."
+            )
+        if found.dtype.kind == "f" and len(found) == len(names) > 10:
+            raise ValueError(
+                f"y: expected classes, got a different number in each of {len(names)} rows; bin a continuous y."
             )
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
@@ -185,7 +234,7 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
 
 
 def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
-    values = np.asarray(groups)
+    values = _as_labels("groups", groups, "bag")
     if values.shape != (n_rows,):
         raise ValueError(f"groups: expected one bag name per row, shape ({n_rows},), got {values.shape}.")
     ids, bag, counts = np.unique(values, return_inverse=True, return_counts=True)
@@ -193,12 +242,33 @@ def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
 
 
 def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> NDArray:
-    array = np.asarray(values)
+    array = _as_labels(name, values, "name")
     if array.shape != (n,):
         raise ValueError(f"{name}: expected one name per {of}, shape ({n},), got {array.shape}.")
     if name == "classes" and len(set(array.tolist())) < n:
         raise ValueError(f"classes: expected different names, got {array.tolist()}.")
     return array
+
+
+def _as_labels(name: str, values: Any, of: str) -> NDArray:
+    """Labels as an array of one type; numpy alone would turn a missing value or a number among strings to text."""
+    array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
+    listed = array.ravel().tolist() if array.dtype.kind in "Of" else []
+    if any(_is_missing(v) for v in listed):
+        raise ValueError(f"{name}: expected a {of} for every row, got NaN or None; drop such rows or give them a {of}.")
+    if array.dtype != object:
+        return array
+    kinds = {"number" if isinstance(v, Number) else type(v).__name__: v for v in listed}
+    if len(kinds) > 1:
+        first, second = list(kinds.values())[:2]
+        raise TypeError(f"{name}: expected values of one type, got {first!r} and {second!r}; convert all to strings.")
+    return np.asarray(listed).reshape(array.shape) if kinds.keys() <= {"number", "str", "bytes"} else array
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Number) and value != value)
+    )
 
 
 def check_feature_names(names: Sequence[str] | None, rows: Any) -> list[str] | None:

@@ -11,6 +11,7 @@ import hashlib
 import json
 import re
 from collections.abc import Callable, Sequence
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -81,6 +82,7 @@ class DeepQuantifier(Quantifier):
         bags : Bags, optional
             Bags with prevalences beside labelled rows.
         """
+        self._check_params()
         loss = as_loss(self.loss)
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
         given = Supervision.of(X, y, bags)
@@ -89,9 +91,10 @@ class DeepQuantifier(Quantifier):
         validation = held.validation_bags(sampler, self.training.validation_bags, seed)
         draw = learned.drawing(sampler, self.training.bags_per_epoch)
         statistics = learned.statistics() if self.training.standardize else None
+        device = choose_device(self.training.device)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            network = self._network(given.input_shape, len(given.classes), statistics)
+            network = self._network(given.input_shape, len(given.classes), statistics).to(device)
         identity = self._identity(learned, validation, seed) if self.training.checkpoint else ""
         result = train(
             network, draw, validation, loss, self.training, seed, label_weight=self.label_weight, identity=identity
@@ -100,6 +103,14 @@ class DeepQuantifier(Quantifier):
         self.network_, self.history_ = network, result["history"]
         self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
         return self
+
+    def _check_params(self) -> None:
+        if not isinstance(self.training, Training):
+            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {self.training!r}.")
+        if not isinstance(self.label_weight, Real) or self.label_weight < 0:
+            raise ValueError(f"label_weight: expected a number of at least 0, got {self.label_weight!r}.")
+        if not (self.random_state is None or (isinstance(self.random_state, Integral) and self.random_state >= 0)):
+            raise ValueError(f"random_state: expected None or a whole number of at least 0, got {self.random_state!r}.")
 
     def _pooling(self, n_features: int) -> Pooling:
         """The layer that makes the difference."""
@@ -116,7 +127,7 @@ class DeepQuantifier(Quantifier):
             encoder, self._pooling(n_outputs(encoder, shape)), tuple(self.head), n_classes,
             prepare=prepare, dropout=self.training.dropout, classify=self.label_weight > 0,
         )  # fmt: skip
-        return network.to(choose_device(self.training.device), getattr(torch, self.training.dtype))
+        return network.to(getattr(torch, self.training.dtype))
 
     def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
         if self.random_state is None:
@@ -139,14 +150,19 @@ class DeepQuantifier(Quantifier):
 
     def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
         statistics = (weights["prepare.mean"], weights["prepare.scale"]) if self.training.standardize else None
-        network = self._network(self.input_shape_, len(self.classes_), statistics)
+        with torch.random.fork_rng([]):
+            network = self._network(self.input_shape_, len(self.classes_), statistics)
         try:
             network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
         except RuntimeError:
             raise ValueError(
                 "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."
             ) from None
-        self.network_ = network.eval()
+        try:
+            device = choose_device(self.training.device)
+        except ValueError:  # trained where there was such a device, loaded where there is none
+            device = choose_device("auto")
+        self.network_ = network.eval().to(device)
         self.history_ = {name: np.asarray(values) for name, values in learned["history"].items()}
         self.best_epoch_, self.validation_loss_ = learned["best_epoch"], learned["validation_loss"]
 
@@ -319,7 +335,7 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
     if isinstance(encoder, nn.Module):
         return copy.deepcopy(encoder)
     if callable(encoder):
-        made = encoder(shape)
+        made = copy.deepcopy(encoder(shape))
         if not isinstance(made, nn.Module):
             raise TypeError(f"encoder: expected the factory to return an nn.Module, got {type(made).__name__}.")
         return made
@@ -338,6 +354,12 @@ def _are_sizes(sizes: Any) -> bool:
 def _described(value: Any) -> str:
     """Text of a parameter that is the same in another process: no addresses, and a checksum of a module's weights."""
     text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+    if hasattr(value, "__code__"):
+        inside = [cell.cell_contents for cell in value.__closure__ or ()]
+        text += repr((value.__code__.co_code, value.__code__.co_names, value.__code__.co_consts, inside))
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
+        text += re.sub(r" at 0x[0-9a-fA-F]+", "", repr(sorted(vars(value).items(), key=str)))
     if isinstance(value, nn.Module):
         weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
         text += hashlib.sha256(weights).hexdigest()

@@ -23,6 +23,7 @@ __all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"
 _BLOCK_ROWS = 256
 _FEATURES_IN_MEMORY = 1 << 28  # numbers; more go to a temporary file
 _POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
+_CODED_AT_ONCE = 1 << 28  # numbers in the entries of bags whose pooling reads rows in place
 _GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
 
 
@@ -64,12 +65,13 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     parts = []
     for group in _groups(bags, network):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
-        weights = None if bags.weights is None else bags.weights[first:last]
+        # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
+        rows, entries = used_rows(index[first:last], len(features))
         pooled = network.pooling(
-            features,
+            (features if len(rows) == len(features) else features[torch.from_numpy(rows)]).to(device),
             torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
-            _weights_tensor(weights, device),
-            torch.from_numpy(index[first:last]).to(device),
+            _weights_tensor(None if bags.weights is None else bags.weights[first:last], device),
+            torch.from_numpy(entries).to(device),
         )
         parts.append(network.quantify(pooled).cpu().double())
     p = torch.cat(parts)
@@ -95,11 +97,9 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; "auto" takes CUDA, then MPS, then the CPU."""
+    """The device of this name; "auto" takes CUDA where there is one, else the CPU."""
     if name == "auto":
-        if torch.cuda.is_available():
-            return torch.device("cuda")
-        return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
         return torch.empty(0, device=name).device
     except (RuntimeError, AssertionError) as error:
@@ -108,7 +108,9 @@ def choose_device(name: str) -> torch.device:
 
 
 def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
-    return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used))).to(device, dtype)
+    # By numpy, which knows every number type and byte order.
+    rows = np.ascontiguousarray(take_dense(bags.rows, used), dtype=str(dtype).removeprefix("torch."))
+    return torch.from_numpy(rows).to(device)
 
 
 def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | None:
@@ -121,9 +123,8 @@ def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | N
 def _groups(bags: Bags, network: BagNetwork) -> Iterator[slice]:
     """Consecutive bags that are pooled together: as many as memory allows, at least one."""
     pooling = network.pooling
-    load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE)
-    if not isinstance(pooling, MergeablePooling):
-        load = load + bags.offsets * (pooling.n_features / _GATHERED_AT_ONCE)
+    at_once = _CODED_AT_ONCE if isinstance(pooling, MergeablePooling) else _GATHERED_AT_ONCE
+    load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE) + bags.offsets * (pooling.n_features / at_once)
     start = 0
     while start < len(bags):
         stop = max(start + 1, int(np.searchsorted(load, load[start] + 1, "right")) - 1)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral
+from numbers import Integral, Number, Real
 from typing import Any
 
 __all__ = ["Training"]
@@ -52,7 +53,7 @@ class Training:
         Such as "float32" and "auto", "cpu", "cuda".
     progress : bool, optional
         Show a progress bar. Default: on a terminal.
-    checkpoint : str, optional
+    checkpoint : path, optional
         Directory for checkpoints; a run that finds its own there continues it.
     checkpoint_every : int
         Epochs between checkpoints.
@@ -87,6 +88,16 @@ class Training:
     callbacks: tuple[Callable[[dict[str, float]], Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
+        if self.checkpoint is not None:
+            object.__setattr__(self, "checkpoint", os.fspath(self.checkpoint))
+        for f in dataclasses.fields(self):  # numpy's numbers become Python's, which can be stored
+            value = getattr(self, f.name)
+            if isinstance(value, Number) and hasattr(value, "item"):
+                object.__setattr__(self, f.name, value.item())
+        for name in ("lr", "min_lr", "bin_lr", "weight_decay", "dropout", "clip", "validation"):
+            value = getattr(self, name)
+            if not (isinstance(value, Real) or (name == "clip" and value is None)):
+                raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
         for name in _WHOLE:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):

@@ -10,7 +10,7 @@ import hashlib
 import json
 import os
 import shutil
-import tempfile
+import uuid
 from pathlib import Path
 from typing import Any
 
@@ -30,25 +30,39 @@ def write_model(
     from safetensors.numpy import save_file
 
     target = Path(path)
-    if target.exists() and not overwrite:
-        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
-    if target.exists() and not (target / _CONFIG).is_file():
-        raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
+    _refuse_occupied(target, overwrite)
     target.parent.mkdir(parents=True, exist_ok=True)
-    made = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
+    made, replaced = (target.with_name(f".{target.name}-{uuid.uuid4().hex}{end}") for end in ("", ".old"))
     try:
+        made.mkdir()
         save_file({k: np.ascontiguousarray(v) for k, v in weights.items()}, made / _WEIGHTS)
         full = {"format": FORMAT, **config}
         full["sha256"] = _checksum(made / _WEIGHTS, full)
         (made / _CONFIG).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        made.chmod(0o777 & ~_umask())
         if target.exists():
-            os.replace(target, made / "replaced")
+            os.replace(target, replaced)
         os.replace(made, target)
-        shutil.rmtree(target / "replaced", ignore_errors=True)
     except BaseException:
-        shutil.rmtree(made, ignore_errors=True)
+        if replaced.exists() and not target.exists():
+            os.replace(replaced, target)
         raise
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+        if target.exists():
+            shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _refuse_occupied(target: Path, overwrite: bool) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
+    try:
+        ours = {"format", "estimator", "sha256"} <= json.loads((target / _CONFIG).read_text(encoding="utf-8")).keys()
+    except (OSError, ValueError, AttributeError):
+        ours = False
+    if not ours or {p.name for p in target.iterdir()} - {_CONFIG, _WEIGHTS}:
+        raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
@@ -104,9 +118,3 @@ def _checksum(weights: Path, config: dict[str, Any]) -> str:
         while chunk := file.read(1 << 20):
             digest.update(chunk)
     return digest.hexdigest()
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask

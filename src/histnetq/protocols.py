@@ -120,6 +120,10 @@ class CovariateShift(Protocol):
     bag_size: Size = None
     strength: float = 1.0
 
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.strength):
+            raise ValueError(f"strength: expected a finite number, got {self.strength!r}.")
+
     def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
         rng = np.random.default_rng(random_state)
         pool = _LabelledRows(source)
@@ -182,12 +186,14 @@ class Mixer(Protocol):
     def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
         _refuse_no_bags(n_bags)
         rng = np.random.default_rng(random_state)
+        _refuse_other_sources(source)
         if source.prevalences is None:
             raise ValueError("Mixer: expected bags with prevalences, got none; pass prevalences= when making the bags.")
         n_real = round(self.real_proportion * n_bags)
         real = source[_cycle(len(source), n_real, rng)]
+        real = real.drawn(real.index, real.offsets, real.weights, real.prevalences)
         if n_real == n_bags:
-            return real.drawn(real.index, real.offsets, real.weights, real.prevalences)
+            return real
         if len(source) < 2:
             raise ValueError(
                 f"Mixer: expected at least 2 bags to mix, got {len(source)}; add bags or use sampler=None."
@@ -230,6 +236,11 @@ class Combined(Protocol):
     def draw(self, source: tuple[Bags, Bags], n_bags: int, random_state: Any = None) -> Bags:
         _refuse_no_bags(n_bags)
         rng = np.random.default_rng(random_state)
+        if not isinstance(source, tuple) or len(source) != 2:
+            raise TypeError(
+                f"source: expected the pair (labelled rows, bags) on one pool, got {type(source).__name__}; "
+                "make it by Bags.concat and slices."
+            )
         labelled, bags = source
         n_rows = round(self.row_proportion * n_bags)
         parts: Sequence[Bags] = [
@@ -245,6 +256,7 @@ class _LabelledRows:
     """The labelled rows of a source, grouped by class; a row's chance to be drawn is its weight in the source."""
 
     def __init__(self, source: Bags) -> None:
+        _refuse_other_sources(source)
         if source.labels is None or source.classes is None:
             raise ValueError("source: expected labelled rows, got bags without labels; make them by Bags.from_labels.")
         rows = np.unique(source.index)
@@ -259,7 +271,9 @@ class _LabelledRows:
         if source.weights is not None:
             place = np.searchsorted(rows, source.index).clip(max=len(rows) - 1)
             kept = rows[place] == source.index
-            self.weights = np.bincount(place[kept], source.weights[kept], minlength=len(rows))[order]
+            total = np.bincount(place[kept], source.weights[kept], minlength=len(rows))
+            # The mean over the bags a row is in, so that weights of one are no weights.
+            self.weights = (total / np.bincount(place[kept], minlength=len(rows)))[order]
         self.counts = np.bincount(labels, minlength=len(source.classes))
         self.starts = np.cumsum(self.counts) - self.counts
         self.present = np.flatnonzero(self.counts)
@@ -282,6 +296,11 @@ class _LabelledRows:
         low, high = reach[starts], reach[starts + counts]
         place = np.searchsorted(reach, low + rng.random(len(starts)) * (high - low), "right") - 1
         return self.rows[np.clip(place, starts, starts + counts - 1)]
+
+
+def _refuse_other_sources(source: Any) -> None:
+    if not isinstance(source, Bags):
+        raise TypeError(f"source: expected Bags, got {type(source).__name__}; make them by Bags.from_labels(X, y).")
 
 
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:
@@ -323,6 +342,8 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
     up = np.arange(len(pairs)) % 2 == 0
     if pairs.weights is not None and pairs.weight_kind == "count":
         sizes = pairs.sizes
+        if sizes.max() >= 10**9:
+            raise ValueError(f"Mixer: expected bags of fewer than 10⁹ copies, got {sizes.max()}; divide the counts.")
         counts = _hypergeometric(pairs.weights, pairs.offsets, (sizes + up) // 2, rng)
         kept = counts > 0
         offsets = np.concatenate([[0], np.cumsum(kept)])[pairs.offsets]

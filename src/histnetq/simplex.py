@@ -72,7 +72,7 @@ def check_prevalences(
         if off.size:
             raise ValueError(
                 f"prevalences: row {off[0]} sums to {sums[off[0]]:.4g}, expected 1 ± {tolerance:g}; "
-                "pass normalize=True to rescale counts."
+                "pass normalize=True to rescale counts or percentages."
             )
     p /= sums[:, None]
     return p

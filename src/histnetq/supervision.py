@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags import Bags
-from histnetq.checks import take_dense
+from histnetq.checks import take_dense, used_rows
 from histnetq.protocols import APP, Combined, Mixer, Protocol
 
 __all__ = ["Supervision"]
@@ -42,6 +42,8 @@ class Supervision:
             )
         if bags is None:
             return cls(Bags.from_labels(X, y), None)
+        if not isinstance(bags, Bags):
+            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         bags = _with_known_prevalences(bags)
         names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
         both = Bags.concat([Bags.from_labels(X, y, classes=list(dict.fromkeys(names))), bags])
@@ -68,10 +70,17 @@ class Supervision:
         return self._first.feature_names
 
     def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
-        """Hold out this fraction of the bags, and of the labelled rows of each class: no row is in both parts."""
-        rows = (None, None) if self.rows is None else _split_rows(self.rows, fraction, seed)
-        bags = (None, None) if self.bags is None else self.bags.split(1 - fraction, seed)
-        return Supervision(rows[0], bags[0]), Supervision(rows[1], bags[1])
+        """Hold out this fraction of the bags; without bags, of the labelled rows of each class.
+
+        Labelled rows are thus split before bags are drawn from them. Bags are held out whole: give bags that share no
+        rows, else validation is too kind.
+        """
+        if self.bags is not None:
+            kept, held = self.bags.split(1 - fraction, seed)
+            return Supervision(self.rows, kept), Supervision(None, held)
+        assert self.rows is not None
+        kept, held = _split_rows(self.rows, fraction, seed)
+        return Supervision(kept, None), Supervision(held, None)
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
         """The protocol that training bags are drawn by; None for the given bags alone."""
@@ -83,11 +92,13 @@ class Supervision:
             if self.bags is None:
                 raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
             return None
-        if isinstance(wanted, str) or not hasattr(wanted, "draw"):
+        if isinstance(wanted, str | type) or not hasattr(wanted, "draw"):
             raise ValueError(f"sampler: expected 'auto', None or a protocol such as Mixer(), got {wanted!r}.")
         name, needs = type(wanted).__name__, wanted.draws_from
         if needs in ("bags", "both") and self.bags is None:
             raise ValueError(f"sampler: {name} draws from bags, but fit got labelled rows only; use APP().")
+        if needs == "rows" and self.rows is None and self.bags is not None and self.bags.labels is None:
+            raise ValueError(f"sampler: {name} draws from labelled rows, but fit got bags without labels; use Mixer().")
         if needs == "both" and self.rows is None:
             raise ValueError(f"sampler: {name} draws from labelled rows too, but fit got bags only; use Mixer().")
         return wanted
@@ -116,22 +127,28 @@ class Supervision:
         Sparse rows are not centred: their mean is given as 0 and their scale is the root mean square.
         """
         pool = self._first.rows
-        used = np.unique(np.concatenate([part.index for part in (self.rows, self.bags) if part is not None]))
+        parts = [part for part in (self.rows, self.bags) if part is not None]
+        entries = np.concatenate([part.index for part in parts])
+        used, place = used_rows(entries, pool.shape[0])
+        weights = np.bincount(place, np.concatenate([part.entry_weights() for part in parts]).astype(np.float64))
         image = len(pool.shape) > 2
-        axes = (0, -2, -1) if image else (0,)
         step = max(1, _CHUNK // self._first.n_features)
         # About the mean of the first rows: a sum of squares about 0 loses the digits of features far from 0.
         first = take_dense(pool, used[:step]).astype(np.float64)
-        shift = np.zeros_like(first[:1]) if hasattr(pool, "tocsr") else first.mean(axes, keepdims=True)
+        centred = not hasattr(pool, "tocsr")
+        shift = first.mean((0, -2, -1) if image else 0, keepdims=True) if centred else np.zeros_like(first[:1])
         sums = squares = np.zeros(shift.shape)
         for start in range(0, len(used), step):
             x = take_dense(pool, used[start : start + step]) - shift
-            sums, squares = sums + x.sum(axes, keepdims=True), squares + (x**2).sum(axes, keepdims=True)
-        n = len(used) * (np.prod(pool.shape[-2:]) if image else 1)
-        offset = np.zeros_like(shift) if hasattr(pool, "tocsr") else sums / n
-        scale = np.sqrt(np.maximum(squares / n - offset**2, 0))
-        scale[scale <= 1e-7 * (1 + np.abs(shift))] = 1.0
-        return (shift + offset)[0], scale[0]
+            w = weights[start : start + step]
+            moments = [np.tensordot(w, v, 1)[None] for v in (x, x**2)]
+            if image:
+                moments = [m.mean((-2, -1), keepdims=True) for m in moments]
+            sums, squares = sums + moments[0], squares + moments[1]
+        offset = sums / weights.sum() if centred else np.zeros_like(shift)
+        mean, scale = shift + offset, np.sqrt(np.maximum(squares / weights.sum() - offset**2, 0))
+        scale[scale <= 1e-12 * np.abs(mean)] = 1.0
+        return mean[0], scale[0]
 
 
 def _with_known_prevalences(bags: Bags) -> Bags:
@@ -139,7 +156,7 @@ def _with_known_prevalences(bags: Bags) -> Bags:
         return bags
     if bags.labels is not None:
         return bags.with_prevalences(bags.label_prevalences())
-    raise ValueError("bags: expected the proportions of each bag, got none; pass them as fit(bags, prevalences).")
+    raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
 
 
 def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]:

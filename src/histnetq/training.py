@@ -123,9 +123,11 @@ class _Run:
         return value
 
     def validate(self) -> float:
-        p_pred = torch.from_numpy(predict_bags(self.network, self.validation))
-        p_true = torch.from_numpy(self.validation.prevalences)
-        return float(self.loss(p_true, p_pred, torch.as_tensor(self.validation.sizes, dtype=torch.float64)).mean())
+        like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
+        bags = self.validation
+        arrays = (bags.prevalences, predict_bags(self.network, bags), bags.sizes)
+        p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
+        return float(self.loss(p_true, p_pred, sizes).mean())
 
     def note(self, record: dict[str, float]) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
@@ -146,7 +148,6 @@ class _Run:
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{i}/{k}": v for k, v in state.items()}
         tensors = {k: v.detach().cpu().clone() for k, v in tensors.items()}
-        directory.mkdir(parents=True, exist_ok=True)
         partial = directory / f"{_CHECKPOINT}.{os.getpid()}.partial"
         metadata = {"identity": identity, "progress": json.dumps(dataclasses.asdict(self.progress))}
         save_file(tensors, partial, metadata)
@@ -212,6 +213,7 @@ def train(
     device = next(network.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if directory is not None:
+            _make_directory(directory)
             run.resume(directory, identity)
         try:
             for record in _epochs(run):
@@ -275,6 +277,15 @@ def _refuse_divergence(train_loss: float, validation_loss: float, epoch: int) ->
             f"training: the loss is not finite in epoch {epoch} (training {train_loss}, validation {validation_loss}); "
             "lower training__lr, set training__clip, or check a custom loss for division by zero."
         )
+
+
+def _make_directory(directory: Path) -> None:
+    try:
+        directory.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ValueError(
+            f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
+        ) from None
 
 
 def _read_metadata(path: Path) -> dict[str, str]:

@@ -66,7 +66,7 @@ class CNN(nn.Module):
         if len(input_shape) not in (2, 3) or min(input_shape[-2:]) < 4:
             raise ValueError(
                 f"input_shape: expected images (height, width) or (channels, height, width) of at least 4 × 4, "
-                f"got {tuple(input_shape)}; use an MLP for other rows."
+                f"got {tuple(input_shape)}; move channels first with np.moveaxis(X, -1, 1), or use an MLP."
             )
         n_channels, height, width = (1, *input_shape)[-3:]
         self.input_shape = (n_channels, height, width)
@@ -107,6 +107,11 @@ def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:
     try:
         with torch.no_grad():
             out = encoder(torch.zeros((1, *input_shape), dtype=parameter.dtype, device=parameter.device))
+    except RuntimeError as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(
+            f"encoder: cannot take rows of shape {tuple(input_shape)} ({reason}); fit it to the features."
+        ) from None
     finally:
         encoder.train(training)
     if not isinstance(out, Tensor) or out.ndim != 2 or len(out) != 1:

@@ -96,7 +96,7 @@ class HardHistogram(Histogram):
         )
         return out
 
-    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
         kernels = backend(rows)
         codes = _codes(rows.detach(), edges, self.squash is not None)
@@ -116,7 +116,7 @@ class SmoothHistogram(Histogram):
         )
         return out
 
-    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         centers, scales = (t.detach() for t in self.bins())
         values = torch.sigmoid(rows.detach()) if self.squash else rows.detach()
         sums = backend(rows).smooth_sum(self.kind, values, centers, scales, self.gamma, index, offsets, weights)
@@ -234,14 +234,35 @@ class _HardFunction(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         rows, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
-        grad = grads[0].view_as(density) * _LN
+        grad = grads[0].view_as(density)
         grad_rows = None
         if ctx.needs_input_grad[0]:
-            per_entry = grad / totals.to(grad.dtype)[:, None, None]
+            per_entry = grad * _LN / totals.to(grad.dtype)[:, None, None]
             grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, index, offsets, weights)
             if rows is not None:
                 _through_sigmoid(grad_rows, rows)
-        return grad_rows, (grad * skew).sum(0), (grad * density).sum(0), None, None, None, None
+        grad_centers, grad_half_widths = _bin_gradients(grad, density, skew, totals, weights)
+        return grad_rows, grad_centers, grad_half_widths, None, None, None, None
+
+
+def _bin_gradients(
+    grad: Tensor, density: Tensor, skew: Tensor, totals: Tensor, weights: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """Sums over the bags of the gradient times the weight right minus left of, and inside, each bin.
+
+    The bags' terms may all but cancel, so they are whole counts again, multiplied and added in double precision.
+    """
+    whole = weights is None or not weights.is_floating_point()
+    sums = torch.zeros((2, *grad.shape[1:]), dtype=totals.dtype, device=grad.device)
+    step = max(1, _CHUNK // max(1, grad[0].numel()))
+    for start in range(0, len(grad), step):
+        part = slice(start, start + step)
+        scale = totals[part, None, None]
+        inside = density[part] * scale
+        pull = _LN * grad[part].to(totals.dtype) / scale
+        sums[0] += (pull * skew[part]).sum(0)
+        sums[1] += (pull * (inside.round() if whole else inside)).sum(0)
+    return sums[0].to(grad.dtype), sums[1].to(grad.dtype)
 
 
 class _SmoothFunction(torch.autograd.Function):

@@ -71,5 +71,5 @@ class BagNetwork(nn.Module):
 
     def quantify(self, pooled: Tensor) -> Tensor:
         """(n_bags, pooling.width) → (n_bags, n_classes) on the simplex."""
-        logits: Tensor = self.head(pooled)
+        logits: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
         return logits.softmax(-1)

@@ -18,6 +18,7 @@ from histnetq.nn.kernels.precision import widest
 __all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_of_entry", "bag_totals"]
 
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
+_PIECE = 512  # entries added up in the rows' own precision
 
 
 class State(NamedTuple):
@@ -38,20 +39,38 @@ class Pooling(nn.Module):
     def forward(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        if rows.ndim != 2 or rows.shape[1] != self.n_features:
-            raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
-        if index is None:
-            index = torch.arange(len(rows), device=rows.device)
-        if weights is not None and weights.shape != index.shape:
-            raise ValueError(
-                f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}."
-            )
+        index, weights = self._check(rows, offsets, weights, index)
         # Not on other devices, where asking would wait for all work under way.
         if offsets.device.type == "cpu" and bool((offsets.diff() < 1).any()):
             raise ValueError(
                 f"offsets: bag {int((offsets.diff() < 1).nonzero()[0])} is empty, expected at least one row."
             )
         return self.pool(rows, index, offsets, weights)
+
+    def _check(
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """Check shapes, fill in the index, and widen the weights so that their sums fit."""
+        if not isinstance(rows, Tensor) or not isinstance(offsets, Tensor):
+            raise TypeError(
+                f"rows, offsets: expected tensors, got {type(rows).__name__} and {type(offsets).__name__}; "
+                "use torch.as_tensor."
+            )
+        if rows.ndim != 2 or rows.shape[1] != self.n_features:
+            raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
+        if index is None:
+            index = torch.arange(len(rows), device=rows.device)
+        if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
+            raise ValueError(
+                f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
+            )
+        if weights is None:
+            return index, None
+        if weights.shape != index.shape:
+            raise ValueError(
+                f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}."
+            )
+        return index, weights.to(widest(weights.device) if weights.is_floating_point() else torch.int64)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Do the work, with the arguments checked and `index` filled in."""
@@ -61,8 +80,14 @@ class Pooling(nn.Module):
 class MergeablePooling(Pooling):
     """Base of poolings whose result can be computed in pieces, in any order, on any machine, and merged."""
 
-    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        """The state of these entries; bags may be empty here."""
+    def partial(
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
+    ) -> State:
+        """The state of these entries; called like `forward`, but bags may be empty here."""
+        index, weights = self._check(rows, offsets, weights, index)
+        return self._partial(rows.detach(), index, offsets, weights)
+
+    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         raise NotImplementedError
 
     def merge(self, a: State, b: State) -> State:
@@ -70,7 +95,7 @@ class MergeablePooling(Pooling):
         return State(a.values + b.values, a.totals + b.totals)
 
     def finish(self, state: State) -> Tensor:
-        """(n_bags, width): what `forward` gives for all entries merged into the state."""
+        """(n_bags, width): what `forward` gives for all entries merged into the state, in the state's precision."""
         raise NotImplementedError
 
 
@@ -89,7 +114,7 @@ class Mean(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return _sum_entries(rows, index, offsets, weights) / bag_totals(offsets, weights).to(rows.dtype)[:, None]
 
-    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         return State(_sum_entries(rows.to(widest(rows.device)), index, offsets, weights), bag_totals(offsets, weights))
 
     def finish(self, state: State) -> Tensor:
@@ -111,7 +136,7 @@ class Max(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return F.embedding_bag(index, rows, offsets, mode="max", include_last_offset=True)
 
-    def partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         values = self.pool(rows, index, offsets, weights)
         values[offsets.diff() == 0] = -torch.inf
         return State(values, bag_totals(offsets, weights))
@@ -176,5 +201,13 @@ def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _sum_entries(rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+    """Sums over bags, of pieces of at most 512 entries first and of pieces in double precision then."""
     scale = None if weights is None else weights.to(rows.dtype)
-    return F.embedding_bag(index, rows, offsets, mode="sum", per_sample_weights=scale, include_last_offset=True)
+    sizes = offsets.diff()
+    n_pieces = (sizes + _PIECE - 1) // _PIECE
+    bag = torch.repeat_interleave(torch.arange(len(sizes), device=offsets.device), n_pieces)
+    place = torch.arange(len(bag), device=offsets.device) - (n_pieces.cumsum(0) - n_pieces)[bag]
+    bounds = torch.cat([offsets[:-1][bag] + _PIECE * place, offsets[-1:]])
+    pieces = F.embedding_bag(index, rows, bounds, mode="sum", per_sample_weights=scale, include_last_offset=True)
+    total = torch.zeros((len(sizes), rows.shape[1]), dtype=widest(rows.device), device=rows.device)
+    return total.index_add(0, bag, pieces.to(total.dtype)).to(rows.dtype)

@@ -44,7 +44,7 @@ def backend(values: torch.Tensor) -> ModuleType:
 def _compiled() -> ModuleType | None:
     try:
         return importlib.import_module("histnetq.nn.kernels.compiled")
-    except ImportError:  # numba lags behind new versions of Python and numpy
+    except (ImportError, RuntimeError):  # numba lags behind new versions of Python, and wants a place for its cache
         return None
 
 

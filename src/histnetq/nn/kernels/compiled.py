@@ -311,7 +311,7 @@ def _density(start, stop, block, codes, ranks, index, offsets, weights, weighted
                 left = at_low - above[k - begin, ranks[k, 1, b]]
                 right = above[k - begin, ranks[k, 2, b]] - at_high
                 density[bag, k, b] = (at_low - at_high) / totals[bag]
-                skew[bag, k, b] = (right - left) / totals[bag]
+                skew[bag, k, b] = right - left
 
 
 @njit(cache=True, nogil=True)

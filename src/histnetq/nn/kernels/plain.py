@@ -64,7 +64,7 @@ def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, wei
 def hard_density(
     codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, totals: Tensor, like: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Part of each bag's total weight inside each bin, and the part right of the centre minus that left of it.
+    """Part of each bag's total weight inside each bin, and the weight right of the centre minus that left of it.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def hard_density(
     for bags, reached in _weight_reached(codes, ranks, index, offsets, weights):
         scale = totals[bags, None, None]
         density[bags] = ((reached[0] - reached[3]) * alive / scale).to(like.dtype)
-        skew[bags] = ((reached[2] - reached[3] - reached[0] + reached[1]) * alive / scale).to(like.dtype)
+        skew[bags] = ((reached[2] - reached[3] - reached[0] + reached[1]) * alive).to(like.dtype)
     return density, skew
 
 
