@@ -310,3 +310,10 @@ def test_histograms_in_small_groups_change_nothing(monkeypatch):
     monkeypatch.setattr(inference, "_CODED_AT_ONCE", 100)
     monkeypatch.setattr(inference, "_FEATURES_IN_MEMORY", 10)
     np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)
+
+
+def test_features_far_from_zero_keep_their_digits():
+    X, y = labelled()
+    q = small().fit(X, y)
+    far = small().fit(X + np.array([0, 1.7e9, -5e6, 3e7]), y)
+    np.testing.assert_allclose(far.predict(X + np.array([0, 1.7e9, -5e6, 3e7])), q.predict(X), atol=1e-4)

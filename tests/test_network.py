@@ -191,7 +191,7 @@ def test_standardize_subtracts_and_divides():
     layer = Standardize(torch.tensor([1.0, 2.0]), torch.tensor([2.0, 4.0]))
     assert layer(torch.tensor([[3.0, 2.0], [1.0, 10.0]])).tolist() == [[1.0, 0.0], [0.0, 2.0]]
     assert list(layer.parameters()) == []
-    assert sorted(layer.state_dict()) == ["mean", "scale"]
+    assert sorted(layer.state_dict()) == ["mean", "rest", "scale"]
     channels = Standardize(torch.tensor([1.0, 2.0])[:, None, None], torch.tensor(1.0))
     assert channels(torch.ones(3, 2, 4, 4))[0, :, 0, 0].tolist() == [0.0, -1.0]
 

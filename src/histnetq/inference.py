@@ -108,8 +108,11 @@ def choose_device(name: str) -> torch.device:
 
 
 def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
+    # Wide numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate.
+    wide = bags.rows.dtype.itemsize > 4 or (bags.rows.dtype.kind in "iu" and bags.rows.dtype.itemsize == 4)
+    kind = widest(device) if wide else dtype
     # By numpy, which knows every number type and byte order.
-    rows = np.ascontiguousarray(take_dense(bags.rows, used), dtype=str(dtype).removeprefix("torch."))
+    rows = np.ascontiguousarray(take_dense(bags.rows, used), dtype=str(kind).removeprefix("torch."))
     return torch.from_numpy(rows).to(device)
 
 

@@ -85,6 +85,8 @@ class CNN(nn.Module):
 class Standardize(nn.Module):
     """Subtract a mean and divide by a scale, both fixed; of one feature each, or of one channel of an image.
 
+    The mean is kept in two parts, so that rows in double precision lose no digits to a mean far from 0.
+
     Parameters
     ----------
     mean, scale : tensors that broadcast against one row.
@@ -92,11 +94,13 @@ class Standardize(nn.Module):
 
     def __init__(self, mean: Tensor, scale: Tensor) -> None:
         super().__init__()
-        self.register_buffer("mean", mean)
-        self.register_buffer("scale", scale)
+        self.register_buffer("mean", mean.float())
+        self.register_buffer("rest", (mean.double() - mean.float().double()).float())
+        self.register_buffer("scale", scale.float())
 
     def forward(self, rows: Tensor) -> Tensor:
-        return (rows - self.get_buffer("mean")) / self.get_buffer("scale")
+        mean = self.get_buffer("mean")
+        return ((rows - mean - self.get_buffer("rest")) / self.get_buffer("scale")).to(mean.dtype)
 
 
 def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:

@@ -66,7 +66,7 @@ class BagNetwork(nn.Module):
 
     def encode(self, rows: Tensor) -> Tensor:
         """(n_rows, ...) → (n_rows, n_features)."""
-        features: Tensor = self.encoder(self.prepare(rows))
+        features: Tensor = self.encoder(self.prepare(rows).to(next(self.parameters()).dtype))
         return features
 
     def quantify(self, pooled: Tensor) -> Tensor:
