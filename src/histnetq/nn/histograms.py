@@ -25,6 +25,7 @@ __all__ = ["HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "So
 
 _LN = math.log(1.01)
 _CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
+_SUMMED = 1 << 18  # numbers of the bags' histograms summed at a time in double precision
 
 
 class Histogram(MergeablePooling):
@@ -254,7 +255,7 @@ def _bin_gradients(
     """
     whole = weights is None or not weights.is_floating_point()
     sums = torch.zeros((2, *grad.shape[1:]), dtype=totals.dtype, device=grad.device)
-    step = max(1, _CHUNK // max(1, grad[0].numel()))
+    step = max(1, _SUMMED // max(1, grad[0].numel()))
     for start in range(0, len(grad), step):
         part = slice(start, start + step)
         scale = totals[part, None, None]
