@@ -17,7 +17,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from histnetq.nn.pooling import Pooling, bag_of_entry
+from histnetq.nn.kernels.plain import bag_of_entry
+from histnetq.nn.pooling import Pooling
 
 __all__ = ["ISAB", "MAB", "PMA", "SAB", "SetAttention"]
 
@@ -140,19 +141,20 @@ class SetAttention(Pooling):
     def _attend(self, entries: Tensor, logits: Tensor | None, offsets: Tensor, bags: Tensor) -> Tensor:
         starts, sizes = offsets[:-1][bags], offsets.diff()[bags]
         longest = int(sizes.max())
-        if logits is None and bool((sizes == longest).all()) and bool((starts.diff() == longest).all()):
-            first = int(starts[0])
-            padded = entries[first : first + longest * len(bags)].unflatten(0, (len(bags), longest))
-            return self._blocks(padded, None)
+        # A bias even without weights: with and without a mask, attention rounds differently.
+        own = entries.new_zeros(len(entries)) if logits is None else logits
+        if bool((sizes == longest).all()) and bool((starts.diff() == longest).all()):
+            part = slice(int(starts[0]), int(starts[0]) + longest * len(bags))
+            return self._blocks(entries[part].unflatten(0, (-1, longest)), own[part].unflatten(0, (-1, longest)))
         bag = bag_of_entry(F.pad(sizes.cumsum(0), (1, 0)))
         place = torch.arange(len(bag), device=bag.device) - (sizes.cumsum(0) - sizes)[bag]
         source = starts[bag] + place
         padded = entries.new_zeros((len(bags), longest, self.n_features)).index_put((bag, place), entries[source])
         bias = entries.new_full((len(bags), longest), -math.inf)
-        bias[bag, place] = 0.0 if logits is None else logits[source]
+        bias[bag, place] = own[source]
         return self._blocks(padded, bias)
 
-    def _blocks(self, padded: Tensor, bias: Tensor | None) -> Tensor:
+    def _blocks(self, padded: Tensor, bias: Tensor) -> Tensor:
         rows = self.second(self.first(padded, bias), bias)
         out: Tensor = self.out(self.summary(rows, bias).squeeze(1))
         return out

@@ -13,9 +13,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from histnetq.nn.kernels.plain import bag_of_entry
 from histnetq.nn.kernels.precision import widest
 
-__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_of_entry", "bag_totals"]
+__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals"]
 
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
 _PIECE = 512  # entries added up in the rows' own precision
@@ -184,11 +185,6 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
     half = before + bag_totals(offsets, weights) * share
     place = torch.searchsorted(reached.to(half.dtype), half.contiguous())
     return order.gather(1, place.clamp(offsets[:-1], offsets[1:] - 1))
-
-
-def bag_of_entry(offsets: Tensor) -> Tensor:
-    """(n_entries,): the bag of each entry."""
-    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
 def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:

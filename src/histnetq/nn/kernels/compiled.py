@@ -20,6 +20,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from histnetq.nn.kernels.precision import code_dtype
 from histnetq.nn.kernels.threads import run_threads
 
 __all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
@@ -32,7 +33,7 @@ _KINDS = {"soft": 0, "rbf": 1, "sigmoid": 2}
 
 def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
     n_edges = edges.shape[1]
-    dtype = torch.uint8 if n_edges < 256 else torch.int16 if n_edges < 1 << 15 else torch.int32
+    dtype = code_dtype(n_edges)
     codes = torch.empty(values.shape, dtype=dtype)
     # Buckets of values and edges must agree, so edges are never in a narrower dtype.
     table = _edge_table(_array(edges.to(torch.promote_types(edges.dtype, values.dtype))))

@@ -12,11 +12,16 @@ from collections.abc import Callable, Iterator
 import torch
 from torch import Tensor
 
-from histnetq.nn.kernels.precision import widest
+from histnetq.nn.kernels.precision import code_dtype, widest
 
-__all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
+__all__ = ["bag_of_entry", "hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
 
 _CHUNK = 1 << 22  # numbers in one temporary
+
+
+def bag_of_entry(offsets: Tensor) -> Tensor:
+    """(n_entries,): the bag of each entry."""
+    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
 def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
@@ -32,7 +37,7 @@ def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
     (n_rows, n_features) of the smallest integer type that holds ``n_edges``.
     """
     n_edges = edges.shape[1]
-    dtype = torch.uint8 if n_edges < 256 else torch.int16 if n_edges < 1 << 15 else torch.int32
+    dtype = code_dtype(n_edges)
     codes = torch.empty(values.shape, dtype=dtype, device=values.device)
     for part in _row_chunks(values):
         found = torch.searchsorted(edges, values[part].T.contiguous(), right=True, out_int32=True)
@@ -97,7 +102,7 @@ def _weight_reached(
         first, last = int(offsets[bags.start]), int(offsets[bags.stop])
         n = bags.stop - bags.start
         counts = torch.zeros(n * n_features * n_codes, dtype=dtype, device=codes.device)
-        bag = _bag_of_entry(offsets[bags.start : bags.stop + 1])
+        bag = bag_of_entry(offsets[bags.start : bags.stop + 1])
         for part in _entry_chunks(first, last, n_features):
             local = bag[part.start - first : part.stop - first]
             place = codes[index[part]].long() + column + (local * n_features * n_codes)[:, None]
@@ -133,7 +138,7 @@ def hard_scatter(
             table.scatter_add_(-1, ranks[:, j].expand(len(g), -1, -1), sign * g)
         table = table.cumsum(-1).to(grad.dtype)
         first, last = int(offsets[bags.start]), int(offsets[bags.stop])
-        bag = _bag_of_entry(offsets[bags.start : bags.stop + 1])
+        bag = bag_of_entry(offsets[bags.start : bags.stop + 1])
         for part in _entry_chunks(first, last, n_features):
             rows = index[part]
             code = codes[rows].long()
@@ -170,7 +175,7 @@ def smooth_sum(
     n_features, n_bins = centers.shape
     wide = widest(values.device)
     sums = torch.zeros((len(offsets) - 1, n_features, n_bins), dtype=wide, device=values.device)
-    bag = _bag_of_entry(offsets)
+    bag = bag_of_entry(offsets)
     phi = _PHI[kind]
     for part in _entry_chunks(0, len(index), n_features):
         v = values[index[part]]
@@ -199,7 +204,7 @@ def smooth_grad(
     wide = widest(values.device)
     grad_centers = torch.zeros(centers.shape, dtype=wide, device=values.device)
     grad_scales = torch.zeros_like(grad_centers)
-    bag = _bag_of_entry(offsets)
+    bag = bag_of_entry(offsets)
     phi = _PHI[kind]
     for part in _entry_chunks(0, len(index), n_features):
         rows = index[part]
@@ -243,10 +248,6 @@ def _sigmoid(v: Tensor, center: Tensor, scale: Tensor, gamma: float) -> tuple[Te
 
 
 _PHI: dict[str, Phi] = {"soft": _soft, "rbf": _rbf, "sigmoid": _sigmoid}
-
-
-def _bag_of_entry(offsets: Tensor) -> Tensor:
-    return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
 def _row_chunks(values: Tensor) -> Iterator[slice]:

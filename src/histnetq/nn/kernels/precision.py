@@ -1,12 +1,17 @@
-"""The number type for sums."""
+"""Number types: of sums, and of codes."""
 
 from __future__ import annotations
 
 import torch
 
-__all__ = ["widest"]
+__all__ = ["code_dtype", "widest"]
 
 
 def widest(device: torch.device) -> torch.dtype:
     """float64, or float32 on devices that have nothing wider."""
     return torch.float32 if device.type == "mps" else torch.float64
+
+
+def code_dtype(n_edges: int) -> torch.dtype:
+    """The smallest integer type that holds the numbers from 0 to `n_edges`."""
+    return torch.uint8 if n_edges < 256 else torch.int16 if n_edges < 1 << 15 else torch.int32
