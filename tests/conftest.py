@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import os
+
 import numpy as np
 import pytest
 import torch
+from hypothesis import settings
 
 import histnetq as hq
 
 torch.set_num_threads(1)
+
+# Elsewhere hypothesis looks at other examples each time; where a failure blocks others, at the same ones.
+settings.register_profile("repeatable", derandomize=True, deadline=None)
+settings.register_profile("searching", deadline=None)
+settings.load_profile("repeatable" if os.environ.get("CI") else "searching")
 
 QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
 SMALL = {"encoder": (8, 6), "head": (12,), "training": QUICK, "random_state": 0}
