@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import os
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -25,26 +25,26 @@ _forked = False
 
 def run_threads(work: Callable[[], Any], n_threads: int) -> None:
     """Call `work` once in each of `n_threads` threads at the same time, this one among them, and wait."""
-    parallel = None if n_threads == 1 else _openmp()
     if n_threads == 1:
         work()
-    elif parallel is None:
-        others = [_pool().submit(work) for _ in range(n_threads - 1)]
-        work()
-        for other in others:
-            other.result()
+        return
+    errors: list[BaseException] = []
+
+    def guarded(_: int | None = None) -> None:
+        try:
+            work()
+        except BaseException as error:
+            errors.append(error)
+
+    parallel = _openmp()
+    if parallel is None:
+        others = [_pool().submit(guarded) for _ in range(n_threads - 1)]
+        guarded()
+        wait(others)  # also after an error here: the others write to arrays that the caller would reuse
     else:
-        errors: list[BaseException] = []
-
-        def guarded(_: int | None) -> None:
-            try:
-                work()
-            except BaseException as error:
-                errors.append(error)
-
         parallel(_CALLBACK(guarded), None, n_threads, 0)
-        if errors:
-            raise errors[0]
+    if errors:
+        raise errors[0]
 
 
 @cache
