@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 
 import numpy as np
 import pytest
@@ -57,11 +58,24 @@ def known_bags(n_bags: int = 12, seed: int = 0) -> hq.Bags:
     )
 
 
+def exactly(message: str) -> str:
+    """A pattern that matches this message and no other."""
+    return f"^{re.escape(message)}$"
+
+
 def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
     """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows."""
     if "training" in quantifier.get_params():
         return quantifier.fit(known_bags(seed=seed))
     return quantifier.fit(*labelled(seed=seed))
+
+
+@pytest.fixture
+def same_layers():
+    """Layers made in a test start from the same weights every time."""
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        yield
 
 
 @pytest.fixture(scope="session", params=QUANTIFIERS)

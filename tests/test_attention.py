@@ -1,5 +1,4 @@
 import math
-import re
 
 import pytest
 import torch
@@ -7,6 +6,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from histnetq.nn import ISAB, MAB, PMA, SAB, SetAttention
+from tests.conftest import exactly
 
 law = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -14,15 +14,7 @@ BLOCKS = {"SAB": lambda: SAB(3, 8, 2), "ISAB": lambda: ISAB(3, 8, 2, 5)}
 every_block = pytest.mark.parametrize("name", BLOCKS)
 
 
-@pytest.fixture(autouse=True)
-def _same_layers_every_time():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
+pytestmark = pytest.mark.usefixtures("same_layers")
 
 
 def close(a, b):

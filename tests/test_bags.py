@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 import torch
@@ -10,13 +8,10 @@ from scipy import sparse
 from histnetq import checks
 from histnetq.bags import Bags, ranges
 from histnetq.checks import take_dense
+from tests.conftest import exactly
 
 law = settings(max_examples=60, deadline=None)
 SPARSE = [sparse.csr_matrix, sparse.csr_array, sparse.csc_matrix, sparse.coo_array]
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 class Frame:

@@ -1,5 +1,4 @@
 import math
-import re
 
 import pytest
 import torch
@@ -9,6 +8,7 @@ from hypothesis import strategies as st
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.histograms import hard_edges
 from histnetq.nn.kernels import using
+from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -24,10 +24,6 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], i
 def kernels(request):
     with using(request.param):
         yield request.param
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 def neighbours(x):

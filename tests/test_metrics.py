@@ -1,7 +1,6 @@
 import functools
 import itertools
 import math
-import re
 
 import numpy as np
 import pytest
@@ -11,15 +10,12 @@ from hypothesis import strategies as st
 
 from histnetq.metrics import MEASURES, CostSensitiveAE, ae, as_loss, kld, nae, nkld, nmd, nrae, rae, se
 from histnetq.simplex import apportion, draw_uniform
+from tests.conftest import exactly
 
 law = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 SMOOTHED = ["rae", "nrae", "kld", "nkld"]
 every_measure = pytest.mark.parametrize("name", [*MEASURES, "cost-sensitive"])
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 def measure(name, n_classes):

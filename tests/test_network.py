@@ -1,5 +1,3 @@
-import re
-
 import pytest
 import torch
 from hypothesis import given, settings
@@ -21,6 +19,7 @@ from histnetq.nn import (
     Standardize,
 )
 from histnetq.nn.encoders import n_outputs
+from tests.conftest import exactly
 
 law = settings(max_examples=25, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -37,15 +36,7 @@ POOLINGS = {
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 
 
-@pytest.fixture(autouse=True)
-def _same_layers_every_time():
-    with torch.random.fork_rng():
-        torch.manual_seed(0)
-        yield
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
+pytestmark = pytest.mark.usefixtures("same_layers")
 
 
 def draw(shape, seed=0):

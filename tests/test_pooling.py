@@ -1,5 +1,4 @@
 import itertools
-import re
 
 import pytest
 import torch
@@ -22,6 +21,7 @@ from histnetq.nn import (
 from histnetq.nn.kernels import using
 from histnetq.nn.kernels.plain import bag_of_entry
 from histnetq.nn.pooling import bag_totals
+from tests.conftest import exactly
 
 # The fixtures hold for all examples of a test, so they need not be set up for each.
 law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -34,10 +34,6 @@ every_pooling = pytest.mark.parametrize("name", POOLINGS)
 every_mergeable = pytest.mark.parametrize("name", MERGEABLE)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
 N_FEATURES = 3
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 def make(name, dtype=torch.float32):

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -9,6 +7,7 @@ from scipy import sparse, stats
 from histnetq import protocols
 from histnetq.bags import Bags
 from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
+from tests.conftest import exactly
 
 law = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -25,10 +24,6 @@ ROW_PROTOCOLS = [
 ]
 every_row_protocol = pytest.mark.parametrize("protocol", ROW_PROTOCOLS, ids=repr)
 COMBINED = Combined(APP(6), Mixer(0.5), row_proportion=0.5)
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 def labelled(n_rows=40, n_bags=4, seed=0):

@@ -1,5 +1,3 @@
-import re
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -8,6 +6,7 @@ from hypothesis.extra import numpy as hnp
 from scipy import optimize, stats
 
 from histnetq.simplex import apportion, check_prevalences, count_labels, draw_uniform, project
+from tests.conftest import exactly
 
 law = settings(max_examples=60, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -15,10 +14,6 @@ points = hnp.arrays(np.float64, st.tuples(st.integers(1, 4), st.integers(2, 6)),
 count_tables = hnp.arrays(
     np.int64, st.tuples(st.integers(1, 4), st.integers(2, 6)), elements=st.integers(0, 30)
 ).filter(lambda counts: counts.sum(1).all())
-
-
-def exactly(message):
-    return f"^{re.escape(message)}$"
 
 
 @law

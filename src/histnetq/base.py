@@ -59,14 +59,12 @@ class Quantifier(BaseEstimator):
         (n_bags, n_classes) for `Bags`, (n_classes,) for an array; columns in the order of `classes_`.
         """
         self._require_fitted()
-        if isinstance(X, Bags):
-            if len(X) == 0:
-                raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
-            self._require_same_features(X)
-            return self._predict(X)
-        bag = Bags(X)
-        self._require_same_features(bag)
-        return self._predict(bag)[0]
+        bags = X if isinstance(X, Bags) else Bags(X)
+        if len(bags) == 0:
+            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        self._require_same_features(bags)
+        estimates = self._predict(bags)
+        return estimates if isinstance(X, Bags) else estimates[0]
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads."""
