@@ -6,7 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 
-__all__ = ["run"]
+__all__ = ["peak", "run"]
 
 _ROWS, _FEATURES, _BINS, _BAG = 200_000, 300, 32, 250
 
@@ -31,12 +31,12 @@ def measure(kind: str) -> float:
     layer(small, torch.tensor([0, _BAG])).sum().backward()  # compiles, starts threads
     rows = torch.randn(_ROWS, _FEATURES, requires_grad=True)
     offsets = torch.arange(0, _ROWS + 1, _BAG)
-    before = _peak()
+    before = peak()
     layer(rows, offsets).square().sum().backward()
-    return (_peak() - before) / (rows.numel() * rows.element_size())
+    return (peak() - before) / (rows.numel() * rows.element_size())
 
 
-def _peak() -> int:
+def peak() -> int:
     """Maximum resident set of this process in bytes; getrusage would include that of the process that started it."""
     with open("/proc/self/status") as file:
         return next(1024 * int(line.split()[1]) for line in file if line.startswith("VmHWM"))

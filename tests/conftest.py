@@ -11,6 +11,7 @@ import torch
 from hypothesis import settings
 
 import histnetq as hq
+from histnetq.deep import DeepQuantifier
 
 torch.set_num_threads(1)
 
@@ -38,7 +39,14 @@ QUANTIFIERS = {
     "PACC-inverse": lambda **kw: hq.PACC(cv=3, solver="inverse", **kw),
     "EMQ": lambda **kw: hq.EMQ(cv=3, **kw),
     "EMQ-bcts": lambda **kw: hq.EMQ(cv=3, calibration="bcts", **kw),
+    "HDy": lambda **kw: hq.HDy(cv=3, **kw),
+    "DyS-topsoe": lambda **kw: hq.DyS(cv=3, **kw),
+    "DyS-hellinger": lambda **kw: hq.DyS(cv=3, n_bins=(4, 8, 16), divergence="hellinger", **kw),
+    "KDEy": lambda **kw: hq.KDEy(cv=3, **kw),
+    "MLPE": lambda **kw: hq.MLPE(),
+    "QuaNet": lambda **kw: hq.QuaNet(cv=3, **{"hidden": 6, "n_steps": 20, "training": QUICK, "random_state": 0, **kw}),
 }
+CLASSICAL = [name for name in QUANTIFIERS if name.startswith(("CC", "PCC", "ACC", "PACC", "EMQ", "HDy", "DyS", "KDEy"))]
 NETWORKS = [name for name in QUANTIFIERS if name.startswith(("HistNetQ", "DeepSets", "SetTransformer"))]
 
 
@@ -65,7 +73,7 @@ def exactly(message: str) -> str:
 
 def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
     """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows."""
-    if "training" in quantifier.get_params():
+    if isinstance(quantifier, DeepQuantifier):
         return quantifier.fit(known_bags(seed=seed))
     return quantifier.fit(*labelled(seed=seed))
 

@@ -2,21 +2,33 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 import numpy as np
+import pandas as pd
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from quapy.method import aggregative as quapy_methods
+from quapy.method._kdey import KDEyML
 from scipy.optimize import minimize
-from scipy.special import softmax
+from scipy.special import logsumexp, softmax, xlogy
+from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.neighbors import KNeighborsClassifier
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 from sklearn.svm import LinearSVC
 
 import histnetq as hq
 from histnetq.classical.calibration import calibrate, fit_calibration
 from histnetq.classical.counting import misclassification, solve_mixture
+from histnetq.classical.density import kernel_densities
 from histnetq.classical.likelihood import maximise_likelihood
-from tests.conftest import known_bags, labelled
+from histnetq.classical.matching import histograms, match_histograms
+from tests.conftest import QUICK, known_bags, labelled
 
-METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ]
+METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy]
 
 
 def posteriors(n: int, n_classes: int, seed: int = 0, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -140,7 +152,7 @@ def test_calibration_likelihood_against_the_reference(calibration):
     assert gap > -1e-4
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", [*METHODS, partial(hq.QuaNet, hidden=4, training=QUICK)])
 @pytest.mark.parametrize("case", ["constant", "separated", "one row", "absent class", "singular"])
 def test_degenerate_cases_give_valid_prevalences(method, case):
     P, y = posteriors(60, 3)
@@ -176,7 +188,162 @@ def test_adjusting_beats_counting_under_prior_shift():
     X, y = labelled(3000, seed=1)
     test = hq.APP(200).draw(hq.Bags.from_labels(*labelled(3000, seed=2)), 100, random_state=0)
     errors = {m: hq.metrics.ae(test.prevalences, m().fit(X, y).predict(test)).mean() for m in METHODS}
-    assert max(errors[hq.ACC], errors[hq.PACC], errors[hq.EMQ]) < 0.5 * min(errors[hq.CC], errors[hq.PCC])
+    counted = min(errors[hq.CC], errors[hq.PCC])
+    assert max(errors[m] for m in (hq.ACC, hq.PACC, hq.EMQ, hq.KDEy)) < 0.5 * counted
+    # One class against the rest takes the rest to be mixed as in training, which it is not.
+    assert max(errors[m] for m in (hq.HDy, hq.DyS)) < 0.7 * counted
+
+
+class Judge:
+    """The little of a binary QuaPy quantifier that its aggregation needs."""
+
+    pos_label, neg_label = 1, 0
+
+    def __init__(self, **params) -> None:
+        self.__dict__ |= params
+
+
+SIZES = [1, 1, 2, 3, 10, 37, 250, 500, 5000]
+
+
+def test_hdy_is_within_the_grid_step_of_quapy():
+    P, _ = posteriors(6000, 2, sharpness=1.0)
+    V, y = posteriors(3000, 2, seed=1, sharpness=1.0)
+    bags = ragged(P, SIZES)
+    theirs = type("HDy", (Judge, quapy_methods.HDy), {})()
+    theirs.aggregation_fit(V, y)
+    expected = [theirs.aggregate(bag.gather()) for bag in bags]
+    ours = hq.HDy().fit_posteriors(V, y).predict_posteriors(bags)
+    np.testing.assert_allclose(ours, expected, atol=1 / 99 + 1e-9)
+
+
+@pytest.mark.parametrize("divergence", ["topsoe", "hellinger"])
+def test_dys_equals_quapy(divergence):
+    P, _ = posteriors(6000, 2, sharpness=1.0)
+    V, y = posteriors(3000, 2, seed=1, sharpness=1.0)
+    bags = ragged(P, SIZES)
+    name = {"topsoe": "topsoe", "hellinger": "HD"}[divergence]
+    theirs = type("DyS", (Judge, quapy_methods.DyS), {})(n_bins=10, divergence=name, tol=1e-6)
+    theirs.aggregation_fit(V, y)
+    expected = [theirs.aggregate(bag.gather()) for bag in bags]
+    ours = hq.DyS(n_bins=10, divergence=divergence).fit_posteriors(V, y).predict_posteriors(bags)
+    np.testing.assert_allclose(ours, expected, atol=1e-5)
+
+
+@pytest.mark.parametrize("divergence", ["topsoe", "hellinger"])
+def test_one_against_the_rest_equals_the_binary_method_for_each_class(divergence):
+    P, _ = posteriors(400, 4)
+    V, y = posteriors(600, 4, seed=1)
+    bags = ragged(P, [1, 50, 300])
+    ours = hq.DyS(divergence=divergence).fit_posteriors(V, y).predict_posteriors(bags)
+    each = []
+    for c in range(4):
+        against = [np.stack([1 - p[:, c], p[:, c]], 1) for p in (V, P)]
+        binary = hq.DyS(divergence=divergence).fit_posteriors(against[0], (y == c).astype(int))
+        each.append(binary.predict_posteriors(hq.Bags(against[1], bags.index, bags.offsets))[:, 1])
+    each = np.stack(each, 1)
+    np.testing.assert_allclose(ours, each / each.sum(1, keepdims=True), atol=1e-9)
+
+
+@settings(max_examples=30)
+@given(st.integers(0, 10**6), st.sampled_from(["topsoe", "hellinger"]))
+def test_no_proportion_matches_better(seed, divergence):
+    rng = np.random.default_rng(seed)
+    bins = np.array([rng.integers(2, 12)])
+    values = rng.beta(1, 2, size=rng.integers(1, 60))
+    positive, negative = rng.dirichlet(np.full(bins[0], 0.3), size=2)
+    found = match_histograms(
+        values, positive, negative, 0.5, bins, divergence, np.arange(len(values)), np.array([0, len(values)])
+    )[0]
+    q = histograms(values, np.ones(len(values)), bins, 0.0)
+
+    def distance(a):
+        m = a * positive + (1 - a) * negative
+        if divergence == "hellinger":
+            return -np.sqrt(m * q).sum()
+        return (xlogy(m, m) + xlogy(q, q) - xlogy(m + q, (m + q) / 2)).sum()
+
+    assert 0 <= found <= 1
+    assert distance(found) <= min(distance(a) for a in np.linspace(0, 1, 101)) + 1e-9
+
+
+def test_without_evidence_the_training_prevalence_is_given():
+    V = np.tile([[0.3, 0.7]], (40, 1))
+    q = hq.HDy().fit_posteriors(V, [0] * 10 + [1] * 30)
+    np.testing.assert_allclose(q.predict_posteriors(V[:5]), [0.25, 0.75])
+
+
+@pytest.mark.parametrize(("n_classes", "bandwidth"), [(2, 0.1), (5, 0.05), (10, 0.1), (28, 0.2)])
+def test_kdey_equals_quapy(n_classes, bandwidth):
+    P, _ = posteriors(2000, n_classes)
+    V, y = posteriors(1000, n_classes, seed=1)
+    bags = ragged(P, [2, 37, 250, 1000])
+    theirs = type("KDEy", (Judge, KDEyML), {"classes_": np.arange(n_classes)})(
+        bandwidth=bandwidth, kernel="gaussian", random_state=None
+    )
+    theirs.aggregation_fit(V, y)
+    expected = [theirs.aggregate(bag.gather()) for bag in bags]
+    ours = hq.KDEy(bandwidth=bandwidth).fit_posteriors(V, y).predict_posteriors(bags)
+    np.testing.assert_allclose(ours, expected, atol=2e-3)
+
+
+@pytest.mark.parametrize("bandwidth", [1e-3, 0.02, 0.1, 1.0])
+def test_kernel_densities_equal_the_formula_up_to_a_factor_per_row(bandwidth):
+    P, _ = posteriors(50, 3)
+    V, y = posteriors(40, 3, seed=1)
+    shares = np.eye(3)[y] / np.bincount(y)
+    exponents = -((P[:, None] - V) ** 2).sum(2) / (2 * bandwidth**2)
+    expected = logsumexp(exponents[:, :, None], axis=1, b=shares)
+    with np.errstate(divide="ignore"):
+        ours = np.log(kernel_densities(P, V, shares, bandwidth))
+    ours, expected = (d - d.max(1, keepdims=True) for d in (ours, expected))
+    np.testing.assert_allclose(np.exp(ours), np.exp(expected), atol=2e-3)
+
+
+def test_weights_of_training_rows_are_copies():
+    P, y = posteriors(60, 3)
+    counts = np.random.default_rng(0).integers(1, 4, size=60)
+    test = ragged(P, [10, 30])
+    for method in (hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy):
+        weighted, copied = method(), method()
+        weighted._learn_all(P, y, counts, np.arange(3))
+        copied._learn_all(np.repeat(P, counts, 0), np.repeat(y, counts), None, np.arange(3))
+        estimates = (q._quantify(P, test.index, test.offsets, None) for q in (weighted, copied))
+        np.testing.assert_allclose(*estimates, atol=1e-6)
+
+
+def test_the_floor_is_the_mean_of_training():
+    bags = known_bags()
+    np.testing.assert_allclose(hq.MLPE().fit(bags).predict(bags), np.tile(bags.prevalences.mean(0), (len(bags), 1)))
+    assert hq.MLPE().fit([[0.0]] * 4, list("abbb")).predict([[1.0]]).tolist() == [0.25, 0.75]
+
+
+TEXTS = ["good film", "great good plot", "bad film", "awful bad plot"] * 10
+
+
+@pytest.mark.parametrize("kind", ["list", "array", "column"])
+def test_texts_through_a_pipeline(kind, tmp_path):
+    y = ["pos", "pos", "neg", "neg"] * 10
+    texts = {"list": TEXTS, "array": np.array(TEXTS), "column": pd.Series(TEXTS)}[kind]
+    q = hq.ACC(make_pipeline(TfidfVectorizer(), LogisticRegression())).fit(texts, y)
+    np.testing.assert_allclose(q.predict(["good", "good plot", "bad film", "great"]), [0.25, 0.75], atol=1e-6)
+    bags = hq.Bags.from_labels(texts, y, groups=np.arange(40) // 4)
+    np.testing.assert_allclose(q.predict(bags), bags.prevalences, atol=1e-6)
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(bags), q.predict(bags))
+    assert (
+        bags.fingerprint() != hq.Bags.from_labels(["another", *TEXTS[1:]], y, groups=np.arange(40) // 4).fingerprint()
+    )
+
+
+def test_weights_reach_the_last_step_of_a_pipeline():
+    X, y = labelled(90)
+    counts = np.random.default_rng(0).integers(1, 4, size=90)
+    weighted = hq.Bags.from_labels(X, y, weights=counts)
+    q = hq.PCC(make_pipeline(StandardScaler(with_mean=False), LogisticRegression()), cv=3)
+    assert not np.allclose(q.fit(weighted).predict(X), q.fit(X, y).predict(X))
+    with pytest.raises(TypeError, match="classifier: expected one whose fit takes sample_weight, as the rows have"):
+        hq.PCC(KNeighborsClassifier()).fit(weighted)
 
 
 def test_held_out_split_instead_of_folds():
@@ -203,6 +370,12 @@ def test_labelled_bags_and_weights_are_learned_from():
         (lambda: hq.CC(cv=1.5).fit(*labelled()), ValueError, "cv: expected a number of folds, a fraction between"),
         (lambda: hq.ACC(solver="magic").fit(*labelled()), ValueError, "solver: expected one of 'least-sq"),
         (lambda: hq.EMQ(calibration="magic").fit(*labelled()), ValueError, "calibration: expected one of 'ts', 'bcts'"),
+        (lambda: hq.DyS(divergence="magic").fit(*labelled()), ValueError, "divergence: expected one of 'hellinger'"),
+        (lambda: hq.DyS(n_bins=1).fit(*labelled()), ValueError, "n_bins: expected whole numbers of at least 2, got 1"),
+        (lambda: hq.KDEy(bandwidth=0).fit(*labelled()), ValueError, "bandwidth: expected a number above 0, got 0"),
+        (lambda: hq.QuaNet().fit(known_bags()), ValueError, "bags: this quantifier learns from labelled rows, got"),
+        (lambda: hq.HistNetQ().fit(TEXTS, [0, 1] * 20), TypeError, "rows: networks expect numbers, got texts; embed"),
+        (lambda: hq.CC().fit(*labelled()).predict(TEXTS), ValueError, "rows: expected 4 features as in training, got"),
         (lambda: hq.CC().fit([[0.0], [1.0], [2.0]], list("aab")), ValueError, "y: expected at least 2 rows of each"),
         (lambda: hq.CC().fit_posteriors([[2.0, 1.0]], [0]), ValueError, "posteriors: expected rows of prob"),
         (

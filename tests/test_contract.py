@@ -11,7 +11,8 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import histnetq as hq
-from tests.conftest import NETWORKS, QUANTIFIERS, known_bags, labelled, learn
+from histnetq.deep import DeepQuantifier
+from tests.conftest import CLASSICAL, QUANTIFIERS, known_bags, labelled, learn
 
 
 def shuffled(bags: hq.Bags, seed: int = 0) -> hq.Bags:
@@ -64,8 +65,10 @@ def test_no_weights_equal_all_ones(fitted):
     np.testing.assert_array_equal(fitted.predict(ones), fitted.predict(bags))
 
 
-def test_classes_are_kept(fitted):
+def test_classes_and_training_prevalences_are_kept(fitted):
     assert fitted.classes_.tolist() == ["a", "b", "c"]
+    expected = known_bags().prevalences.mean(0) if isinstance(fitted, DeepQuantifier) else np.full(3, 1 / 3)
+    np.testing.assert_allclose(fitted.train_prevalences_, expected)
 
 
 def test_relabelling_classes_relabels_the_output(make):
@@ -76,7 +79,7 @@ def test_relabelling_classes_relabels_the_output(make):
     np.testing.assert_array_equal(q.predict(bags), make().fit(bags).predict(bags))
 
 
-@pytest.mark.parametrize("name", sorted(set(QUANTIFIERS) - set(NETWORKS)))  # networks start from random weights
+@pytest.mark.parametrize("name", CLASSICAL)  # networks start from random weights
 def test_reordering_classes_reorders_the_output(name):
     make_any = QUANTIFIERS[name]
     X, y = labelled()
@@ -170,6 +173,7 @@ def test_save_and_load_round_trip(fitted, tmp_path):
     assert type(back) is type(fitted)
     assert repr(back) == repr(fitted)
     assert back.classes_.tolist() == fitted.classes_.tolist()
+    np.testing.assert_array_equal(back.train_prevalences_, fitted.train_prevalences_)
     np.testing.assert_array_equal(back.predict(bags), fitted.predict(bags))
     assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
     assert json.loads((tmp_path / "model/config.json").read_text())["classes"] == ["a", "b", "c"]

@@ -16,6 +16,7 @@ from histnetq.nn import (
     SetAttention,
     SigmoidHistogram,
     SoftHistogram,
+    SortedLSTM,
     pooling,
 )
 from histnetq.nn.kernels import using
@@ -29,7 +30,7 @@ seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 HISTOGRAMS = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}
 MERGEABLE = {"mean": Mean, "max": Max, **HISTOGRAMS}
-POOLINGS = {**MERGEABLE, "median": Median, "attention": SetAttention}
+POOLINGS = {**MERGEABLE, "median": Median, "attention": SetAttention, "lstm": SortedLSTM}
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 every_mergeable = pytest.mark.parametrize("name", MERGEABLE)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -38,6 +39,7 @@ N_FEATURES = 3
 
 def make(name, dtype=torch.float32):
     options = {"attention": {"width": 6, "hidden": 8, "n_inducing": 3, "n_heads": 2}, "sigmoid": {"gamma": 50.0}}
+    options["lstm"] = {"hidden": 4, "n_steps": 7}
     options |= {kind: {"n_bins": 5, **options.get(kind, {})} for kind in HISTOGRAMS}
     with torch.random.fork_rng():
         torch.manual_seed(0)

@@ -9,14 +9,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from histnetq import metrics, nn, simplex
+    from histnetq import interop, metrics, nn, simplex
     from histnetq.bags import Bags
     from histnetq.base import Quantifier, load
-    from histnetq.classical import ACC, CC, EMQ, PACC, PCC
+    from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
+    from histnetq.evaluation import compare, evaluate
     from histnetq.metrics import CostSensitiveAE
     from histnetq.options import Training
     from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
+    from histnetq.quanet import QuaNet
+    from histnetq.tuning import tune
 
 __version__ = "0.1.0"
 
@@ -25,6 +28,7 @@ __all__ = [
     "APP",
     "CC",
     "EMQ",
+    "MLPE",
     "NPP",
     "PACC",
     "PCC",
@@ -34,21 +38,32 @@ __all__ = [
     "CovariateShift",
     "DeepSets",
     "Dirichlet",
+    "DyS",
+    "HDy",
     "HistNetQ",
+    "KDEy",
     "Mixer",
+    "QuaNet",
     "Quantifier",
     "SetTransformer",
     "Training",
+    "compare",
+    "evaluate",
+    "interop",
     "load",
     "metrics",
     "nn",
     "simplex",
+    "tune",
 ]
 
 _HOME = {
     "bags": ["Bags"],
-    "classical": ["ACC", "CC", "EMQ", "PACC", "PCC"],
+    "classical": ["ACC", "CC", "EMQ", "MLPE", "PACC", "PCC", "DyS", "HDy", "KDEy"],
     "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
+    "quanet": ["QuaNet"],
+    "evaluation": ["compare", "evaluate"],
+    "tuning": ["tune"],
     "metrics": ["CostSensitiveAE"],
     "base": ["Quantifier", "load"],
     "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],

@@ -45,7 +45,8 @@ class Bags:
     Parameters
     ----------
     rows : (n_rows, ...)
-        The pool: a numpy array or memmap, a torch tensor, a scipy sparse matrix. Any trailing shape, so images too.
+        The pool: a numpy array or memmap, a torch tensor, a scipy sparse matrix. Any trailing shape, so images too. A
+        list of texts for methods whose classifier is a pipeline that reads them.
     index : (n_entries,) of int, optional
         Row numbers of all bags, one bag after the other. Default: all rows in order.
     offsets : (n_bags + 1,) of int, optional
@@ -376,7 +377,8 @@ class Bags:
         rows = np.unique(self.index)
         step = max(1, _HASH_CHUNK // self.n_features)
         for start in range(0, len(rows), step):
-            digest.update(np.ascontiguousarray(take_dense(self.rows, rows[start : start + step])).tobytes())
+            taken = take_dense(self.rows, rows[start : start + step])
+            digest.update(repr(taken.tolist()).encode() if taken.dtype == object else taken.tobytes())
         return digest.hexdigest()
 
     def __repr__(self) -> str:

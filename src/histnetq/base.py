@@ -22,15 +22,15 @@ from histnetq.persistence import dump_estimator, load_estimator, read_model, wri
 
 __all__ = ["Quantifier", "load"]
 
-_ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical")
+_ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical", "histnetq.quanet")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
 
 class Quantifier(BaseEstimator):
     """Base of all quantifiers.
 
-    A subclass sets `classes_`, `input_shape_` and `feature_names_` in `fit` and implements `_predict`, `_weights` and
-    `_restore`. Parameters, cloning and printing are scikit-learn's.
+    A subclass sets `classes_`, `input_shape_`, `feature_names_` and `train_prevalences_` in `fit` and implements
+    `_predict`, `_weights` and `_restore`. Parameters, cloning and printing are scikit-learn's.
     """
 
     kinds: ClassVar[dict[str, type[Quantifier]]] = {}
@@ -38,6 +38,7 @@ class Quantifier(BaseEstimator):
     classes_: NDArray
     input_shape_: tuple[int, ...]
     feature_names_: list[str] | None
+    train_prevalences_: NDArray[np.float64]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -80,6 +81,7 @@ class Quantifier(BaseEstimator):
             "classes": self.classes_.tolist(),
             "input_shape": list(self.input_shape_),
             "feature_names": self.feature_names_,
+            "train_prevalences": self.train_prevalences_.tolist(),
             "learned": self._learned(),
         }
         write_model(path, config, self._weights(), overwrite)
@@ -157,6 +159,7 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
         quantifier.classes_ = np.asarray(config["classes"])
         quantifier.input_shape_ = tuple(config["input_shape"])
         quantifier.feature_names_ = config["feature_names"]
+        quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
         learned = config["learned"]
     except (KeyError, AttributeError):
         raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
@@ -198,4 +201,6 @@ def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "texts"
     return f"{shape[0]} features" if len(shape) == 1 else f"rows of shape {shape}"

@@ -34,7 +34,9 @@ _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 
 
 def as_pool(rows: Any, name: str = "rows") -> Any:
-    """Check a pool of rows, without copying it: a numpy array or a CSR matrix of finite numbers."""
+    """Check a pool of rows, without copying it: a numpy array or a CSR matrix of finite numbers, or a list of texts."""
+    if _are_texts(rows):
+        return np.asarray(rows, dtype=object)
     if hasattr(rows, "tocsr"):
         rows = rows.tocsr()
     elif hasattr(rows, "detach"):
@@ -77,6 +79,16 @@ def _as_array(rows: Any, name: str) -> NDArray:
         except (TypeError, ValueError):
             pass
     return array
+
+
+def _are_texts(rows: Any) -> bool:
+    """Whether these are documents, which a pipeline with a vectoriser takes as they are."""
+    if isinstance(rows, list | tuple):
+        return len(rows) > 0 and all(isinstance(row, str) for row in rows)
+    if getattr(rows, "ndim", None) != 1 or hasattr(rows, "detach") or hasattr(rows, "tocsr"):
+        return False
+    array = np.asarray(rows)
+    return array.dtype.kind == "U" or (array.dtype.kind == "O" and all(isinstance(row, str) for row in array))
 
 
 def _kind(array: NDArray) -> str:

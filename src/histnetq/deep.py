@@ -7,11 +7,7 @@ rows, or from both.
 from __future__ import annotations
 
 import copy
-import hashlib
-import json
-import re
 from collections.abc import Callable, Sequence
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -22,8 +18,8 @@ from torch import nn
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.checks import check_choice
-from histnetq.inference import choose_device, predict_bags
-from histnetq.metrics import Measure, as_loss
+from histnetq.inference import predict_bags
+from histnetq.metrics import Measure
 from histnetq.nn import (
     CNN,
     MLP,
@@ -43,7 +39,7 @@ from histnetq.nn.encoders import n_outputs
 from histnetq.options import Training
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
-from histnetq.training import train
+from histnetq.trained import TrainedNetwork
 
 __all__ = ["DeepQuantifier", "DeepSets", "HistNetQ", "SetTransformer"]
 
@@ -59,16 +55,11 @@ _POOLINGS: dict[str, Callable[[int], Pooling]] = {"mean": Mean, "median": Median
 _DEFAULT_ENCODER = (256, 128)
 
 
-class DeepQuantifier(Quantifier):
+class DeepQuantifier(TrainedNetwork, Quantifier):
     """Base of the networks; see `HistNetQ` for the common parameters."""
 
     encoder: Encoder
     head: Sequence[int]
-    loss: str | Measure
-    sampler: str | Protocol | None
-    label_weight: float
-    training: Training
-    random_state: int | None
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
@@ -82,35 +73,18 @@ class DeepQuantifier(Quantifier):
         bags : Bags, optional
             Bags with prevalences beside labelled rows.
         """
-        self._check_params()
-        loss = as_loss(self.loss)
-        seed = int(np.random.default_rng(self.random_state).integers(2**31))
         given = Supervision.of(X, y, bags)
-        sampler = given.choose_sampler(self.sampler)
-        learned, held = given.split(self.training.validation, seed)
-        validation = held.validation_bags(sampler, self.training.validation_bags, seed)
-        draw = learned.drawing(sampler, self.training.bags_per_epoch)
-        statistics = learned.statistics() if self.training.standardize else None
-        device = choose_device(self.training.device)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            network = self._network(given.input_shape, len(given.classes), statistics).to(device)
-        identity = self._identity(learned, validation, seed) if self.training.checkpoint else ""
-        result = train(
-            network, draw, validation, loss, self.training, seed, label_weight=self.label_weight, identity=identity
-        )
-        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
-        self.network_, self.history_ = network, result["history"]
-        self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
-        return self
+        if not given.input_shape:
+            raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
 
-    def _check_params(self) -> None:
-        if not isinstance(self.training, Training):
-            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {self.training!r}.")
-        if not isinstance(self.label_weight, Real) or self.label_weight < 0:
-            raise ValueError(f"label_weight: expected a number of at least 0, got {self.label_weight!r}.")
-        if not (self.random_state is None or (isinstance(self.random_state, Integral) and self.random_state >= 0)):
-            raise ValueError(f"random_state: expected None or a whole number of at least 0, got {self.random_state!r}.")
+        def make(learned: Supervision, held: Supervision) -> BagNetwork:
+            statistics = learned.statistics() if self.training.standardize else None
+            return self._network(given.input_shape, len(given.classes), statistics)
+
+        self._train(given, make)
+        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
+        self.train_prevalences_ = given.prevalences()
+        return self
 
     def _pooling(self, n_features: int) -> Pooling:
         """The layer that makes the difference."""
@@ -129,42 +103,17 @@ class DeepQuantifier(Quantifier):
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
-    def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
-        if self.random_state is None:
-            raise ValueError(
-                "random_state: expected a number beside training.checkpoint, got None; only a repeatable run resumes."
-            )
-        others = {k: _described(v) for k, v in self.get_params(deep=False).items() if k != "training"}
-        data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]
-        return json.dumps([type(self).__name__, self.training.identity(), others, data, seed], sort_keys=True)
-
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
 
     def _weights(self) -> dict[str, NDArray]:
-        return {name: tensor.cpu().numpy() for name, tensor in self.network_.state_dict().items()}
-
-    def _learned(self) -> dict[str, Any]:
-        history = {name: values.tolist() for name, values in self.history_.items()}
-        return {"history": history, "best_epoch": self.best_epoch_, "validation_loss": self.validation_loss_}
+        return self._network_arrays()
 
     def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
         statistics = (weights["prepare.mean"], weights["prepare.scale"]) if self.training.standardize else None
         with torch.random.fork_rng([]):
             network = self._network(self.input_shape_, len(self.classes_), statistics)
-        try:
-            network.load_state_dict({name: torch.from_numpy(array) for name, array in weights.items()})
-        except RuntimeError:
-            raise ValueError(
-                "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."
-            ) from None
-        try:
-            device = choose_device(self.training.device)
-        except ValueError:  # trained where there was such a device, loaded where there is none
-            device = choose_device("auto")
-        self.network_ = network.eval().to(device)
-        self.history_ = {name: np.asarray(values) for name, values in learned["history"].items()}
-        self.best_epoch_, self.validation_loss_ = learned["best_epoch"], learned["validation_loss"]
+        self._restore_network(network, weights, learned)
 
 
 class HistNetQ(DeepQuantifier):
@@ -349,18 +298,3 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
 
 def _are_sizes(sizes: Any) -> bool:
     return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)
-
-
-def _described(value: Any) -> str:
-    """Text of a parameter that is the same in another process: no addresses, and a checksum of a module's weights."""
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
-    if hasattr(value, "__code__"):
-        inside = [cell.cell_contents for cell in value.__closure__ or ()]
-        text += repr((value.__code__.co_code, value.__code__.co_names, value.__code__.co_consts, inside))
-        text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        text += re.sub(r" at 0x[0-9a-fA-F]+", "", repr(sorted(vars(value).items(), key=str)))
-    if isinstance(value, nn.Module):
-        weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
-        text += hashlib.sha256(weights).hexdigest()
-    return text

@@ -69,6 +69,14 @@ class Supervision:
     def feature_names(self) -> list[str] | None:
         return self._first.feature_names
 
+    def prevalences(self) -> NDArray[np.float64]:
+        """Prevalences of the labelled rows, or else the mean over the bags."""
+        if self.rows is not None:
+            return self.rows.label_prevalences()[0]
+        assert self.bags is not None
+        assert self.bags.prevalences is not None
+        return self.bags.prevalences.mean(0)
+
     def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
         """Hold out this fraction of the bags; without bags, of the labelled rows of each class.
 

@@ -10,10 +10,12 @@ from numpy.typing import NDArray
 
 from histnetq.classical.calibration import calibrate, fit_calibration
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints
+from histnetq.classical.threads import over_bags
 
-__all__ = ["EMQ", "maximise_likelihood"]
+__all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
 
 _FEWEST = 12  # iterations before convergence is believed
+_TILE = 1024  # rows worked on together
 
 
 class EMQ(ClassifierQuantifier):
@@ -90,33 +92,86 @@ def maximise_likelihood(
     prior = np.asarray(prior, dtype=np.float64)
     if (prior == 0).any():
         prior = (prior + tol) / (prior + tol).sum()
-    ratios = np.ascontiguousarray(posteriors / prior)
+    return _maximise(posteriors, prior, prior, index, offsets, weights, tol, max_iter)
+
+
+def maximise_mixture(
+    densities: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 5000,
+) -> Floats:
+    """The mixture of the classes under which each bag is most likely: (n_rows, n_classes) → (n_bags, n_classes).
+
+    Each row's densities may be given up to a factor of its own.
+
+    Examples
+    --------
+    >>> maximise_mixture(np.array([[2.0, 0.0], [0.0, 5.0]]), np.array([0, 0, 1, 0]), np.array([0, 4])).round(2)
+    array([[0.75, 0.25]])
+    """
+    n_classes = densities.shape[1]
+    ones = np.ones(n_classes)
+    return _maximise(densities, ones, ones / n_classes, index, offsets, weights, tol, max_iter)
+
+
+def _maximise(
+    scores: Floats,
+    prior: Floats,
+    start: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None,
+    tol: float,
+    max_iter: int,
+) -> Floats:
     w = np.ones(1) if weights is None else weights.astype(np.float64)
     out = np.empty((len(offsets) - 1, len(prior)))
-    _em(ratios, prior, index, offsets, w, weights is not None, tol, max_iter, out)
+
+    def work(first: int, last: int) -> None:
+        _em(scores, prior, start, index, offsets, w, weights is not None, tol, max_iter, first, last, out)
+
+    over_bags(work, offsets)
     return out
 
 
-@njit(cache=True, nogil=True)
-def _em(ratios, prior, index, offsets, weights, weighted, tol, max_iter, out):  # type: ignore[no-untyped-def]
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _em(  # type: ignore[no-untyped-def]
+    scores, prior, start, index, offsets, weights, weighted, tol, max_iter, first, last, out
+):
     n_classes = len(prior)
-    new = np.empty(n_classes)
-    for bag in range(len(offsets) - 1):
+    # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
+    tile = np.empty((n_classes, _TILE))
+    share, new = np.empty(_TILE), np.empty(n_classes)
+    for bag in range(first, last):
         p = out[bag]
-        p[:] = prior
+        p[:] = start
+        begin, end = offsets[bag], offsets[bag + 1]
         for iteration in range(max_iter):
             new[:] = 0.0
             total = 0.0
-            for e in range(offsets[bag], offsets[bag + 1]):
-                row = index[e]
-                likelihood = 0.0
+            for begin_tile in range(begin, end, _TILE):
+                n = min(_TILE, end - begin_tile)
+                if iteration == 0 or end - begin > _TILE:
+                    for i in range(n):
+                        for j in range(n_classes):
+                            tile[j, i] = scores[index[begin_tile + i], j] / prior[j]
+                share[:n] = 0.0
                 for j in range(n_classes):
-                    likelihood += ratios[row, j] * p[j]
-                w = weights[e] if weighted else weights[0]
-                if likelihood > 0.0:
+                    for i in range(n):
+                        share[i] += tile[j, i] * p[j]
+                for i in range(n):
+                    w = weights[begin_tile + i] if weighted else 1.0
+                    w = w if share[i] > 0.0 else 0.0
                     total += w
-                    for j in range(n_classes):
-                        new[j] += w * ratios[row, j] / likelihood
+                    share[i] = w / share[i] if w > 0.0 else 0.0
+                for j in range(n_classes):
+                    part = 0.0
+                    for i in range(n):
+                        part += tile[j, i] * share[i]
+                    new[j] += part
             change = 0.0
             for j in range(n_classes):
                 after = new[j] * p[j] / total if total > 0.0 else p[j]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,13 +11,14 @@ from scipy import sparse
 from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.checks import encode_labels, used_rows
 from histnetq.persistence import dump_estimator, load_estimator
 
-__all__ = ["ClassifierQuantifier", "bag_means"]
+__all__ = ["ClassifierQuantifier", "bag_means", "with_classifier"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -41,6 +43,13 @@ class ClassifierQuantifier(Quantifier):
     cv: int | float | None
     random_state: int | None
     classifier_: Any
+
+    def set_params(self, **params: Any) -> ClassifierQuantifier:
+        """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on."""
+        if "classifier" not in params:
+            with_classifier(self, params)
+        super().set_params(**params)
+        return self
 
     def fit(self, X: Any, y: Any = None) -> ClassifierQuantifier:
         """Learn from labelled rows.
@@ -113,7 +122,7 @@ class ClassifierQuantifier(Quantifier):
     ) -> tuple[Any, Floats, NDArray]:
         """A classifier fitted on all rows, posteriors of some from one that has not seen them, and which rows."""
         n_classes = len(classes)
-        base = LogisticRegression(max_iter=1000) if self.classifier is None else self.classifier
+        base = _default_classifier() if self.classifier is None else self.classifier
         if self.cv is None:
             return base, self._posteriors(base, rows, n_classes), np.arange(len(labels))
         p, judged = np.zeros((len(labels), n_classes)), np.zeros(len(labels), bool)
@@ -129,14 +138,13 @@ class ClassifierQuantifier(Quantifier):
                 f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
                 "wrap it in sklearn's CalibratedClassifierCV."
             )
-        flat = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
-        p = classifier.predict_proba(flat)
+        p = classifier.predict_proba(_flat(rows))
         full = np.zeros((len(p), len(self.classes_) if n_classes is None else n_classes))
         full[:, np.asarray(classifier.classes_, dtype=np.int64)] = p
         return full
 
     def _weights(self) -> dict[str, NDArray]:
-        arrays = {"train_prevalences": self.train_prevalences_, **self._arrays()}
+        arrays = self._arrays()
         if self.classifier_ is not None:
             arrays["classifier"] = np.frombuffer(dump_estimator(self.classifier_), np.uint8)
         return arrays
@@ -150,6 +158,25 @@ class ClassifierQuantifier(Quantifier):
         self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
         for name, array in weights.items():
             setattr(self, f"{name}_", array)
+
+
+def with_classifier(quantifier: Quantifier, names: Iterable[str]) -> Quantifier:
+    """Put in the default classifier, in place, if none is set and `names` has parameters of it.
+
+    Examples
+    --------
+    >>> from histnetq import EMQ
+    >>> with_classifier(EMQ(), ["classifier__C"]).classifier
+    LogisticRegression(max_iter=1000)
+    """
+    unset = quantifier.get_params(deep=False).get("classifier", False) is None
+    if unset and any(name.startswith("classifier__") for name in names):
+        quantifier.set_params(classifier=_default_classifier())
+    return quantifier
+
+
+def _default_classifier() -> LogisticRegression:
+    return LogisticRegression(max_iter=1000)
 
 
 def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
@@ -208,5 +235,18 @@ def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
 
 
 def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None, chosen: Any) -> Any:
-    flat = rows if sparse.issparse(rows) else rows.reshape(len(labels), -1)
-    return model.fit(flat, labels) if weights is None else model.fit(flat, labels, sample_weight=weights[chosen])
+    if weights is None:
+        return model.fit(_flat(rows), labels)
+    steps = getattr(model, "steps", None)
+    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
+    if not has_fit_parameter(model if steps is None else steps[-1][1], "sample_weight"):
+        raise TypeError(
+            f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
+            "choose another classifier or drop the weights."
+        )
+    return model.fit(_flat(rows), labels, **{name: weights[chosen]})
+
+
+def _flat(rows: Any) -> Any:
+    """Rows as a classifier takes them: sparse matrices and texts as they are, images as vectors."""
+    return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)

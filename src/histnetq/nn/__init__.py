@@ -5,6 +5,7 @@ from histnetq.nn.encoders import CNN, MLP, Standardize
 from histnetq.nn.histograms import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
+from histnetq.nn.sequence import SortedLSTM
 
 __all__ = [
     "CNN",
@@ -24,6 +25,7 @@ __all__ = [
     "SetAttention",
     "SigmoidHistogram",
     "SoftHistogram",
+    "SortedLSTM",
     "Standardize",
     "State",
 ]

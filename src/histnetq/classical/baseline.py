@@ -1,0 +1,42 @@
+"""The floor under every method: MLPE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags import Bags
+from histnetq.base import Quantifier
+from histnetq.supervision import Supervision
+
+__all__ = ["MLPE"]
+
+
+class MLPE(Quantifier):
+    """Maximum likelihood prevalence estimation: the training prevalences, whatever the bag. What others must beat.
+
+    Learns from labelled rows, or from bags of known proportions, whose mean it takes.
+
+    Examples
+    --------
+    >>> MLPE().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "b", "b"]).predict([[1.0], [5.0]])
+    array([0.25, 0.75])
+    """
+
+    def fit(self, X: Any, y: Any = None) -> MLPE:
+        """Learn from labelled rows ``fit(X, y)``, or from bags ``fit(bags)``."""
+        given = Supervision.of(X, y, None)
+        self.train_prevalences_ = given.prevalences()
+        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
+        return self
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        return np.tile(self.train_prevalences_, (len(bags), 1))
+
+    def _weights(self) -> dict[str, NDArray]:
+        return {}
+
+    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
+        """Nothing but the training prevalences, which every quantifier has."""

@@ -1,0 +1,34 @@
+"""Runs of bags on all cores, for compiled code that releases the interpreter."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from itertools import pairwise
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["over_bags"]
+
+_FEWEST_ENTRIES = 1 << 14  # less work than this is done before a thread has started
+_RUNS_PER_CORE = 4  # bags differ in their number of iterations: smaller runs even it out
+
+
+def over_bags(work: Callable[[int, int], None], offsets: NDArray[np.int64]) -> None:
+    """Call ``work(first, last)`` for runs of bags that cover all of them, of about equal numbers of entries."""
+    n_bags, cores = len(offsets) - 1, _cores()
+    n_runs = min(n_bags, cores * _RUNS_PER_CORE)
+    if cores == 1 or n_runs == 1 or offsets[-1] < _FEWEST_ENTRIES:
+        work(0, n_bags)
+        return
+    cuts = np.searchsorted(offsets, np.linspace(0, offsets[-1], n_runs + 1))
+    cuts[0], cuts[-1] = 0, n_bags
+    with ThreadPoolExecutor(cores) as pool:
+        for done in [pool.submit(work, int(a), int(b)) for a, b in pairwise(cuts) if b > a]:
+            done.result()
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

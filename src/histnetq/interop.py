@@ -1,0 +1,357 @@
+"""QuaPy both ways: our quantifiers and bags inside QuaPy, its quantifiers, collections and protocols as ours.
+
+Inside QuaPy classes are always sorted, so what goes there has its columns sorted by class. QuaPy is imported on use.
+"""
+
+from __future__ import annotations
+
+import copy
+import functools
+import importlib
+import itertools
+import os
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import clone
+
+from histnetq.bags import Bags
+from histnetq.base import Quantifier
+from histnetq.checks import used_rows
+
+__all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
+
+Ints = NDArray[np.int64]
+
+
+def to_quapy(quantifier: Quantifier) -> Any:
+    """Present a quantifier, fitted or not, as a `quapy.method.base.BaseQuantifier`.
+
+    The result is a view: fitting it fits `quantifier`. Its parameters are those of `quantifier`, by the same names, so
+    that they are what `GridSearchQ` takes. Columns are sorted by class, as everywhere in QuaPy.
+
+    Parameters
+    ----------
+    quantifier : any quantifier of this library
+
+    Returns
+    -------
+    quapy.method.base.BaseQuantifier with ``fit(X, y)``, ``predict(X) → (n_classes,)`` and `classes_`
+
+    Examples
+    --------
+    >>> from histnetq import CC
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), [0, 0, 1, 1] * 5
+    >>> to_quapy(CC()).fit(X, y).predict([[0.0], [1.0], [1.0], [1.0]])
+    array([0.25, 0.75])
+    """
+    if isinstance(quantifier, QuapyQuantifier):
+        return getattr(quantifier, "quantifier_", quantifier.quantifier)
+    if not isinstance(quantifier, Quantifier):
+        raise TypeError(
+            f"quantifier: expected a quantifier of histnetq, got {type(quantifier).__name__}; make one such as EMQ()."
+        )
+    return _adapter()(quantifier)
+
+
+def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantifier:
+    """Present a quantifier of QuaPy, fitted or not, as one of this library.
+
+    Parameters
+    ----------
+    quantifier : quapy.method.base.BaseQuantifier
+        Never fitted in place: `fit` fits a copy.
+    classes : sequence, optional
+        Names of the columns, for a fitted quantifier that does not tell them itself.
+
+    Examples
+    --------
+    >>> import quapy as qp
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), [0, 0, 1, 1] * 5
+    >>> q = from_quapy(qp.method.aggregative.CC()).fit(X, y)
+    >>> q.predict(Bags(X, offsets=[0, 4, 7, 20])).round(2)
+    array([[0.5 , 0.5 ],
+           [0.67, 0.33],
+           [0.46, 0.54]])
+    """
+    if not isinstance(quantifier, _quapy("method.base").BaseQuantifier):
+        raise TypeError(
+            f"quantifier: expected a quantifier of QuaPy, got {type(quantifier).__name__}; make one such as "
+            "quapy.method.aggregative.EMQ()."
+        )
+    if isinstance(quantifier, _adapter()):
+        return quantifier.quantifier
+    wrapped = QuapyQuantifier(quantifier)
+    names = _classes_of(quantifier) if classes is None else np.asarray(classes)
+    if names is not None:
+        wrapped.quantifier_, wrapped.classes_ = quantifier, names
+    return wrapped
+
+
+def bags_from_quapy(source: Any) -> Bags:
+    """Make bags of a collection or protocol of QuaPy.
+
+    Parameters
+    ----------
+    source : quapy.data.LabelledCollection or quapy.protocol.AbstractProtocol
+        A collection becomes one bag. A protocol becomes the bags that calling it yields; if it draws from one
+        collection, as APP, UPP and NPP do, that is the pool and no row is copied, else samples are stacked.
+
+    Examples
+    --------
+    >>> import quapy as qp
+    >>> collection = qp.data.LabelledCollection(np.zeros((6, 1)), list("aabbbb"))
+    >>> bags_from_quapy(qp.protocol.UPP(collection, sample_size=10, repeats=3))
+    Bags(n_bags=3, sizes=10, rows=(6, 1) float64, classes=['a', 'b'], prevalences, labels)
+    """
+    protocol = _quapy("protocol")
+    if isinstance(source, _quapy("data").LabelledCollection):
+        return Bags.from_labels(source.instances, source.labels, classes=source.classes_)
+    if not isinstance(source, protocol.AbstractProtocol):
+        raise TypeError(
+            f"source: expected a LabelledCollection or a protocol of QuaPy, got {type(source).__name__}; "
+            "of a Dataset pass .training or .test."
+        )
+    if isinstance(source, protocol.ProtocolFromIndex):
+        return _on_one_pool(source.data, source.indexes)
+    on_collection = protocol.OnLabelledCollectionProtocol
+    if isinstance(source, on_collection) and type(source).sample is on_collection.sample:
+        return _on_one_pool(source.get_labelled_collection(), _indexes(source))
+    parts = [_as_bag(sample) for sample in _samples(source)]
+    if not parts:
+        raise ValueError("source: expected a protocol that yields samples, got none from it; check its parameters.")
+    stacked = Bags.concat(parts)
+    return stacked.drawn(stacked.index, stacked.offsets, None, stacked.prevalences)
+
+
+def bags_to_quapy(bags: Bags) -> Any:
+    """Present bags as a `quapy.protocol.AbstractProtocol` that yields the rows and prevalences of each.
+
+    In `GridSearchQ` use it with ``refit=False``: the bags' rows may have no labels.
+
+    Parameters
+    ----------
+    bags : Bags with prevalences or labels
+
+    Examples
+    --------
+    >>> protocol = bags_to_quapy(Bags(np.eye(3), offsets=[0, 1, 3], prevalences=[[1, 0], [0.5, 0.5]]))
+    >>> [(rows.shape, prevalence.tolist()) for rows, prevalence in protocol()]
+    [((1, 3), [1.0, 0.0]), ((2, 3), [0.5, 0.5])]
+    >>> protocol.total()
+    2
+    """
+    if not isinstance(bags, Bags):
+        raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+    if bags.prevalences is None:
+        if bags.labels is None:
+            raise ValueError(
+                "bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P)."
+            )
+        bags = bags.with_prevalences(bags.label_prevalences())
+    _copies(bags)
+    return _bag_protocol()(bags)
+
+
+class QuapyQuantifier(Quantifier):
+    """A quantifier of QuaPy with the surface of this library; made by `from_quapy`.
+
+    Parameters
+    ----------
+    quantifier : quapy.method.base.BaseQuantifier
+
+    Attributes
+    ----------
+    quantifier_ : the fitted one
+    classes_ : (n_classes,)
+    train_prevalences_ : (n_classes,)
+        If fitted here.
+    """
+
+    input_shape_: tuple[int, ...] | None = None  # type: ignore[assignment]
+    feature_names_ = None
+
+    def __init__(self, quantifier: Any) -> None:
+        self.quantifier = quantifier
+
+    def fit(self, X: Any, y: Any = None) -> QuapyQuantifier:
+        """Learn from labelled rows, or from Bags whose rows are labelled."""
+        given = _labelled(X, y)
+        assert given.classes is not None
+        assert given.labels is not None
+        index = _copies(given)[0]
+        index = index[given.labels[index] >= 0]
+        labels = given.classes[given.labels[index]]
+        whole = len(index) == given.rows.shape[0] and np.array_equal(index, np.arange(len(index)))
+        quantifier = copy.deepcopy(self.quantifier)
+        quantifier.fit(given.rows if whole else given.rows[index], labels)
+        found = _classes_of(quantifier)
+        self.quantifier_ = quantifier
+        self.classes_ = np.unique(labels) if found is None else found
+        self.train_prevalences_ = (labels == self.classes_[:, None]).mean(1)
+        self.input_shape_, self.feature_names_ = tuple(given.rows.shape[1:]), given.feature_names
+        return self
+
+    def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Refused: what QuaPy learned can only be pickled."""
+        raise TypeError(
+            f"save: {type(self.quantifier).__name__} is QuaPy's and has no format without code; pickle quantifier_, "
+            "or use a quantifier of histnetq."
+        )
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        index, offsets = _copies(bags)
+        aggregative, rows, estimate = _quapy("method.aggregative"), bags.rows, self.quantifier_.predict
+        # A method of its own to predict may do something else than classify and aggregate.
+        if getattr(type(self.quantifier_), "predict", None) is aggregative.AggregativeQuantifier.predict:
+            used, index = used_rows(index, bags.rows.shape[0])
+            rows, estimate = self.quantifier_.classify(bags.rows[used]), self.quantifier_.aggregate
+        estimates = [estimate(rows[index[a:b]]) for a, b in itertools.pairwise(offsets)]
+        return np.stack([np.asarray(p, dtype=np.float64) for p in estimates])
+
+    def _require_same_features(self, bags: Bags) -> None:
+        if self.input_shape_ is not None:
+            super()._require_same_features(bags)
+
+    def __sklearn_clone__(self) -> QuapyQuantifier:
+        # Not scikit-learn's clone: some of QuaPy's constructors change or refuse their own parameters.
+        return QuapyQuantifier(copy.deepcopy(self.quantifier))
+
+
+def _quapy(module: str) -> Any:
+    try:
+        importlib.import_module("quapy")
+    except ModuleNotFoundError as error:
+        if error.name != "quapy":
+            raise
+        raise ImportError("interop: needs QuaPy; pip install quapy.") from None
+    return importlib.import_module(f"quapy.{module}")
+
+
+@functools.cache
+def _adapter() -> Any:
+    class Adapter(_quapy("method.base").BaseQuantifier):  # type: ignore[misc]
+        def __init__(self, quantifier: Quantifier) -> None:
+            self.quantifier = quantifier
+
+        def fit(self, X: Any, y: Any) -> Any:
+            self.quantifier.fit(X, y)
+            return self
+
+        def predict(self, X: Any) -> NDArray[np.float64]:
+            estimate = self.quantifier.predict(X)
+            return estimate[np.argsort(self.quantifier.classes_)]
+
+        @property
+        def classes_(self) -> NDArray:
+            return np.sort(self.quantifier.classes_)
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]:
+            return self.quantifier.get_params(deep)
+
+        def set_params(self, **params: Any) -> Any:
+            self.quantifier.set_params(**params)
+            return self
+
+        def __sklearn_clone__(self) -> Any:
+            return to_quapy(clone(self.quantifier))
+
+        def __reduce__(self) -> Any:  # a class made on use cannot be found by pickle
+            return to_quapy, (self.quantifier,)
+
+        def __repr__(self, N_CHAR_MAX: int = 700) -> str:
+            return f"to_quapy({self.quantifier!r})"
+
+    return Adapter
+
+
+@functools.cache
+def _bag_protocol() -> Any:
+    class BagProtocol(_quapy("protocol").AbstractProtocol):  # type: ignore[misc]
+        def __init__(self, bags: Bags) -> None:
+            self.bags = bags
+
+        def __call__(self) -> Iterator[tuple[Any, NDArray[np.float64]]]:
+            index, offsets = _copies(self.bags)
+            prevalences = self.bags.prevalences[:, np.argsort(self.bags.classes)]  # type: ignore[index,arg-type]
+            for (a, b), prevalence in zip(itertools.pairwise(offsets), prevalences, strict=True):
+                yield self.bags.rows[index[a:b]], prevalence
+
+        def total(self) -> int:
+            return len(self.bags)
+
+        def __reduce__(self) -> Any:
+            return bags_to_quapy, (self.bags,)
+
+        def __repr__(self) -> str:
+            return f"bags_to_quapy({self.bags!r})"
+
+    return BagProtocol
+
+
+def _classes_of(quantifier: Any) -> NDArray | None:
+    """The classes that a fitted quantifier of QuaPy knows; None if it is not fitted or does not tell."""
+    quantifier = getattr(quantifier, "best_model_", quantifier)
+    found = (getattr(quantifier, name, None) for name in ("classes_", "_classes_", "classes"))
+    return next((np.asarray(names) for names in found if names is not None), None)
+
+
+def _copies(bags: Bags) -> tuple[Ints, Ints]:
+    """Index and offsets of the bags with each entry as often as its weight says."""
+    if bags.weights is None:
+        return bags.index, bags.offsets
+    if bags.weight_kind != "count":
+        raise ValueError(
+            f"weights: QuaPy knows no weights, expected none or counts, got {bags.weight_kind} weights; "
+            "make the bags without weights or with weight_kind='count'."
+        )
+    ends = np.concatenate([[0], np.cumsum(bags.weights)])
+    return np.repeat(bags.index, bags.weights), ends[bags.offsets]
+
+
+def _labelled(X: Any, y: Any) -> Bags:
+    if not isinstance(X, Bags):
+        if y is None:
+            raise TypeError("y: expected a label for each row of X, got None; QuaPy learns from labelled rows.")
+        return Bags.from_labels(X, y)
+    if y is not None or X.labels is None:
+        raise ValueError(
+            "bags: QuaPy learns from labelled rows, got bags of known proportions; use fit(X, y) or Bags with labels."
+        )
+    return X
+
+
+def _indexes(protocol: Any) -> list[Ints]:
+    """Row numbers of the samples that the protocol yields, by its own seeding, without taking the rows."""
+    bare = copy.copy(protocol)
+    bare.sample = lambda index: index
+    bare.collator = lambda sample, params: sample
+    return list(bare())
+
+
+def _on_one_pool(collection: Any, indexes: Iterable[Any]) -> Bags:
+    pool = bags_from_quapy(collection)
+    each = [np.asarray(index, dtype=np.int64) for index in indexes]
+    offsets = np.concatenate([[0], np.cumsum([len(index) for index in each])])
+    bags = pool.drawn(np.concatenate(each), offsets, None, None)
+    return bags.with_prevalences(bags.label_prevalences())
+
+
+def _samples(protocol: Any) -> Iterable[Any]:
+    """The protocol's samples, with labels if it has them."""
+    kinds = _quapy("protocol")
+    if isinstance(protocol, kinds.IterateProtocol):
+        return protocol.samples
+    if isinstance(protocol, kinds.AbstractStochasticSeededProtocol):
+        protocol = copy.copy(protocol)
+        protocol.collator = lambda sample, params: sample
+    return protocol()
+
+
+def _as_bag(sample: Any) -> Bags:
+    if isinstance(sample, _quapy("data").LabelledCollection):
+        return bags_from_quapy(sample)
+    rows, prevalence = sample
+    return Bags(rows, prevalences=[prevalence])

@@ -1,0 +1,115 @@
+"""`TrainedNetwork`: what the quantifiers that are networks share."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Callable
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
+from torch import nn
+
+from histnetq.bags import Bags
+from histnetq.inference import choose_device
+from histnetq.metrics import Measure, as_loss
+from histnetq.nn import BagNetwork
+from histnetq.options import Training
+from histnetq.protocols import Protocol
+from histnetq.supervision import Supervision
+from histnetq.training import train
+
+__all__ = ["TrainedNetwork"]
+
+
+class TrainedNetwork(BaseEstimator):
+    """Parameters and attributes of a quantifier that trains a `BagNetwork`; see `HistNetQ` for what they mean."""
+
+    loss: str | Measure
+    sampler: str | Protocol | None
+    label_weight: float = 0.0
+    training: Training
+    random_state: int | None
+    network_: BagNetwork
+    history_: dict[str, NDArray]
+    best_epoch_: int
+    validation_loss_: float
+
+    def _train(self, given: Supervision, make: Callable[[Supervision, Supervision], BagNetwork]) -> None:
+        """Train the network that `make` gives for what is learned from and what is held out."""
+        self._check_params()
+        loss = as_loss(self.loss)
+        seed = int(np.random.default_rng(self.random_state).integers(2**31))
+        sampler = given.choose_sampler(self.sampler)
+        learned, held = given.split(self.training.validation, seed)
+        validation = held.validation_bags(sampler, self.training.validation_bags, seed)
+        draw = learned.drawing(sampler, self.training.bags_per_epoch)
+        device = choose_device(self.training.device)
+        with torch.random.fork_rng([]):
+            torch.manual_seed(seed)
+            network = make(learned, held).to(device)
+        identity = self._identity(learned, validation, seed) if self.training.checkpoint else ""
+        result = train(
+            network, draw, validation, loss, self.training, seed, label_weight=self.label_weight, identity=identity
+        )
+        self.network_, self.history_ = network, result["history"]
+        self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
+
+    def _check_params(self) -> None:
+        if not isinstance(self.training, Training):
+            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {self.training!r}.")
+        if not isinstance(self.label_weight, Real) or self.label_weight < 0:
+            raise ValueError(f"label_weight: expected a number of at least 0, got {self.label_weight!r}.")
+        if not (self.random_state is None or (isinstance(self.random_state, Integral) and self.random_state >= 0)):
+            raise ValueError(f"random_state: expected None or a whole number of at least 0, got {self.random_state!r}.")
+
+    def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
+        if self.random_state is None:
+            raise ValueError(
+                "random_state: expected a number beside training.checkpoint, got None; only a repeatable run resumes."
+            )
+        others = {k: _described(v) for k, v in self.get_params(deep=False).items() if k != "training"}
+        data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]
+        return json.dumps([type(self).__name__, self.training.identity(), others, data, seed], sort_keys=True)
+
+    def _network_arrays(self) -> dict[str, NDArray]:
+        return {name: tensor.cpu().numpy() for name, tensor in self.network_.state_dict().items()}
+
+    def _learned(self) -> dict[str, Any]:
+        history = {name: values.tolist() for name, values in self.history_.items()}
+        return {"history": history, "best_epoch": self.best_epoch_, "validation_loss": self.validation_loss_}
+
+    def _restore_network(self, network: BagNetwork, arrays: dict[str, NDArray], learned: dict[str, Any]) -> None:
+        try:
+            network.load_state_dict({name: torch.from_numpy(array) for name, array in arrays.items()})
+        except RuntimeError:
+            raise ValueError(
+                "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."
+            ) from None
+        try:
+            device = choose_device(self.training.device)
+        except ValueError:  # trained where there was such a device, loaded where there is none
+            device = choose_device("auto")
+        self.network_ = network.eval().to(device)
+        self.history_ = {name: np.asarray(values) for name, values in learned["history"].items()}
+        self.best_epoch_, self.validation_loss_ = learned["best_epoch"], learned["validation_loss"]
+
+
+def _described(value: Any) -> str:
+    """Text of a parameter that is the same in another process: no addresses, and a checksum of a module's weights."""
+    text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
+    if hasattr(value, "__code__"):
+        inside = [cell.cell_contents for cell in value.__closure__ or ()]
+        text += repr((value.__code__.co_code, value.__code__.co_names, value.__code__.co_consts, inside))
+        text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
+    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
+        text += re.sub(r" at 0x[0-9a-fA-F]+", "", repr(sorted(vars(value).items(), key=str)))
+    if isinstance(value, nn.Module):
+        weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
+        text += hashlib.sha256(weights).hexdigest()
+    return text

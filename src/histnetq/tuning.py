@@ -1,0 +1,439 @@
+"""`tune`: search for good parameters of a quantifier by its error on validation bags, with Optuna.
+
+The suggestion of a trial depends on the seed, its number and the finished trials alone, so that a search that was cut
+off continues as it would have gone on.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import math
+import os
+import re
+import sys
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from tqdm import tqdm
+
+from histnetq.bags import Bags
+from histnetq.base import Quantifier
+from histnetq.classical.posteriors import with_classifier
+from histnetq.metrics import MEASURES, Measure, as_loss
+from histnetq.options import Training
+from histnetq.protocols import APP
+from histnetq.search_space import Space
+from histnetq.supervision import Supervision
+
+__all__ = ["Tuned", "tune"]
+
+_HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
+_VALIDATION_BAGS = 200  # drawn from rows held out
+_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # before the first trial may be pruned, and in each
+_INCOMPARABLE = {"loss", "sampler"}  # under which validation losses of different trials measure different things
+_INTERRUPTED = "interrupted"
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
+
+
+@dataclass(frozen=True, repr=False)
+class Tuned:
+    """What `tune` found.
+
+    Attributes
+    ----------
+    best_params : dict
+        The best value of each parameter in the space.
+    best_value : float
+        Its mean error over the validation bags.
+    quantifier : Quantifier or None
+        Fitted, with the best parameters.
+    trials : DataFrame
+        One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
+        seconds, error.
+    """
+
+    best_params: dict[str, Any]
+    best_value: float
+    quantifier: Quantifier | None
+    trials: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return f"Tuned(best_value={self.best_value:.4g}, best_params={self.best_params}, trials={len(self.trials)})"
+
+
+def tune(
+    quantifier: Quantifier,
+    space: Mapping[str, Any],
+    X: Any,
+    y: Any = None,
+    *,
+    trials: int | None = None,
+    validation: Bags | None = None,
+    measure: str | Measure = "rae",
+    storage: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    random_state: int | None = None,
+    progress: bool | None = None,
+    refit: bool = True,
+) -> Tuned:
+    """Find the parameters with which a quantifier errs least on validation bags.
+
+    Parameters
+    ----------
+    quantifier : Quantifier
+        Cloned, never fitted in place. Parameters outside the space keep their values.
+    space : dict of parameter name and values
+        A list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if both are; or a
+        distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
+    X, y
+        What the quantifier learns from: rows and labels, or `Bags`.
+    trials : int, optional
+        Trials in all, with those that the storage has. Default, if the space has lists only: all combinations.
+    validation : Bags, optional
+        Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
+        from 30 % of the rows.
+    measure : str or callable
+        A name from `histnetq.metrics` or any ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    storage : path or URL, optional
+        A journal file, or a database by its URL. Running the same search again does the trials that are missing;
+        several processes may share it.
+    name : str, optional
+        Of the search, for several searches in one storage.
+    random_state : int, optional
+    progress : bool, optional
+        Show a progress bar. Default: on a terminal.
+    refit : bool
+        Fit the best parameters on all data, if some was held out.
+
+    Returns
+    -------
+    Tuned
+
+    References
+    ----------
+    Akiba et al. (2019), *Optuna: a next-generation hyperparameter optimization framework*; Bergstra et al. (2011),
+    *Algorithms for hyper-parameter optimization*.
+
+    Examples
+    --------
+    >>> from histnetq import PACC
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=300)
+    >>> X = rng.normal(y[:, None], 1.0, size=(300, 2))
+    >>> found = tune(PACC(), {"classifier__C": [1e-6, 1.0], "solver": ["inverse"]}, X, y)
+    >>> found.best_params
+    {'classifier__C': 1.0, 'solver': 'inverse'}
+    >>> found.quantifier.predict(X).shape
+    (2,)
+    """
+    optuna = _optuna()
+    base = _checked(quantifier, space, random_state)
+    ranges = Space.of(base, space, optuna)
+    total = ranges.n_trials(trials)
+    loss = _loss(measure)
+    data = _Data.of(X, y, validation, random_state)
+    identity = None if storage is None else _identity(base, ranges, data, measure)
+    search = _Search(base, ranges, data, loss)
+    with _quiet(optuna):
+        study = _study(optuna, storage, name or "tune", identity, random_state)
+        try:
+            search.run(study, total, progress)
+        except KeyboardInterrupt:
+            if _best(study) is None:
+                raise
+            refit = False
+            warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
+        return search.result(study, refit)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
+
+    whole: tuple[Any, Any]
+    learned: tuple[Any, Any]
+    validation: Bags
+    held_out: bool
+
+    @classmethod
+    def of(cls, X: Any, y: Any, validation: Bags | None, random_state: int | None) -> _Data:
+        if isinstance(X, Bags) and y is not None:
+            X, y = X.with_prevalences(y), None
+        if validation is not None:
+            if not isinstance(validation, Bags):
+                raise TypeError(f"validation: expected Bags, got {type(validation).__name__}; draw some by APP().")
+            known = Supervision.of(validation, None, None).bags
+            assert known is not None
+            return cls((X, y), (X, y), known, False)
+        # The same bags also without a random_state: a search that is continued compares values on them.
+        seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
+        single = isinstance(X, Bags) and len(X) == 1 and X.labels is not None
+        if single:
+            X.label_prevalences()
+            if X.weights is not None:
+                raise ValueError("X: expected several bags, or no weights, to hold out rows; pass validation= bags.")
+        kept, held = (Supervision(X, None) if single else Supervision.of(X, y, None)).split(_HELD_OUT, seed)
+        part = kept.rows if kept.bags is None else kept.bags
+        assert part is not None
+        learned = (part, None)
+        if not isinstance(X, Bags):  # a network would take a bag of labelled rows for one bag
+            learned = part.gather(), part.classes[part.labels[part.index]]  # type: ignore[index,assignment]
+        return cls((X, y), learned, held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
+
+
+@dataclass
+class _Search:
+    quantifier: Quantifier
+    space: Space
+    data: _Data
+    loss: Measure
+    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # of this process: value, number, quantifier
+
+    def run(self, study: Any, total: int, progress: bool | None) -> None:
+        """Do the trials that are missing."""
+        hidden = not (sys.stderr.isatty() if progress is None else progress)
+        n_done = len(_counted(study))
+        with tqdm(total=total, initial=n_done, unit="trial", disable=hidden, leave=False) as bar:
+            while self.lacks(study, total):
+                self.step(study, study.ask(self.space.distributions))
+                bar.update()
+                bar.set_postfix(best=f"{self.best[0]:.4g}")
+
+    def lacks(self, study: Any, total: int) -> bool:
+        """Whether there are trials to do; for a whole grid, the sampler is told which is next."""
+        if total < self.space.size:
+            return len(_counted(study)) < total
+        begun = [t.params for t in study.get_trials(deepcopy=False) if not t.state.is_finished()]
+        study.sampler.fixed = self.space.missing([t.params for t in _counted(study)], begun)
+        return study.sampler.fixed is not None
+
+    @property
+    def prunes(self) -> bool:
+        """Whether training reports losses that can be compared between trials."""
+        reports = "training" in self.quantifier.get_params(deep=False)
+        return reports and not self.space.distributions.keys() & _INCOMPARABLE
+
+    def step(self, study: Any, trial: Any) -> None:
+        states = _optuna().trial.TrialState
+        try:
+            value, quantifier = self.score(trial)
+        except _optuna().TrialPruned:
+            study.tell(trial, state=states.PRUNED)
+        except (ValueError, FloatingPointError) as error:
+            trial.set_user_attr("error", str(error))
+            study.tell(trial, state=states.FAIL)
+        except BaseException:
+            trial.set_user_attr("error", _INTERRUPTED)
+            study.tell(trial, state=states.FAIL)
+            raise
+        else:
+            study.tell(trial, value)
+            self.best = min(self.best, (value, trial.number, quantifier), key=lambda b: b[0])
+
+    def score(self, trial: Any) -> tuple[float, Quantifier]:
+        quantifier = self.make(trial.params)
+        if self.prunes:
+            training = quantifier.training
+            quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
+        _fit(quantifier, self.data.learned)
+        if self.prunes:
+            quantifier.training = training
+        bags = self.data.validation.with_classes(quantifier.classes_)
+        value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
+        if not math.isfinite(value):
+            raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
+        return value, quantifier
+
+    def make(self, params: Mapping[str, Any]) -> Quantifier:
+        """An unfitted quantifier with these parameters."""
+        made = _twin(self.quantifier)
+        values = self.space.values(params)
+        for name, value in values.items():
+            if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
+                values[name] = clone(value, safe=False)
+        return with_classifier(made, values).set_params(**values)
+
+    def result(self, study: Any, refit: bool) -> Tuned:
+        best = _best(study)
+        if best is None:
+            errors = [t.user_attrs["error"] for t in _counted(study) if "error" in t.user_attrs]
+            raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
+        quantifier = self.best[2] if self.best[1] == best.number else None
+        if refit and (self.data.held_out or quantifier is None):
+            quantifier = self.make(best.params)
+            quantifier.fit(*self.data.whole)
+        return Tuned(self.space.values(best.params), best.value, quantifier, _table(study, self.space))
+
+
+def _optuna() -> Any:
+    try:
+        import optuna
+    except ModuleNotFoundError as error:
+        if error.name != "optuna":
+            raise
+        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.") from None
+    return optuna
+
+
+@contextlib.contextmanager
+def _quiet(optuna: Any) -> Iterator[None]:
+    level = optuna.logging.get_verbosity()
+    optuna.logging.set_verbosity(optuna.logging.ERROR)
+    try:
+        yield
+    finally:
+        optuna.logging.set_verbosity(level)
+
+
+@functools.cache
+def _sampler() -> Any:
+    samplers = _optuna().samplers
+
+    class Sampler(samplers.BaseSampler):  # type: ignore[name-defined]
+        """TPE with a seed of its own for every trial, or the values in `fixed`."""
+
+        def __init__(self, random_state: int | None) -> None:
+            self.random_state, self.fixed = random_state, None
+
+        def before_trial(self, study: Any, trial: Any) -> None:
+            given = None if self.random_state is None else [self.random_state, trial.number]
+            self.tpe = samplers.TPESampler(seed=int(np.random.default_rng(given).integers(2**31)))
+
+        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
+            return {} if self.fixed else self.tpe.infer_relative_search_space(study, trial)
+
+        def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
+            return self.tpe.sample_relative(study, trial, search_space)
+
+        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
+            if self.fixed:
+                return self.fixed[param_name]
+            return self.tpe.sample_independent(study, trial, param_name, param_distribution)
+
+    return Sampler
+
+
+def _study(optuna: Any, storage: Any, name: str, identity: dict[str, str] | None, random_state: int | None) -> Any:
+    kept = storage
+    try:
+        if storage is not None and "://" not in os.fspath(storage):
+            Path(storage).parent.mkdir(parents=True, exist_ok=True)
+            kept = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.fspath(storage)))
+        pruner = optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARMUP_EPOCHS)
+        study = optuna.create_study(
+            storage=kept, sampler=_sampler()(random_state), pruner=pruner, study_name=name, load_if_exists=True
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ValueError(f"storage: {storage} cannot be used as a journal of trials ({error}); name another.") from None
+    for part, text in (identity or {}).items():
+        if study.user_attrs.setdefault(part, text) != text:
+            raise ValueError(
+                f"storage: {storage} holds a search {name!r} with another {part}; pass another name= or storage=."
+            )
+        study.set_user_attr(part, text)
+    return study
+
+
+def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
+    """What two runs of one search have in common, as text that is the same in another process."""
+    params = quantifier.get_params(deep=False)
+    if "training" in params:
+        params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
+    X, y = data.whole
+    given = {
+        "quantifier": (type(quantifier).__name__, params),
+        "space": {name: space.choices.get(name, kind) for name, kind in space.distributions.items()},
+        "measure": measure,
+        "data": (X if isinstance(X, Bags) else Bags.from_labels(X, y)).fingerprint(),
+        "validation": data.validation.fingerprint(),
+    }
+    return {part: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)) for part, value in given.items()}
+
+
+def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
+    """A copy of the quantifier that has the parameters of the space."""
+    if not isinstance(quantifier, Quantifier):
+        raise TypeError(f"quantifier: expected a quantifier such as EMQ(), got {quantifier!r}.")
+    if not isinstance(space, Mapping) or not space:
+        raise ValueError(f"space: expected a dict of parameter names and values, got {space!r}.")
+    if not (random_state is None or (isinstance(random_state, Integral) and random_state >= 0)):
+        raise ValueError(f"random_state: expected None or a whole number of at least 0, got {random_state!r}.")
+    training = quantifier.get_params(deep=False).get("training")
+    if isinstance(training, Training) and training.checkpoint is not None:
+        raise ValueError(
+            "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one."
+        )
+    return with_classifier(_twin(quantifier), space)
+
+
+def _twin(quantifier: Quantifier) -> Quantifier:
+    made = clone(quantifier)
+    params = quantifier.get_params(deep=False)
+    if params.get("cv", 0) is None:  # a classifier that is fitted and stays so
+        made.set_params(classifier=params["classifier"])
+    return made
+
+
+def _loss(measure: Any) -> Measure:
+    if not callable(measure) and measure not in MEASURES:
+        raise ValueError(
+            f"measure: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {measure!r}."
+        )
+    return as_loss(measure)
+
+
+def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+    def report(record: dict[str, float]) -> None:
+        trial.report(record["validation_loss"], int(record["epoch"]))
+        if trial.should_prune():
+            raise _optuna().TrialPruned
+
+    return report
+
+
+def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
+    """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "training interrupted", UserWarning)
+        try:
+            quantifier.fit(*args)
+        except UserWarning as warning:
+            if isinstance(warning.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _counted(study: Any) -> list[Any]:
+    """The trials that ended by themselves, well or not."""
+    trials = study.get_trials(deepcopy=False)
+    return [t for t in trials if t.state.is_finished() and t.user_attrs.get("error") != _INTERRUPTED]
+
+
+def _best(study: Any) -> Any:
+    completed = [t for t in _counted(study) if t.state.name == "COMPLETE"]
+    return min(completed, key=lambda t: (t.value, t.number), default=None)
+
+
+def _table(study: Any, space: Space) -> pd.DataFrame:
+    trials = [t for t in study.get_trials() if len(t.params) == len(space.distributions)]
+    values = [space.values(t.params) for t in trials]
+    columns: dict[str, Any] = {
+        "number": [t.number for t in trials],
+        "state": [_STATES[t.state.name] for t in trials],
+        "value": [t.value if t.state.name == "COMPLETE" else math.nan for t in trials],
+    }
+    for name in space.distributions:
+        shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
+        columns[name] = pd.Series(shown, dtype=object) if name in space.choices else shown
+    columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
+    columns["error"] = [t.user_attrs.get("error", "") for t in trials]
+    return pd.DataFrame(columns)
