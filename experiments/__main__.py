@@ -45,5 +45,49 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
     click.echo(f"written to {output}")
 
 
+def _analogue(command: str, file: str, what: str) -> None:
+    """Add a command for a data set of labelled rows and bags."""
+
+    @main.command(name=command, help=f"All methods on {what}.")
+    @click.option("--methods", help="Some of them, with commas between.  [default: all]")
+    @click.option("--seeds", default=1, show_default=True, help="Runs of each method, seeded 0, 1, …")
+    @click.option("--trials", default=8, show_default=True, help="Settings tried for each method on validation bags.")
+    @click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), required=True,
+                  help="Directory of the data sets; also by the variable HISTNETQ_DATA.")  # fmt: skip
+    @click.option("--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+                  help="Directory of finished runs, which are not repeated.")  # fmt: skip
+    @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
+    def run(methods: str | None, seeds: int, trials: int, data: Path, work: Path, output: Path) -> None:
+        from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
+        from experiments.runs import Runs
+        from experiments.tables import write_table
+        from histnetq.datasets import read_npz
+
+        chosen = list(CLASSICAL) if methods is None else methods.split(",")
+        unknown = [name for name in chosen if name not in CLASSICAL]
+        if unknown:
+            raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(CLASSICAL)}.", param_hint="--methods")
+        try:
+            loaded = read_npz(data / file)
+        except FileNotFoundError as error:
+            raise click.BadParameter(str(error), param_hint="--data") from None
+        runs, posteriors = Runs(work / command), Posteriors(loaded, work / command)
+        runs.fill(chosen, seeds, lambda name, seed: run_classical(name, seed, loaded, posteriors, trials), click.echo)
+        about = (
+            f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
+            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows; every method "
+            f"chosen among {trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made "
+            f"by `python -m experiments {command}`."
+        )
+        click.echo()
+        click.echo(write_table(loaded, runs, list(CLASSICAL), output / command, about))
+        click.echo(f"written to {output / command}.csv and .md")
+
+
+_analogue("imdb", "binary_imdb_w2v300.npz", "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)")
+_analogue("newsgroups", "multi20_newsgroups_w2v300.npz", "20 newsgroups (an analogue of LeQua's T1B)")
+_analogue("goemotions", "multi28_goemotions_w2v300.npz", "GoEmotions, 28 very unequal classes (an analogue of T1B)")
+
+
 if __name__ == "__main__":
     main()

@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from histnetq import interop, metrics, nn, simplex
+    from histnetq import datasets, interop, metrics, nn, simplex
     from histnetq.bags import Bags
     from histnetq.base import Quantifier, load
     from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
@@ -48,6 +48,7 @@ __all__ = [
     "SetTransformer",
     "Training",
     "compare",
+    "datasets",
     "evaluate",
     "interop",
     "load",

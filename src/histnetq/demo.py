@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 
 import numpy as np
@@ -10,8 +11,11 @@ from sklearn.datasets import load_digits
 from sklearn.model_selection import train_test_split
 
 from histnetq.bags import Bags
+from histnetq.base import Quantifier
+from histnetq.classical import CC, EMQ, MLPE
 from histnetq.deep import DeepQuantifier, DeepSets, HistNetQ
-from histnetq.metrics import ae, rae
+from histnetq.evaluation import compare
+from histnetq.metrics import ae
 from histnetq.options import Training
 from histnetq.protocols import APP
 
@@ -21,7 +25,7 @@ _TRAINING = Training(epochs=60, patience=6)
 
 
 def run_demo(say: Callable[[str], None]) -> dict[str, float]:
-    """Train HistNetQ and DeepSets on half of the digits and score them on bags drawn from the other half.
+    """Train classical and deep quantifiers on half of the digits and score them on bags drawn from the other half.
 
     Parameters
     ----------
@@ -37,31 +41,26 @@ def run_demo(say: Callable[[str], None]) -> dict[str, float]:
     say(
         f"Handwritten digits: {len(X)} labelled images to learn from; {len(test)} bags of 100 other images to estimate."
     )
-    rivals: dict[str, DeepQuantifier] = {
-        "HistNetQ": HistNetQ(loss="ae", training=_TRAINING, random_state=0),
+    quantifiers: dict[str, Quantifier] = {
+        "mean of training": MLPE(),
+        "CC": CC(random_state=0),
+        "EMQ": EMQ(calibration="bcts", random_state=0),
         "DeepSets": DeepSets(loss="ae", training=_TRAINING, random_state=0),
+        "HistNetQ": HistNetQ(loss="ae", training=_TRAINING, random_state=0),
     }
-    estimates = {"mean of training": np.tile(np.bincount(y) / len(y), (len(test), 1))}
-    for name, quantifier in rivals.items():
-        say(f"Training {name} on bags drawn from the labelled images …")
+    for name, quantifier in quantifiers.items():
+        began = time.perf_counter()
+        if isinstance(quantifier, DeepQuantifier):
+            say(f"Training {name} on bags drawn from the labelled images …")
         quantifier.fit(X, y)
-        seconds, epochs = quantifier.history_["seconds"].sum(), len(quantifier.history_["epoch"])
-        say(f"  {epochs} epochs in {seconds:.0f} s, best was epoch {quantifier.best_epoch_}")
-        estimates[name] = quantifier.predict(test)
-    errors = _table(test, estimates, say)
-    _one_bag(test, estimates["HistNetQ"], y_test, say)
-    return errors
-
-
-def _table(test: Bags, estimates: dict[str, NDArray], say: Callable[[str], None]) -> dict[str, float]:
-    assert test.prevalences is not None
+        if isinstance(quantifier, DeepQuantifier):
+            epochs, seconds = len(quantifier.history_["epoch"]), time.perf_counter() - began
+            say(f"  {epochs} epochs in {seconds:.0f} s, best was epoch {quantifier.best_epoch_}")
+    comparison = compare(quantifiers, test)
     say("")
-    say(f"{'mean over the bags':<20}{'AE':>10}{'RAE':>10}")
-    errors = {}
-    for name, p in estimates.items():
-        errors[name] = float(ae(test.prevalences, p).mean())
-        say(f"{name:<20}{errors[name]:>10.4f}{rae(test.prevalences, p, test.sizes).mean():>10.3f}")
-    return errors
+    say(str(comparison))
+    _one_bag(test, quantifiers["HistNetQ"].predict(test), y_test, say)
+    return comparison.table["ae", "mean"].to_dict()
 
 
 def _one_bag(test: Bags, p: NDArray, y_test: NDArray, say: Callable[[str], None]) -> None:

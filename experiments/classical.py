@@ -1,0 +1,125 @@
+"""The rows of the classical methods: one logistic regression for all, chosen per method on validation bags."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import StratifiedKFold, cross_val_predict
+
+import histnetq as hq
+from experiments.runs import Run
+from histnetq.datasets import Dataset
+
+__all__ = ["CLASSICAL", "CLASSIFIER", "Posteriors", "run_classical"]
+
+# Every combination is one trial.
+CLASSIFIER: dict[str, list[Any]] = {"C": [0.001, 0.01, 0.1, 1.0], "class_weight": [None, "balanced"]}
+_QUANET = hq.Training(epochs=60, patience=6, progress=False)
+
+
+@dataclass(frozen=True)
+class Method:
+    """How a method is made, and its own parameters to choose from."""
+
+    make: Callable[..., Any]
+    space: dict[str, list[Any]] = field(default_factory=dict)
+
+
+def _quanet(seed: int, bag_size: int, lr: float, hidden: int) -> hq.QuaNet:
+    training = hq.Training(epochs=_QUANET.epochs, patience=_QUANET.patience, lr=lr, progress=False)
+    return hq.QuaNet(hidden=hidden, sampler=hq.APP(bag_size), training=training, random_state=seed)
+
+
+def _plain(kind: Any, **fixed: Any) -> Callable[..., Any]:
+    return lambda seed, bag_size, **params: kind(**fixed, **params)
+
+
+CLASSICAL: dict[str, Method] = {
+    "MLPE": Method(_plain(hq.MLPE)),
+    "CC": Method(_plain(hq.CC)),
+    "PCC": Method(_plain(hq.PCC)),
+    "ACC": Method(_plain(hq.ACC)),
+    "PACC": Method(_plain(hq.PACC)),
+    "HDy": Method(_plain(hq.HDy)),
+    "DyS": Method(_plain(hq.DyS), {"n_bins": [5, 10, 20, 40], "divergence": ["topsoe", "hellinger"]}),
+    "KDEy": Method(_plain(hq.KDEy), {"bandwidth": [0.03, 0.06, 0.1, 0.15, 0.2]}),
+    "EMQ-NoCalib": Method(_plain(hq.EMQ)),
+    "EMQ-BCTS": Method(_plain(hq.EMQ, calibration="bcts")),
+    "QuaNet": Method(_quanet, {"lr": [1e-3, 3e-4], "hidden": [32, 64]}),
+}
+
+
+class Posteriors:
+    """Cross-fitted posteriors of the training rows, and posteriors of the whole pool, kept on disk."""
+
+    def __init__(self, data: Dataset, directory: Path) -> None:
+        self.data, self.directory = data, directory
+        assert data.train.labels is not None
+        self.labels = data.train.labels[data.train.index]
+
+    def get(self, params: dict[str, Any]) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
+        """Posteriors (n_train, n_classes) and (n_pool, n_classes) of a logistic regression with these parameters."""
+        path = self.directory / f"posteriors-{params['C']:g}-{params['class_weight']}.npz"
+        if not path.exists():
+            self.directory.mkdir(parents=True, exist_ok=True)
+            model, rows = LogisticRegression(max_iter=1000, **params), self.data.train.gather()
+            folds = StratifiedKFold(5, shuffle=True, random_state=0)
+            crossed = cross_val_predict(model, rows, self.labels, cv=folds, method="predict_proba")
+            pool = model.fit(rows, self.labels).predict_proba(self.data.train.rows)
+            partial = path.with_suffix(f".{os.getpid()}.partial.npz")
+            np.savez(partial, crossed=crossed, pool=pool)
+            os.replace(partial, path)
+        with np.load(path) as file:
+            return file["crossed"], file["pool"]
+
+
+def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, trials: int) -> Run:
+    """Choose by RAE on the validation bags among `trials` settings, then estimate the test bags."""
+    method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
+    best: tuple[float, Any, dict[str, Any], float, Any] | None = None
+    for setting in _settings(method, trials, seed):
+        began = time.perf_counter()
+        own = {k: v for k, v in setting.items() if k in method.space}
+        crossed, pool = posteriors.get({k: v for k, v in setting.items() if k in CLASSIFIER})
+        quantifier = method.make(seed, bag_size, **own)
+        if name == "MLPE":
+            quantifier.fit(data.train.gather(), data.classes[posteriors.labels])
+        else:
+            quantifier.fit_posteriors(crossed, posteriors.labels, classes=range(len(data.classes)))
+        seconds = time.perf_counter() - began
+        error = float(hq.metrics.rae(data.validation.prevalences, _predict(quantifier, data.validation, pool),
+                                     data.validation.sizes).mean())  # fmt: skip
+        if best is None or error < best[0]:
+            best = error, quantifier, setting, seconds, pool
+    assert best is not None
+    error, quantifier, setting, seconds, pool = best
+    began = time.perf_counter()
+    estimates = _predict(quantifier, data.test, pool)
+    took = time.perf_counter() - began
+    return Run(estimates, ", ".join(f"{k}={v}" for k, v in setting.items()), trials, error, seconds, took)
+
+
+def _settings(method: Method, trials: int, seed: int) -> list[dict[str, Any]]:
+    """So many different settings of the classifier and the method, drawn at random if there are more."""
+    space = {**CLASSIFIER, **method.space}
+    every = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
+    if len(every) < trials:
+        raise ValueError(f"trials: expected at most {len(every)}, the settings that every method has, got {trials}.")
+    chosen = np.random.default_rng([seed, len(every)]).permutation(len(every))[:trials]
+    return [every[i] for i in sorted(chosen)]
+
+
+def _predict(quantifier: Any, bags: hq.Bags, pool: NDArray[np.float64]) -> NDArray[np.float64]:
+    if isinstance(quantifier, hq.MLPE):
+        return quantifier.predict(bags)
+    estimates: NDArray[np.float64] = quantifier.predict_posteriors(hq.Bags(pool, bags.index, bags.offsets))
+    return estimates

@@ -1,0 +1,69 @@
+"""Finished runs on disk, one file per method and seed, so that a run that was cut off repeats none of them."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Callable, Iterable
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["Run", "Runs"]
+
+
+@dataclass(frozen=True)
+class Run:
+    """What one method with one seed gave: estimates of the test bags, how it was chosen, and how long it took."""
+
+    estimates: NDArray[np.float64]
+    params: str
+    trials: int
+    validation: float
+    fit_seconds: float
+    predict_seconds: float
+
+
+class Runs:
+    """The runs of one experiment in a directory."""
+
+    def __init__(self, directory: Path) -> None:
+        self.directory = directory
+
+    def fill(
+        self, methods: Iterable[str], seeds: int, act: Callable[[str, int], Run], say: Callable[[str], Any]
+    ) -> None:
+        """Do what is not done yet."""
+        for method in methods:
+            for seed in range(seeds):
+                if self._path(method, seed).exists():
+                    say(f"{method}, seed {seed}: done before")
+                    continue
+                run = act(method, seed)
+                self._write(method, seed, run)
+                say(
+                    f"{method}, seed {seed}: validation {run.validation:.4f} with {run.params}, "
+                    f"{run.fit_seconds:.1f} s to fit, {run.predict_seconds:.2f} s to predict"
+                )
+
+    def read(self, method: str) -> list[Run]:
+        """The finished runs of a method, in the order of their seeds."""
+        found = []
+        for path in sorted(self.directory.glob(f"{method}-seed*.npz")):
+            with np.load(path, allow_pickle=False) as file:
+                found.append(Run(estimates=file["estimates"], **json.loads(str(file["about"]))))
+        return found
+
+    def _path(self, method: str, seed: int) -> Path:
+        return self.directory / f"{method}-seed{seed}.npz"
+
+    def _write(self, method: str, seed: int, run: Run) -> None:
+        self.directory.mkdir(parents=True, exist_ok=True)
+        about = asdict(run)
+        estimates = about.pop("estimates")
+        partial = self.directory / f".{method}-seed{seed}.{os.getpid()}.partial.npz"
+        np.savez(partial, estimates=estimates, about=json.dumps(about))
+        os.replace(partial, self._path(method, seed))
