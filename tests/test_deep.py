@@ -13,7 +13,7 @@ from torch import nn
 import histnetq as hq
 from histnetq import inference
 from histnetq.supervision import Supervision
-from tests.conftest import QUICK, SMALL, known_bags, labelled
+from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
 
 def small(**changes) -> hq.HistNetQ:
@@ -317,3 +317,34 @@ def test_features_far_from_zero_keep_their_digits():
     q = small().fit(X, y)
     far = small().fit(X + np.array([0, 1.7e9, -5e6, 3e7]), y)
     np.testing.assert_allclose(far.predict(X + np.array([0, 1.7e9, -5e6, 3e7])), q.predict(X), atol=1e-4)
+
+
+def test_validation_bags_choose_the_best_epoch():
+    train, validation = known_bags(), known_bags(6, seed=1)
+    q = hq.DeepSets(**SMALL).fit(train, validation=validation)
+    loss = hq.metrics.rae(validation.prevalences, q.predict(validation), validation.sizes).mean()
+    assert q.validation_loss_ == pytest.approx(loss, rel=1e-5)
+    reordered = hq.Bags(
+        validation.rows, validation.index, validation.offsets,
+        prevalences=validation.prevalences[:, ::-1], classes=["c", "b", "a"],
+    )  # fmt: skip
+    again = hq.DeepSets(**SMALL).fit(train, validation=reordered)
+    np.testing.assert_array_equal(again.predict(train), q.predict(train))
+    np.testing.assert_allclose(q.train_prevalences_, train.prevalences.mean(0))
+
+
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        (np.zeros((3, 4)), TypeError, "validation: expected Bags, got ndarray; make them with Bags.from_arrays."),
+        (
+            hq.Bags(np.zeros((3, 5)), prevalences=[[1, 0, 0]]),
+            ValueError,
+            "validation: expected rows of shape (4,) as in training, got (5,); "
+            "give the same columns in the same order.",
+        ),
+    ],
+)
+def test_wrong_validation_bags(wrong, error, message):
+    with pytest.raises(error, match=exactly(message)):
+        hq.DeepSets(**SMALL).fit(known_bags(), validation=wrong)

@@ -61,7 +61,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
     encoder: Encoder
     head: Sequence[int]
 
-    def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None) -> DeepQuantifier:
+    def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
 
         Parameters
@@ -72,6 +72,8 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
             With bags: their prevalences ``(n_bags, n_classes)``, if they do not carry them. With rows: their labels.
         bags : Bags, optional
             Bags with prevalences beside labelled rows.
+        validation : Bags, optional
+            Bags with prevalences that choose the best epoch. Default: some of the bags or rows are held out.
         """
         given = Supervision.of(X, y, bags)
         if not given.input_shape:
@@ -81,7 +83,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
             statistics = learned.statistics() if self.training.standardize else None
             return self._network(given.input_shape, len(given.classes), statistics)
 
-        self._train(given, make)
+        self._train(given, make, validation)
         self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
         self.train_prevalences_ = given.prevalences()
         return self

@@ -90,6 +90,17 @@ class Supervision:
         kept, held = _split_rows(self.rows, fraction, seed)
         return Supervision(kept, None), Supervision(held, None)
 
+    def check_validation(self, bags: Bags) -> Bags:
+        """Bags to validate on, with their prevalences and with the classes in the order of these."""
+        if not isinstance(bags, Bags):
+            raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+        if bags.rows.shape[1:] != self._first.rows.shape[1:]:
+            raise ValueError(
+                f"validation: expected rows of shape {self.input_shape} as in training, "
+                f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
+            )
+        return _with_known_prevalences(bags).with_classes(self.classes)
+
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
         """The protocol that training bags are drawn by; None for the given bags alone."""
         if wanted == "auto":

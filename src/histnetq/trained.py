@@ -40,14 +40,23 @@ class TrainedNetwork(BaseEstimator):
     best_epoch_: int
     validation_loss_: float
 
-    def _train(self, given: Supervision, make: Callable[[Supervision, Supervision], BagNetwork]) -> None:
+    def _train(
+        self,
+        given: Supervision,
+        make: Callable[[Supervision, Supervision], BagNetwork],
+        validation: Bags | None = None,
+    ) -> None:
         """Train the network that `make` gives for what is learned from and what is held out."""
         self._check_params()
         loss = as_loss(self.loss)
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
         sampler = given.choose_sampler(self.sampler)
-        learned, held = given.split(self.training.validation, seed)
-        validation = held.validation_bags(sampler, self.training.validation_bags, seed)
+        if validation is None:
+            learned, held = given.split(self.training.validation, seed)
+            validation = held.validation_bags(sampler, self.training.validation_bags, seed)
+        else:
+            validation = given.check_validation(validation)
+            learned, held = given, Supervision(None, validation)
         draw = learned.drawing(sampler, self.training.bags_per_epoch)
         device = choose_device(self.training.device)
         with torch.random.fork_rng([]):
