@@ -71,8 +71,9 @@ def _analogue(command: str, file: str, what: str) -> None:
             loaded = read_npz(data / file)
         except FileNotFoundError as error:
             raise click.BadParameter(str(error), param_hint="--data") from None
-        runs, posteriors = Runs(work / command), Posteriors(loaded, work / command)
-        runs.fill(chosen, seeds, lambda name, seed: run_classical(name, seed, loaded, posteriors, trials), click.echo)
+        directory = work / f"{command}-{loaded.train.fingerprint()[:8]}"
+        runs, posteriors = Runs(directory / f"trials-{trials}", seeds), Posteriors(loaded, directory)
+        runs.fill(chosen, lambda name, seed: run_classical(name, seed, loaded, posteriors, trials), click.echo)
         about = (
             f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
             f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows; every method "

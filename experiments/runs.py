@@ -28,17 +28,15 @@ class Run:
 
 
 class Runs:
-    """The runs of one experiment in a directory."""
+    """The runs of one experiment in a directory, with a number of seeds."""
 
-    def __init__(self, directory: Path) -> None:
-        self.directory = directory
+    def __init__(self, directory: Path, seeds: int) -> None:
+        self.directory, self.seeds = directory, seeds
 
-    def fill(
-        self, methods: Iterable[str], seeds: int, act: Callable[[str, int], Run], say: Callable[[str], Any]
-    ) -> None:
+    def fill(self, methods: Iterable[str], act: Callable[[str, int], Run], say: Callable[[str], Any]) -> None:
         """Do what is not done yet."""
         for method in methods:
-            for seed in range(seeds):
+            for seed in range(self.seeds):
                 if self._path(method, seed).exists():
                     say(f"{method}, seed {seed}: done before")
                     continue
@@ -52,7 +50,7 @@ class Runs:
     def read(self, method: str) -> list[Run]:
         """The finished runs of a method, in the order of their seeds."""
         found = []
-        for path in sorted(self.directory.glob(f"{method}-seed*.npz")):
+        for path in filter(Path.exists, (self._path(method, seed) for seed in range(self.seeds))):
             with np.load(path, allow_pickle=False) as file:
                 found.append(Run(estimates=file["estimates"], **json.loads(str(file["about"]))))
         return found

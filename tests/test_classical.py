@@ -13,12 +13,23 @@ from quapy.method import aggregative as quapy_methods
 from quapy.method._kdey import KDEyML
 from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax, xlogy
+from sklearn.calibration import CalibratedClassifierCV
+from sklearn.ensemble import (
+    GradientBoostingClassifier,
+    HistGradientBoostingClassifier,
+    RandomForestClassifier,
+    VotingClassifier,
+)
 from sklearn.feature_extraction.text import TfidfVectorizer
 from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.naive_bayes import GaussianNB
 from sklearn.neighbors import KNeighborsClassifier
+from sklearn.neural_network import MLPClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
+from sklearn.tree import DecisionTreeClassifier
 
 import histnetq as hq
 from histnetq.classical.calibration import calibrate, fit_calibration
@@ -318,6 +329,7 @@ def test_the_floor_is_the_mean_of_training():
     assert hq.MLPE().fit([[0.0]] * 4, list("abbb")).predict([[1.0]]).tolist() == [0.25, 0.75]
 
 
+FITTED = LogisticRegression().fit([[0.0] * 4, [1.0] * 4], ["q", "r"])
 TEXTS = ["good film", "great good plot", "bad film", "awful bad plot"] * 10
 
 
@@ -346,6 +358,94 @@ def test_weights_reach_the_last_step_of_a_pipeline():
         hq.PCC(KNeighborsClassifier()).fit(weighted)
 
 
+@pytest.mark.parametrize("names", [[-1, 1, 5], [1, 2, 3], ["x", "y", "z"], [0, 1, 2]])
+def test_a_fitted_classifier_keeps_its_own_class_names(names, tmp_path):
+    X, y = labelled(300)
+    y = np.array(names)[np.unique(y, return_inverse=True)[1]]
+    q = hq.PCC(LogisticRegression().fit(X, y), cv=None).fit(X, y)
+    np.testing.assert_allclose(q.predict(X[y == names[1]]), q.classifier_.predict_proba(X[y == names[1]]).mean(0))
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(X), q.predict(X))
+
+
+@pytest.mark.parametrize(
+    "classifier",
+    [
+        RandomForestClassifier(5), GradientBoostingClassifier(n_estimators=3), DecisionTreeClassifier(),
+        HistGradientBoostingClassifier(max_iter=3), KNeighborsClassifier(), MLPClassifier((4,), max_iter=5),
+        GaussianNB(),
+        CalibratedClassifierCV(LinearSVC()), GridSearchCV(LogisticRegression(), {"C": [0.1, 1]}),
+        make_pipeline(StandardScaler(), SVC(probability=True)),
+        VotingClassifier([("a", LogisticRegression()), ("b", GaussianNB())], voting="soft"),
+    ],
+    ids=lambda c: type(c).__name__,
+)  # fmt: skip
+@pytest.mark.filterwarnings("ignore")
+def test_any_classifier_is_stored_and_read_back(classifier, tmp_path):
+    X, y = labelled(90)
+    q = hq.PACC(classifier, cv=2).fit(X, y)
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(X[:20]), q.predict(X[:20]))
+
+
+class OwnClassifier(LogisticRegression):
+    """Not of scikit-learn."""
+
+
+def test_what_could_not_be_read_back_is_not_written(tmp_path):
+    q = hq.CC(OwnClassifier()).fit(*labelled())
+    with pytest.raises(TypeError, match=r"save: the classifier holds a tests\.test_classical\.OwnClassifier, expected"):
+        q.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
+def test_a_row_in_several_bags_is_not_judged_by_who_learned_from_it():
+    rng = np.random.default_rng(0)
+    source = hq.Bags.from_labels(rng.normal(size=(60, 2)), rng.integers(2, size=60))
+    drawn = hq.APP(50).draw(source, 20, random_state=0)
+    assert hq.ACC(DecisionTreeClassifier(random_state=0)).fit(drawn).matrix_.diagonal().max() < 0.9
+
+
+def test_posteriors_a_little_above_one():
+    V = np.array([[0, 1 + 1e-9]] * 50 + [[1.0, 0]] * 50)
+    q = hq.HDy().fit_posteriors(V, [1] * 50 + [0] * 50)
+    np.testing.assert_allclose(q.predict_posteriors(np.array([[0, 1.0]] * 30 + [[1.0, 0]] * 70)), [0.7, 0.3])
+    P = np.array([[0.5004, 0.5], [0.25, 0.75]])
+    np.testing.assert_allclose(hq.PCC().fit_posteriors(V, [1] * 50 + [0] * 50).predict_posteriors(P).sum(), 1)
+
+
+def test_named_columns_of_posteriors_are_matched_by_name():
+    P, y = posteriors(60, 2)
+    names = np.array(["neg", "pos"])
+    frame = pd.DataFrame({"pos": P[:, 1], "neg": P[:, 0]})
+    plain = hq.PACC().fit_posteriors(P, names[y])
+    named = hq.PACC().fit_posteriors(frame, names[y])
+    np.testing.assert_allclose(named.predict_posteriors(frame[:20]), plain.predict_posteriors(P[:20]))
+    with pytest.raises(
+        ValueError, match=r"posteriors: expected the columns \['neg', 'pos'\], got \['a', 'b'\]; rename"
+    ):
+        named.predict_posteriors(frame.set_axis(["a", "b"], axis=1))
+
+
+def test_an_absent_class_without_tolerance():
+    P, y = posteriors(60, 2)
+    q = hq.EMQ(tol=0).fit_posteriors(np.c_[P, np.zeros(60)], y, classes=[0, 1, 2])
+    assert q.predict_posteriors(np.c_[P, np.zeros(60)])[2] == 0
+
+
+def test_parameters_of_the_default_classifier():
+    q = hq.EMQ().set_params(classifier__C=0.5)
+    assert q.classifier.C == 0.5
+    assert hq.EMQ(GaussianNB()).set_params(classifier=None, classifier__C=2.0).classifier.C == 2.0
+
+
+@pytest.mark.parametrize("bins", [range(4, 7), np.array([4, 8])])
+def test_bins_of_any_kind_are_stored(bins, tmp_path):
+    q = hq.DyS(n_bins=bins).fit(*labelled())
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(known_bags()), q.predict(known_bags()))
+
+
 def test_held_out_split_instead_of_folds():
     X, y = labelled(200)
     assert hq.PACC(cv=0.4).fit(X, y).predict(X).shape == (3,)
@@ -370,6 +470,12 @@ def test_labelled_bags_and_weights_are_learned_from():
         (lambda: hq.CC(cv=1.5).fit(*labelled()), ValueError, "cv: expected a number of folds, a fraction between"),
         (lambda: hq.ACC(solver="magic").fit(*labelled()), ValueError, "solver: expected one of 'least-sq"),
         (lambda: hq.EMQ(calibration="magic").fit(*labelled()), ValueError, "calibration: expected one of 'ts', 'bcts'"),
+        (lambda: hq.CC(cv="5").fit(*labelled()), TypeError, "cv: expected a number of folds, a fraction between"),
+        (lambda: hq.CC(cv=None).fit(*labelled()), TypeError, "classifier: expected a fitted one with cv=None, got"),
+        (lambda: hq.CC().fit(TEXTS, [0, 1] * 20), TypeError, "classifier: expected a pipeline that reads texts, got"),
+        (lambda: hq.CC(FITTED, cv=None).fit(*labelled()), ValueError, "classifier: it was fitted on a class 'q' that"),
+        (lambda: hq.QuaNet(hidden=0).fit(*labelled()), ValueError, "hidden: expected a whole number of at least 1"),
+        (lambda: hq.QuaNet(head=5).fit(*labelled()), ValueError, "head: expected the sizes of its hidden layers, such"),
         (lambda: hq.DyS(divergence="magic").fit(*labelled()), ValueError, "divergence: expected one of 'hellinger'"),
         (lambda: hq.DyS(n_bins=1).fit(*labelled()), ValueError, "n_bins: expected whole numbers of at least 2, got 1"),
         (lambda: hq.KDEy(bandwidth=0).fit(*labelled()), ValueError, "bandwidth: expected a number above 0, got 0"),

@@ -27,7 +27,9 @@ def test_a_finished_method_is_not_repeated(tmp_path):
         rows = list(csv.DictReader(file))
     assert [(r["method"], r["measure"]) for r in rows[:2]] == [("MLPE", "ae"), ("MLPE", "rae")]
     assert {r["method"] for r in rows} == {"MLPE", "CC", "PACC", "DyS"}
-    assert {r["trials"] for r in rows} == {"8"}
+    assert {r["method"]: r["trials"] for r in rows} == {"MLPE": "0", "CC": "8", "PACC": "8", "DyS": "8"}
+    other = run(tmp_path, "--methods", "CC", "--trials", "2")
+    assert "CC, seed 0: validation" in other.output
     assert float(rows[2]["mean"]) < float(rows[0]["mean"])
     assert "| CC | " in (tmp_path / "out/imdb.md").read_text()
 

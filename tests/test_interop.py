@@ -322,12 +322,13 @@ def survey_bags() -> hq.Bags:
         (
             lambda: from_quapy(aggregative.CC()).fit(known_bags()),
             ValueError,
-            "bags: QuaPy learns from labelled rows, got bags of known proportions; use fit(X, y) or Bags with labels.",
+            "bags: this quantifier learns from labelled rows, got bags of known proportions; use fit(X, y), Bags with "
+            "labels, or HistNetQ, which learns from proportions.",
         ),
         (
             lambda: from_quapy(aggregative.CC()).fit(np.zeros((2, 4))),
             TypeError,
-            "y: expected a label for each row of X, got None; QuaPy learns from labelled rows.",
+            "y: expected a label for each row of X, got None; this quantifier learns from labelled rows.",
         ),
         (
             lambda: from_quapy(aggregative.CC()).fit(*labelled()).predict(np.zeros((2, 3))),

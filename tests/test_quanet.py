@@ -70,3 +70,20 @@ def test_it_learns_more_than_it_is_given():
     errors = {m: hq.metrics.ae(test.prevalences, m.predict(test)).mean() for m in (q, hq.CC().fit(X, y))}
     assert errors[q] < 0.75 * max(errors.values())
     assert q.history_["validation_loss"][0] > q.validation_loss_
+
+
+def test_weights_of_training_rows_count_in_rates_and_drawn_bags():
+    y = np.repeat([0, 1], 400)
+    P = np.stack([np.tile([0.9, 0.3], 400), np.tile([0.1, 0.7], 400)], 1)
+    weights = np.tile([1, 3], 400)
+    q = hq.QuaNet(hidden=4, training=QUICK, random_state=0)
+    q._learn_all(P, y, weights, np.arange(2))
+    np.testing.assert_allclose(q.network_.pooling.statistics.hard[0], 0.25, atol=0.1)
+
+
+def test_rows_that_tie_are_read_in_one_order():
+    rows = torch.tensor([[0.6, 0.1, 0.3], [0.6, 0.3, 0.1], [0.6, 0.2, 0.2], [0.2, 0.2, 0.6]])
+    layer = Reader(3, n_steps=4)
+    read = layer(rows, torch.tensor([0, 4]))
+    for order in ([3, 1, 0, 2], [2, 0, 3, 1]):
+        assert torch.equal(layer(rows[order], torch.tensor([0, 4])), read)

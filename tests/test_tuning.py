@@ -308,7 +308,7 @@ def test_an_interrupt_before_anything_was_found_is_not_caught(monkeypatch):
 
 
 def test_other_errors_are_not_caught():
-    with pytest.raises(TypeError, match="'<' not supported"):
+    with pytest.raises(TypeError, match="cv: expected a number of folds"):
         hq.tune(hq.CC(), {"cv": ["three"]}, *labelled())
 
 
@@ -411,3 +411,23 @@ def test_without_optuna(monkeypatch):
     monkeypatch.setitem(sys.modules, "optuna", None)
     with pytest.raises(ImportError, match=exactly("tune: needs Optuna; pip install 'histnetq[tune]'.")):
         search()
+
+
+def test_another_fitted_classifier_or_function_is_another_search(tmp_path):
+    X, y = labelled()
+    first, second = (LogisticRegression(C=1.0).fit(X[i:], y[i:]) for i in (0, 40))
+    space, storage = {"random_state": [1, 2]}, tmp_path / "log"
+    hq.tune(hq.PCC(first, cv=None), space, X, y, storage=storage)
+    with pytest.raises(ValueError, match="holds a search 'tune' with another quantifier"):
+        hq.tune(hq.PCC(second, cv=None), space, X, y, storage=storage)
+    hq.tune(hq.CC(), {"cv": [2]}, X, y, storage=storage, name="f", measure=lambda t, p: abs(t - p).mean(-1))
+    with pytest.raises(ValueError, match="holds a search 'f' with another measure"):
+        hq.tune(hq.CC(), {"cv": [2]}, X, y, storage=storage, name="f", measure=lambda t, p: ((t - p) ** 2).mean(-1))
+
+
+def test_validation_bags_with_default_class_names():
+    X, y = labelled()
+    bags = known_bags()
+    unnamed = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences)
+    values = [hq.tune(hq.CC(), {"cv": [2, 3]}, X, y, validation=b).best_value for b in (bags, unnamed)]
+    assert values[0] == values[1]

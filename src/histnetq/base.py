@@ -172,6 +172,8 @@ def _to_json(value: Any) -> Any:
         return value
     if isinstance(value, np.integer | np.floating):
         return value.item()
+    if isinstance(value, np.ndarray | range):
+        return [_to_json(v) for v in value]
     if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
         return [_to_json(v) for v in value]
     if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):

@@ -39,7 +39,7 @@ from histnetq.nn.encoders import n_outputs
 from histnetq.options import Training
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
-from histnetq.trained import TrainedNetwork
+from histnetq.trained import TrainedNetwork, are_sizes, check_sizes
 
 __all__ = ["DeepQuantifier", "DeepSets", "HistNetQ", "SetTransformer"]
 
@@ -95,8 +95,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
     def _network(
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
     ) -> BagNetwork:
-        if not _are_sizes(self.head):
-            raise ValueError(f"head: expected the sizes of its hidden layers, such as (512,), got {self.head!r}.")
+        check_sizes("head", self.head)
         encoder = _make_encoder(self.encoder, shape, self.training.dropout)
         prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
         network = BagNetwork(
@@ -293,10 +292,6 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
     if encoder is None and len(shape) in (2, 3):
         return CNN(shape, dropout=dropout)
     sizes = _DEFAULT_ENCODER if encoder is None else encoder
-    if not _are_sizes(sizes) or not sizes:
+    if not are_sizes(sizes) or not sizes:
         raise ValueError(f"encoder: expected None, layer sizes, an nn.Module or a factory, got {encoder!r}.")
     return MLP(int(np.prod(shape)), sizes, dropout)
-
-
-def _are_sizes(sizes: Any) -> bool:
-    return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)

@@ -17,7 +17,7 @@ from histnetq.metrics import MEASURES, Measure, as_loss
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare", "evaluate"]
+__all__ = ["align", "compare", "evaluate"]
 
 Floats = NDArray[np.float64]
 
@@ -112,6 +112,8 @@ def compare(
         raise ValueError(f"alpha: expected a number between {CLEAR} and 1, got {alpha!r}.")
     named, truth = _named_measures(measures), _with_truth(bags)
     runs = {str(name): _seeds(name, value) for name, value in quantifiers.items()}
+    if len(runs) < len(quantifiers):
+        raise ValueError(f"quantifiers: expected names that differ as text, got {list(quantifiers)}.")
     if not any(runs.values()):
         raise ValueError("quantifiers: expected at least one with a result, got none; add a fitted quantifier.")
     common, shift, errors = None, None, {}
@@ -196,7 +198,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     except (TypeError, ValueError):
         kind = type(quantifier).__name__
         raise TypeError(f"{name}: expected a fitted quantifier or estimates (n_bags, n_classes), got {kind}.") from None
-    bags = _align(bags, [str(c) for c in classes])
+    bags = align(bags, [str(c) for c in classes])
     truth = [f"true_{c}" for c in bags.classes]  # type: ignore[union-attr]
     _check_simplex(name, p_pred, (len(bags), len(truth)))
     if set(truth) <= set(columns) and not np.allclose(quantifier[truth], bags.prevalences, atol=1e-6):  # type: ignore
@@ -219,7 +221,7 @@ def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[
     return frame[estimated] if estimated else frame, classes
 
 
-def _align(bags: Bags, classes: list[str]) -> Bags:
+def align(bags: Bags, classes: list[str]) -> Bags:
     """The bags with these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
     new, names = copy.copy(bags), [str(c) for c in bags.classes]  # type: ignore[union-attr]
     default = [str(j) for j in range(len(names))]

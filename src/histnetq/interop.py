@@ -20,6 +20,7 @@ from sklearn.base import clone
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.checks import used_rows
+from histnetq.classical.posteriors import labelled_rows
 
 __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
 
@@ -178,7 +179,7 @@ class QuapyQuantifier(Quantifier):
 
     def fit(self, X: Any, y: Any = None) -> QuapyQuantifier:
         """Learn from labelled rows, or from Bags whose rows are labelled."""
-        given = _labelled(X, y)
+        given = labelled_rows(X, y)
         assert given.classes is not None
         assert given.labels is not None
         index = _copies(given)[0]
@@ -311,18 +312,6 @@ def _copies(bags: Bags) -> tuple[Ints, Ints]:
     return np.repeat(bags.index, bags.weights), ends[bags.offsets]
 
 
-def _labelled(X: Any, y: Any) -> Bags:
-    if not isinstance(X, Bags):
-        if y is None:
-            raise TypeError("y: expected a label for each row of X, got None; QuaPy learns from labelled rows.")
-        return Bags.from_labels(X, y)
-    if y is not None or X.labels is None:
-        raise ValueError(
-            "bags: QuaPy learns from labelled rows, got bags of known proportions; use fit(X, y) or Bags with labels."
-        )
-    return X
-
-
 def _indexes(protocol: Any) -> list[Ints]:
     """Row numbers of the samples that the protocol yields, by its own seeding, without taking the rows."""
     bare = copy.copy(protocol)
@@ -334,6 +323,8 @@ def _indexes(protocol: Any) -> list[Ints]:
 def _on_one_pool(collection: Any, indexes: Iterable[Any]) -> Bags:
     pool = bags_from_quapy(collection)
     each = [np.asarray(index, dtype=np.int64) for index in indexes]
+    if not each:
+        raise ValueError("source: expected a protocol that yields samples, got none from it; check its parameters.")
     offsets = np.concatenate([[0], np.cumsum([len(index) for index in each])])
     bags = pool.drawn(np.concatenate(each), offsets, None, None)
     return bags.with_prevalences(bags.label_prevalences())

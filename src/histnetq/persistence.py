@@ -7,6 +7,7 @@ checksum of itself and the weights, so that a truncated or altered model is refu
 from __future__ import annotations
 
 import hashlib
+import importlib
 import json
 import os
 import shutil
@@ -98,17 +99,41 @@ def dump_estimator(estimator: Any) -> bytes:
     import skops.io
 
     stored: bytes = skops.io.dumps(estimator)
+    unsafe = _unsafe_types(stored)
+    if unsafe:
+        raise TypeError(
+            f"save: the classifier holds a {unsafe[0]}, expected parts of scikit-learn alone; keep such a model with "
+            "your own means and predict from its posteriors by predict_posteriors."
+        )
     return stored
+
+
+def _unsafe_types(stored: bytes) -> list[str]:
+    """Types in a skops file that are neither known to skops nor classes of scikit-learn."""
+    import skops.io
+
+    return [name for name in skops.io.get_untrusted_types(data=stored) if not _is_class_of_sklearn(name)]
+
+
+def _is_class_of_sklearn(name: str) -> bool:
+    # A class is made without running its constructor; a function might be called, so none is let in.
+    module, _, attribute = name.rpartition(".")
+    if not module.startswith("sklearn."):
+        return False
+    try:
+        return isinstance(getattr(importlib.import_module(module), attribute, None), type)
+    except ImportError:
+        return False
 
 
 def load_estimator(stored: bytes) -> Any:
     """A scikit-learn estimator from its skops form, which holds no code; unknown types are refused."""
     import skops.io
 
-    unknown = skops.io.get_untrusted_types(data=stored)
-    if unknown:
-        raise ValueError(f"path: the stored classifier uses {unknown[0]}, not known to be safe; refit instead.")
-    return skops.io.loads(stored)
+    unsafe = _unsafe_types(stored)
+    if unsafe:
+        raise ValueError(f"path: the stored classifier uses {unsafe[0]}, not known to be safe; refit instead.")
+    return skops.io.loads(stored, trusted=skops.io.get_untrusted_types(data=stored))
 
 
 def _checksum(weights: Path, config: dict[str, Any]) -> str:

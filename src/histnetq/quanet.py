@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -19,10 +20,9 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
 from histnetq.options import Training
-from histnetq.persistence import load_estimator
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
-from histnetq.trained import TrainedNetwork
+from histnetq.trained import TrainedNetwork, check_sizes
 
 __all__ = ["QuaNet"]
 
@@ -73,15 +73,24 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
         self.training = training
         self.random_state = random_state
 
+    def _check(self) -> None:
+        self._check_params()
+        for name in ("hidden", "n_steps"):
+            value = getattr(self, name)
+            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}.")
+        check_sizes("head", self.head)
+
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
-        rows = Bags(posteriors, labels=labels, classes=range(n_classes))
+        kind = _weight_kind(weights)
+        rows = Bags(posteriors, labels=labels, classes=range(n_classes), weights=weights, weight_kind=kind)
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
             assert held.rows is not None
-            apart = held.rows.index
+            apart, w = held.rows.index, held.rows.weights
             assigned = np.eye(n_classes)[posteriors.argmax(1)]
-            hard, soft = (misclassification(v[apart], labels[apart], None) for v in (assigned, posteriors))
+            hard, soft = (misclassification(v[apart], labels[apart], w) for v in (assigned, posteriors))
             return self._network(_Estimates(hard, soft, self.train_prevalences_))
 
         self._train(Supervision(rows, None), make)
@@ -93,8 +102,8 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
         return network.to(getattr(torch, self.training.dtype))
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
-        return predict_bags(self.network_, Bags(posteriors, index, offsets, weights=weights, weight_kind=kind))
+        bags = Bags(posteriors, index, offsets, weights=weights, weight_kind=_weight_kind(weights))
+        return predict_bags(self.network_, bags)
 
     def _arrays(self) -> dict[str, NDArray]:
         known: Any = self.network_.pooling.statistics
@@ -102,13 +111,16 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
         return rates | {f"network.{name}": array for name, array in self._network_arrays().items()}
 
     def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        stored = weights.pop("classifier", None)
-        self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
+        self._restore_classifier(weights)
         estimates = _Estimates(weights.pop("rates.hard"), weights.pop("rates.soft"), self.train_prevalences_)
         with torch.random.fork_rng([]):
             network = self._network(estimates)
         arrays = {name.removeprefix("network."): array for name, array in weights.items()}
         self._restore_network(network, arrays, learned)
+
+
+def _weight_kind(weights: NDArray | None) -> str:
+    return "count" if weights is None or weights.dtype.kind in "iu" else "survey"
 
 
 class _Estimates:

@@ -72,6 +72,8 @@ def _refuse_unknown(quantifier: Quantifier, choices: Mapping[str, list[Any]], na
         valid.update(f"{name}__{inner}" for params in nested for inner in params)
     for name in names:
         if name not in valid:
+            if not valid:
+                raise ValueError(f"space: {type(quantifier).__name__} has no parameters to search.")
             near = difflib.get_close_matches(name, sorted(valid), 3, 0.5) or sorted(quantifier.get_params(deep=False))
             raise ValueError(
                 f"space: {type(quantifier).__name__} has no parameter {name!r}; did you mean {' or '.join(near)}?"

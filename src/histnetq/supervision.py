@@ -183,7 +183,7 @@ def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]
     rows = labelled.index
     labels = labelled.labels[rows]
     order = np.lexsort((np.random.default_rng(seed).random(len(rows)), labels))
-    rows, labels = rows[order], labels[order]
+    labels = labels[order]
     counts = np.bincount(labels)
     rank = np.arange(len(rows)) - (np.cumsum(counts) - counts)[labels]
     # At least one row of each class that has two is held out, and one of every class is learned from.
@@ -194,6 +194,12 @@ def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]
             f"y: expected at least 2 rows of some class, to hold out some for validation, got {len(rows)} rows "
             f"of {len(labelled.classes)} classes; add rows."  # type: ignore[arg-type]
         )
-    parts = [np.sort(rows[mask]) for mask in (~held, held)]
-    kept, out = (labelled.select(slice(None), part, np.array([0, len(part)]), None) for part in parts)
+    places = [np.sort(order[mask]) for mask in (~held, held)]
+    kept, out = (
+        labelled.select(
+            slice(None), labelled.index[part], np.array([0, len(part)]),
+            None if labelled.weights is None else labelled.weights[part],
+        )
+        for part in places
+    )  # fmt: skip
     return kept, out

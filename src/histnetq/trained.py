@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import re
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -13,9 +11,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
-from torch import nn
 
 from histnetq.bags import Bags
+from histnetq.identity import describe
 from histnetq.inference import choose_device
 from histnetq.metrics import Measure, as_loss
 from histnetq.nn import BagNetwork
@@ -24,7 +22,7 @@ from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
 from histnetq.training import train
 
-__all__ = ["TrainedNetwork"]
+__all__ = ["TrainedNetwork", "are_sizes", "check_sizes"]
 
 
 class TrainedNetwork(BaseEstimator):
@@ -82,7 +80,7 @@ class TrainedNetwork(BaseEstimator):
             raise ValueError(
                 "random_state: expected a number beside training.checkpoint, got None; only a repeatable run resumes."
             )
-        others = {k: _described(v) for k, v in self.get_params(deep=False).items() if k != "training"}
+        others = {k: describe(v) for k, v in self.get_params(deep=False).items() if k != "training"}
         data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]
         return json.dumps([type(self).__name__, self.training.identity(), others, data, seed], sort_keys=True)
 
@@ -109,16 +107,10 @@ class TrainedNetwork(BaseEstimator):
         self.best_epoch_, self.validation_loss_ = learned["best_epoch"], learned["validation_loss"]
 
 
-def _described(value: Any) -> str:
-    """Text of a parameter that is the same in another process: no addresses, and a checksum of a module's weights."""
-    text = re.sub(r" at 0x[0-9a-fA-F]+", "", str(value))
-    if hasattr(value, "__code__"):
-        inside = [cell.cell_contents for cell in value.__closure__ or ()]
-        text += repr((value.__code__.co_code, value.__code__.co_names, value.__code__.co_consts, inside))
-        text = re.sub(r" at 0x[0-9a-fA-F]+", "", text)
-    elif hasattr(value, "__dict__") and not isinstance(value, nn.Module | type):
-        text += re.sub(r" at 0x[0-9a-fA-F]+", "", repr(sorted(vars(value).items(), key=str)))
-    if isinstance(value, nn.Module):
-        weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
-        text += hashlib.sha256(weights).hexdigest()
-    return text
+def check_sizes(name: str, sizes: Any) -> None:
+    if not are_sizes(sizes):
+        raise ValueError(f"{name}: expected the sizes of its hidden layers, such as (512,), got {sizes!r}.")
+
+
+def are_sizes(sizes: Any) -> bool:
+    return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)

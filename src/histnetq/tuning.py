@@ -11,7 +11,6 @@ import dataclasses
 import functools
 import math
 import os
-import re
 import sys
 import warnings
 from collections.abc import Callable, Iterator, Mapping
@@ -28,6 +27,8 @@ from tqdm import tqdm
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.classical.posteriors import with_classifier
+from histnetq.evaluation import align
+from histnetq.identity import describe
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.options import Training
 from histnetq.protocols import APP
@@ -39,7 +40,8 @@ __all__ = ["Tuned", "tune"]
 _HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
 _VALIDATION_BAGS = 200  # drawn from rows held out
 _STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # before the first trial may be pruned, and in each
-_INCOMPARABLE = {"loss", "sampler"}  # under which validation losses of different trials measure different things
+# Under these, validation losses of different trials measure different things.
+_INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
 _INTERRUPTED = "interrupted"
 _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
@@ -247,7 +249,7 @@ class _Search:
         _fit(quantifier, self.data.learned)
         if self.prunes:
             quantifier.training = training
-        bags = self.data.validation.with_classes(quantifier.classes_)
+        bags = align(self.data.validation, [str(c) for c in quantifier.classes_])
         value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
         if not math.isfinite(value):
             raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
@@ -356,7 +358,7 @@ def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -
         "data": (X if isinstance(X, Bags) else Bags.from_labels(X, y)).fingerprint(),
         "validation": data.validation.fingerprint(),
     }
-    return {part: re.sub(r" at 0x[0-9a-fA-F]+", "", repr(value)) for part, value in given.items()}
+    return {part: describe(value) for part, value in given.items()}
 
 
 def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:

@@ -78,8 +78,10 @@ class ACC(CC):
         super().__init__(classifier, cv=cv, random_state=random_state)
         self.solver = solver
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+    def _check(self) -> None:
         check_choice("solver", self.solver, ("least-squares", "inverse"))
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         self.matrix_ = misclassification(self._represent(posteriors), labels, weights)
 
     def _arrays(self) -> dict[str, NDArray]:

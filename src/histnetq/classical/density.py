@@ -57,9 +57,11 @@ class KDEy(ClassifierQuantifier):
         self.cv = cv
         self.random_state = random_state
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+    def _check(self) -> None:
         if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:
             raise ValueError(f"bandwidth: expected a number above 0, got {self.bandwidth!r}.")
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         shares = np.zeros((len(labels), n_classes))
         shares[np.arange(len(labels)), labels] = 1 if weights is None else weights

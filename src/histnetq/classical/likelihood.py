@@ -8,7 +8,8 @@ import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
-from histnetq.classical.calibration import calibrate, fit_calibration
+from histnetq.checks import check_choice
+from histnetq.classical.calibration import KINDS, calibrate, fit_calibration
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints
 from histnetq.classical.threads import over_bags
 
@@ -53,6 +54,10 @@ class EMQ(ClassifierQuantifier):
         self.cv = cv
         self.random_state = random_state
 
+    def _check(self) -> None:
+        if self.calibration is not None:
+            check_choice("calibration", self.calibration, KINDS)
+
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
@@ -81,7 +86,7 @@ def maximise_likelihood(
 ) -> Floats:
     """EM from the prior, each bag until its own convergence: (n_rows, n_classes) → (n_bags, n_classes).
 
-    A class of prior 0 gets a prior of `tol` first, else it could never be found.
+    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found.
 
     Examples
     --------
@@ -91,7 +96,8 @@ def maximise_likelihood(
     """
     prior = np.asarray(prior, dtype=np.float64)
     if (prior == 0).any():
-        prior = (prior + tol) / (prior + tol).sum()
+        floor = max(tol, 1e-12)
+        prior = (prior + floor) / (prior + floor).sum()
     return _maximise(posteriors, prior, prior, index, offsets, weights, tol, max_iter)
 
 

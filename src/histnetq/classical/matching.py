@@ -61,6 +61,9 @@ class DyS(ClassifierQuantifier):
             raise ValueError(f"n_bins: expected whole numbers of at least 2, got {self.n_bins!r}.")
         return bins.astype(np.int64), check_choice("divergence", self.divergence, _DIVERGENCES)
 
+    def _check(self) -> None:
+        self._matching()
+
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         bins, _ = self._matching()
         n_classes = posteriors.shape[1]
@@ -122,6 +125,7 @@ def histograms(values: Floats, weights: NDArray, bins: NDArray[np.int64], withou
     """
     if not weights.sum() > 0:
         values, weights = np.array([without]), np.ones(1)
+    values = np.clip(values, 0, 1)  # rounding may carry a posterior beyond
     counted = [np.histogram(values, bins=int(b), range=(0, 1), weights=weights)[0] for b in bins]
     return np.concatenate(counted) / weights.sum()
 

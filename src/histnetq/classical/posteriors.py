@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -15,10 +16,10 @@ from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
-from histnetq.checks import encode_labels, used_rows
+from histnetq.checks import column_names, encode_labels, shown, used_rows
 from histnetq.persistence import dump_estimator, load_estimator
 
-__all__ = ["ClassifierQuantifier", "bag_means", "with_classifier"]
+__all__ = ["ClassifierQuantifier", "bag_means", "labelled_rows", "with_classifier"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -46,7 +47,9 @@ class ClassifierQuantifier(Quantifier):
 
     def set_params(self, **params: Any) -> ClassifierQuantifier:
         """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on."""
-        if "classifier" not in params:
+        if params.get("classifier", self.classifier) is None:
+            params.pop("classifier", None)
+            self.classifier = None
             with_classifier(self, params)
         super().set_params(**params)
         return self
@@ -59,13 +62,14 @@ class ClassifierQuantifier(Quantifier):
         X : rows, or Bags whose rows are labelled
         y : labels of the rows; None with Bags
         """
-        given = _labelled(X, y)
+        self._check()
+        given = labelled_rows(X, y)
         assert given.classes is not None
         assert given.labels is not None
         kept = given.labels[given.index] >= 0
-        rows, labels = given.rows[given.index[kept]], given.labels[given.index[kept]]
-        weights = None if given.weights is None else given.weights[kept]
-        classifier, posteriors, judged = self._cross_fit(rows, labels, weights, given.classes)
+        entries = given.index[kept]
+        labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
+        classifier, posteriors, judged = self._cross_fit(given.rows, entries, labels, weights, given.classes)
         self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
         self.classifier_ = classifier
         self.input_shape_, self.feature_names_ = tuple(given.rows.shape[1:]), given.feature_names
@@ -76,9 +80,12 @@ class ClassifierQuantifier(Quantifier):
 
         `classes` names the columns; default: the sorted values of `y`. Predict with `predict_posteriors`.
         """
+        self._check()
         p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
         labels, names = encode_labels(y, classes, len(p))
-        if len(names) != p.shape[1]:
+        if len(names) == p.shape[1]:
+            p = p[:, _column_order(column_names(posteriors), names)]
+        else:
             raise ValueError(
                 f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
             )
@@ -92,8 +99,13 @@ class ClassifierQuantifier(Quantifier):
         self._require_fitted()
         single = not isinstance(X, Bags)
         bags = Bags(X) if single else X
-        p = _check_posteriors(np.asarray(bags.rows, dtype=np.float64), len(self.classes_))
-        estimates = self._quantify(p, bags.index, bags.offsets, bags.weights)
+        if len(bags) == 0:
+            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        used, index = used_rows(bags.index, bags.rows.shape[0])
+        rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
+        p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
+        p = p[:, _column_order(bags.feature_names, self.classes_)]
+        estimates = self._quantify(p, index, bags.offsets, bags.weights)
         return estimates[0] if single else estimates
 
     def _predict(self, bags: Bags) -> Floats:
@@ -101,8 +113,11 @@ class ClassifierQuantifier(Quantifier):
             raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
-        p = np.concatenate([self._posteriors(self.classifier_, bags.rows[chunk]) for chunk in chunks])
+        p = np.concatenate([self._posteriors(self.classifier_, bags.rows[chunk], self.classes_) for chunk in chunks])
         return self._quantify(p, index, bags.offsets, bags.weights)
+
+    def _check(self) -> None:
+        """Refuse wrong parameters, before any work."""
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         """(n_rows, n_classes) and the layout of the bags → (n_bags, n_classes)."""
@@ -118,20 +133,26 @@ class ClassifierQuantifier(Quantifier):
         self.classes_ = classes
 
     def _cross_fit(
-        self, rows: Any, labels: Ints, weights: NDArray | None, classes: NDArray
+        self, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None, classes: NDArray
     ) -> tuple[Any, Floats, NDArray]:
-        """A classifier fitted on all rows, posteriors of some from one that has not seen them, and which rows."""
-        n_classes = len(classes)
+        """A classifier fitted on all entries, posteriors of some from one that has not seen them, and which entries."""
         base = _default_classifier() if self.classifier is None else self.classifier
+        if self.classifier is None and (self.cv is None or pool.ndim == 1):
+            wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
+            raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
         if self.cv is None:
-            return base, self._posteriors(base, rows, n_classes), np.arange(len(labels))
-        p, judged = np.zeros((len(labels), n_classes)), np.zeros(len(labels), bool)
-        for learned, held in _folds(self.cv, labels, self.random_state):
-            model = _fit(clone(base), rows[learned], labels[learned], weights, learned)
-            p[held], judged[held] = self._posteriors(model, rows[held], n_classes), True
-        return _fit(clone(base), rows, labels, weights, slice(None)), p[judged], np.flatnonzero(judged)
+            return base, self._posteriors(base, pool[entries], classes), np.arange(len(labels))
+        p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
+        # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
+        rows, first, place = np.unique(entries, return_index=True, return_inverse=True)
+        for learned_rows, held_rows in _folds(self.cv, labels[first], self.random_state):
+            learned, held = (np.flatnonzero(_members(part, len(rows))[place]) for part in (learned_rows, held_rows))
+            model = _fit(clone(base), pool[entries[learned]], labels[learned], weights, learned)
+            p[held], judged[held] = self._posteriors(model, pool[entries[held]], classes), True
+        whole = _fit(clone(base), pool[entries], labels, weights, slice(None))
+        return whole, p[judged], np.flatnonzero(judged)
 
-    def _posteriors(self, classifier: Any, rows: Any, n_classes: int | None = None) -> Floats:
+    def _posteriors(self, classifier: Any, rows: Any, classes: NDArray) -> Floats:
         """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
         if not hasattr(classifier, "predict_proba"):
             raise TypeError(
@@ -139,8 +160,9 @@ class ClassifierQuantifier(Quantifier):
                 "wrap it in sklearn's CalibratedClassifierCV."
             )
         p = classifier.predict_proba(_flat(rows))
-        full = np.zeros((len(p), len(self.classes_) if n_classes is None else n_classes))
-        full[:, np.asarray(classifier.classes_, dtype=np.int64)] = p
+        full = np.zeros((len(p), len(classes)))
+        codes = np.asarray(classifier.classes_) if self.cv is not None else _codes(classifier.classes_, classes)
+        full[:, codes.astype(np.int64)] = p
         return full
 
     def _weights(self) -> dict[str, NDArray]:
@@ -154,10 +176,13 @@ class ClassifierQuantifier(Quantifier):
         return {}
 
     def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        stored = weights.pop("classifier", None)
-        self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
+        self._restore_classifier(weights)
         for name, array in weights.items():
             setattr(self, f"{name}_", array)
+
+    def _restore_classifier(self, weights: dict[str, NDArray]) -> None:
+        stored = weights.pop("classifier", None)
+        self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
 
 
 def with_classifier(quantifier: Quantifier, names: Iterable[str]) -> Quantifier:
@@ -193,7 +218,8 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
     return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values / totals[:, None]
 
 
-def _labelled(X: Any, y: Any) -> Bags:
+def labelled_rows(X: Any, y: Any) -> Bags:
+    """Bags with labels from ``fit(X, y)`` or ``fit(bags)``."""
     if not isinstance(X, Bags):
         if y is None:
             raise TypeError(
@@ -211,25 +237,59 @@ def _labelled(X: Any, y: Any) -> Bags:
 def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
     if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
         raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
-    if not np.isfinite(p).all() or (p < 0).any() or (np.abs(p.sum(1) - 1) > 1e-3).any():
+    away = np.abs(p.sum(1) - 1)
+    if not np.isfinite(p).all() or (p < 0).any() or (away > 1e-3).any():
         raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    return p
+    return p if away.max(initial=0) < 1e-12 else p / p.sum(1, keepdims=True)
+
+
+def _column_order(names: list[str] | None, classes: NDArray) -> Any:
+    """Which column of named posteriors belongs to each class; without names, or with 0, 1, …, as they stand."""
+    wanted = [str(c) for c in classes]
+    if names is None or names == wanted or names == [str(j) for j in range(len(classes))]:
+        return slice(None)
+    if sorted(names) != sorted(wanted):
+        raise ValueError(f"posteriors: expected the columns {wanted}, got {names}; rename them.")
+    return [names.index(name) for name in wanted]
+
+
+def _codes(names: Any, classes: NDArray) -> Ints:
+    """Class codes of the columns of a classifier that was fitted elsewhere, on names of the classes or on codes."""
+    place = {name: j for j, name in enumerate(classes.tolist())}
+    listed = np.asarray(names).tolist()
+    if all(name in place for name in listed):
+        return np.array([place[name] for name in listed], np.int64)
+    if listed == list(range(len(classes))):
+        return np.arange(len(classes))
+    unknown = next(name for name in listed if name not in place)
+    raise ValueError(
+        f"classifier: it was fitted on a class {unknown!r} that is not among {shown(classes)}; "
+        "fit it on the same class names."
+    )
+
+
+def _members(chosen: NDArray, n: int) -> NDArray[np.bool_]:
+    mask = np.zeros(n, bool)
+    mask[chosen] = True
+    return mask
 
 
 def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
     seed = 0 if seed is None else seed
-    if isinstance(cv, float):
-        if not 0 < cv < 1:
-            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
-        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
-    if cv < 2:
-        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    if isinstance(cv, bool) or not isinstance(cv, Real):
+        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
     counts = np.bincount(labels)
     rare = counts[counts > 0].min()
     if rare < 2:
         raise ValueError(
             f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
         )
+    if isinstance(cv, float):
+        if not 0 < cv < 1:
+            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
+    if cv < 2:
+        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
     folds = StratifiedKFold(min(cv, int(rare)), shuffle=True, random_state=seed)
     return folds.split(np.zeros(len(labels)), labels)
 

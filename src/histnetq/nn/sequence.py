@@ -77,13 +77,8 @@ class SortedLSTM(Pooling):
     def _in_order(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """(n_bags, n_steps): the row that each step reads."""
         kind = widest(rows.device)
-        if rows.shape[1] == 2:
-            key = rows[:, 1].to(kind)
-        else:
-            most, which = rows.to(kind).max(1)
-            key = 2 * which + most
-        by_key = torch.argsort(key[index])
-        order = by_key[torch.argsort(bag_of_entry(offsets)[by_key], stable=True)]
+        by_rank = torch.argsort(_rank(rows)[index])
+        order = by_rank[torch.argsort(bag_of_entry(offsets)[by_rank], stable=True)]
         w = torch.ones_like(index, dtype=kind) if weights is None else weights.to(kind)
         passed = w[order].cumsum(0)
         ends = passed[offsets[1:] - 1]
@@ -93,3 +88,15 @@ class SortedLSTM(Pooling):
         at = torch.searchsorted(passed, starts[:, None] + (ends - starts)[:, None] * steps)
         at = at.clamp(min=offsets[:-1, None], max=offsets[1:, None] - 1)
         return index[order][at]
+
+
+def _rank(rows: Tensor) -> Tensor:
+    """(n_rows,): the place of each row in the order they are read in; of rows that tie, all columns decide."""
+    keys = list(rows.unbind(1))
+    if rows.shape[1] > 2:
+        most, which = rows.max(1)
+        keys += [most, which]
+    order = torch.arange(len(rows), device=rows.device)
+    for key in keys:  # the last one counts most
+        order = order[torch.argsort(key[order], stable=True)]
+    return torch.empty_like(order).scatter_(0, order, torch.arange(len(rows), device=rows.device))
