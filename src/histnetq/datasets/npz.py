@@ -1,9 +1,8 @@
-"""Named data sets, as labelled rows to learn from and bags to learn from, to choose by and to be scored on."""
+"""A data set in one ``.npz`` file."""
 
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -11,41 +10,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags import Bags
+from histnetq.datasets.common import Dataset
 
-__all__ = ["Dataset", "read_npz"]
+__all__ = ["read_npz"]
 
 _GROUPS = {"bags": 0, "validation": 1, "calibration": 2}
 _KEYS = (
     "X", "y", "split", "class_names", "dev_bags", "dev_group", "dev_prevalences", "test_bags", "test_prevalences",
 )  # fmt: skip
-
-
-@dataclass(frozen=True)
-class Dataset:
-    """Parts of one data set, on one pool of rows.
-
-    Attributes
-    ----------
-    name : str
-    train : Bags
-        The labelled rows, as one bag.
-    bags, validation, calibration : Bags
-        Bags of known proportions without row labels: to learn from, to choose by, to calibrate by. They share no rows.
-    test : Bags
-        For the final score only.
-    """
-
-    name: str
-    train: Bags
-    bags: Bags
-    validation: Bags
-    calibration: Bags
-    test: Bags
-
-    @property
-    def classes(self) -> NDArray:
-        assert self.test.classes is not None
-        return self.test.classes
 
 
 def read_npz(path: str | os.PathLike[str], *, standardize: bool = True) -> Dataset:
@@ -82,7 +54,7 @@ def read_npz(path: str | os.PathLike[str], *, standardize: bool = True) -> Datas
         for name, group in _GROUPS.items()
     }
     test = _bags(X, arrays["test_bags"], arrays["test_prevalences"], classes, slice(None))
-    return Dataset(path.stem, train, **development, test=test)
+    return Dataset(path.stem, train, **development, test_bags=test)
 
 
 def _bags(X: NDArray, rows: NDArray, prevalences: NDArray, classes: NDArray, chosen: Any) -> Bags:

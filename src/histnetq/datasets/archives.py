@@ -1,0 +1,123 @@
+"""Files read straight from zip archives, which are never unpacked; an archive that is not safe is refused."""
+
+from __future__ import annotations
+
+import copy
+import re
+import stat
+import threading
+import zipfile
+import zlib
+from pathlib import Path
+
+__all__ = ["Archive"]
+
+_LARGEST_MEMBER = 1 << 30  # bytes unpacked; a member is held in memory
+_LARGEST_ARCHIVE = 1 << 36  # bytes unpacked, all members together
+_LARGEST_RATIO = 200  # unpacked to packed; numbers as text reach 3 to 5
+_SMALL = 1 << 20  # bytes unpacked; of these, any ratio is harmless
+_ROOM = 1 << 13  # bytes, more than zipfile unpacks beyond what was asked for
+
+
+class Archive:
+    """A zip archive whose members are read one by one, by any number of threads.
+
+    Members with absolute names or names that lead out of the archive, links, encrypted and repeated members and
+    members or archives of absurd size are refused when it is opened; a member that unpacks to another size than it
+    declares when it is read.
+
+    Parameters
+    ----------
+    path : the zip file
+
+    Attributes
+    ----------
+    names : list of str
+        The files inside.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lock = threading.Lock()  # zipfile counts its open members without one
+        try:
+            self._zip = zipfile.ZipFile(path)
+        except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
+            raise ValueError(
+                f"archive: {path} cannot be read as a zip archive ({error}), it is damaged or cut off; fetch it again."
+            ) from None
+        try:
+            self._members = self._checked()
+        except BaseException:
+            self._zip.close()
+            raise
+        self.names = list(self._members)
+
+    def _checked(self) -> dict[str, zipfile.ZipInfo]:
+        members: dict[str, zipfile.ZipInfo] = {}
+        total = packed = 0
+        for info in self._zip.infolist():
+            problem = _problem(info) or ("occurs twice" if info.filename in members else None)
+            if problem:
+                raise ValueError(
+                    f"archive: {info.orig_filename!r} in {self.path} {problem}, expected plain files inside the "
+                    "archive; the archive is refused, fetch it from its public record."
+                )
+            total, packed = total + info.file_size, packed + info.compress_size
+            if not info.is_dir():
+                members[info.filename] = info
+        # Overlapping members declare more packed bytes than there are.
+        on_disk = self.path.stat().st_size
+        if packed > on_disk or total > _LARGEST_ARCHIVE or (total > _SMALL and total > _LARGEST_RATIO * on_disk):
+            raise ValueError(
+                f"archive: {self.path} of {on_disk:,} bytes declares {total:,} bytes unpacked, expected at most "
+                f"{_LARGEST_RATIO} times its size and {_LARGEST_ARCHIVE:,}; the archive is refused."
+            )
+        return members
+
+    def read(self, name: str) -> bytes:
+        """The content of one member."""
+        info = copy.copy(self._members[name])
+        declared = info.file_size
+        # zipfile cuts off what exceeds the declared size without a word; with room for more it shows.
+        info.file_size += _ROOM
+        try:
+            with self._lock:
+                file = self._zip.open(info)
+            try:
+                content = file.read(declared + 1)
+            finally:
+                with self._lock:
+                    file.close()
+        except (zipfile.BadZipFile, zlib.error, EOFError, NotImplementedError) as error:
+            raise ValueError(
+                f"archive: {name} in {self.path} is damaged ({error}), expected {declared:,} bytes; fetch it again."
+            ) from None
+        if len(content) != declared:
+            amount = "more" if len(content) > declared else f"{len(content):,} bytes"
+            raise ValueError(
+                f"archive: {name} in {self.path} declares {declared:,} bytes and unpacks to {amount}; "
+                "the archive is refused, fetch it from its public record."
+            )
+        return content
+
+    def close(self) -> None:
+        """Close the file."""
+        self._zip.close()
+
+
+def _problem(info: zipfile.ZipInfo) -> str | None:
+    name = info.orig_filename
+    if name.startswith(("/", "\\")) or re.match("[A-Za-z]:", name):
+        return "has an absolute name"
+    if ".." in re.split(r"[/\\]", name) or "\\" in name or "\0" in name or not name:
+        return "has a name that leads out of the archive"
+    kind = stat.S_IFMT(info.external_attr >> 16)
+    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+        return "is a link or a special file"
+    if info.flag_bits & 1:
+        return "is encrypted"
+    if info.file_size > _LARGEST_MEMBER:
+        return f"declares {info.file_size:,} bytes"
+    if info.file_size > _SMALL and info.file_size > _LARGEST_RATIO * info.compress_size:
+        return f"declares {info.file_size:,} bytes packed into {info.compress_size:,}"
+    return None

@@ -1,0 +1,150 @@
+"""Fashion-MNIST from its four IDX files."""
+
+from __future__ import annotations
+
+import gzip
+import os
+import struct
+import zlib
+from pathlib import Path
+from typing import IO
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags import Bags
+from histnetq.datasets.common import Examples
+from histnetq.datasets.sources import FASHION_PACKAGE, SOURCES
+
+__all__ = ["fashion_mnist", "read_idx"]
+
+_CLASSES = (
+    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
+)  # fmt: skip
+_PER_CLASS = {"train": 6000, "t10k": 1000}
+_VALIDATION_PER_CLASS = 1000
+_SHAPE = (28, 28)
+_LARGEST = 1 << 30  # bytes of an unpacked file
+
+
+def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_state: int = 0) -> Examples:
+    """Read Fashion-MNIST: 50,000 images to learn from, 10,000 to choose by and 10,000 for the final score.
+
+    Images are kept as they are, ``(28, 28)`` of whole numbers from 0 to 255, in a quarter of the memory of floats: the
+    networks standardise their inputs themselves. For a classifier that does not, divide by 127.5 and subtract 1.
+
+    Parameters
+    ----------
+    data_dir : folder, optional
+        With ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
+        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. Default: where ``histnetq data fetch fashion-mnist``
+        puts them, else where Debian's package ``dataset-fashion-mnist`` does.
+    random_state : int
+        Seed of the split into 5,000 images per class to learn from and 1,000 to choose by.
+
+    Returns
+    -------
+    Examples
+        Labelled images, each part as one bag: draw bags by a protocol, ``APP(500).draw(data.train, 100)``.
+
+    References
+    ----------
+    Xiao, Rasul & Vollgraf (2017), *Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms*.
+    """
+    folder = _folder(data_dir)
+    images, labels = _read_part(folder, "train")
+    test_images, test_labels = _read_part(folder, "t10k")
+    order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
+    by_class = order.reshape(len(_CLASSES), -1)
+    chosen = {"validation": by_class[:, :_VALIDATION_PER_CLASS], "train": by_class[:, _VALIDATION_PER_CLASS:]}
+    # On one pool, so that what is computed for an image is computed once.
+    parts = {name: _labelled(images, labels, np.sort(rows, axis=None)) for name, rows in chosen.items()}
+    test = _labelled(test_images, test_labels, np.arange(len(test_labels)))
+    return Examples("fashion-mnist", parts["train"], test, parts["validation"])
+
+
+def _labelled(images: NDArray, labels: NDArray, rows: NDArray) -> Bags:
+    bags = Bags(images, rows, labels=labels, classes=_CLASSES)
+    return bags.with_prevalences(bags.label_prevalences())
+
+
+def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
+    source = SOURCES["fashion-mnist"]
+    folders = [source.home, FASHION_PACKAGE] if data_dir is None else [Path(data_dir)]
+    for folder in folders:
+        if all(_file(folder, name) is not None for name in source.files):
+            return folder
+    lacking = next(name for name in source.files if _file(folders[0], name) is None)
+    raise FileNotFoundError(source.explain_missing("data_dir", folders[0], lacking))
+
+
+def _file(folder: Path, name: str) -> Path | None:
+    """The file as it is or packed."""
+    return next((file for file in (folder / name.removesuffix(".gz"), folder / name) if file.is_file()), None)
+
+
+def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
+    files = [_file(folder, f"{part}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1")]
+    assert files[0] is not None
+    assert files[1] is not None
+    images, labels = read_idx(files[0]), read_idx(files[1])
+    each = _PER_CLASS[part]
+    expected = (each * len(_CLASSES), *_SHAPE)
+    if images.shape != expected:
+        raise ValueError(
+            f"data_dir: {files[0]} holds an array of shape {images.shape}, expected {expected}; fetch it again."
+        )
+    counts = np.bincount(labels.ravel(), minlength=len(_CLASSES))
+    if labels.ndim != 1 or counts.tolist() != [each] * len(_CLASSES):
+        raise ValueError(
+            f"data_dir: {files[1]} holds labels of shape {labels.shape} with {counts.min()} to {counts.max()} of a "
+            f"class, expected {each} of each of the classes 0 to {len(_CLASSES) - 1}; fetch it again."
+        )
+    return images, labels.astype(np.int64)
+
+
+def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
+    """Read an array of bytes in the IDX format, packed by gzip or not.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> with tempfile.NamedTemporaryFile() as file:
+    ...     _ = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))
+    ...     file.flush()
+    ...     read_idx(file.name)
+    array([7, 8, 9], dtype=uint8)
+    """
+    path = Path(path)
+    with path.open("rb") as raw:
+        packed = raw.read(2) == b"\x1f\x8b"
+        raw.seek(0)
+        try:
+            with gzip.GzipFile(fileobj=raw) if packed else raw as file:
+                return _read_array(file, path)  # type: ignore[arg-type]
+        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+            raise ValueError(f"data_dir: {path} is truncated or damaged ({error}); fetch it again.") from None
+
+
+def _read_array(file: IO[bytes], path: Path) -> NDArray[np.uint8]:
+    magic = file.read(4)
+    if len(magic) < 4 or magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
+        raise ValueError(
+            f"data_dir: {path} begins with {magic.hex(' ') or 'nothing'}, expected 00 00 08 and the number of "
+            "dimensions of an IDX file of bytes; fetch it again."
+        )
+    header = file.read(4 * magic[3])
+    shape = struct.unpack(f">{len(header) // 4}I", header[: len(header) // 4 * 4])
+    size = int(np.prod(shape, dtype=object))
+    if len(shape) < magic[3] or size > _LARGEST:
+        raise ValueError(
+            f"data_dir: {path} has a header for an array of shape {shape}, which is damaged; fetch it again."
+        )
+    content = file.read(size + 1)
+    if len(content) != size:
+        amount = "more" if len(content) > size else f"only {len(content):,}"
+        raise ValueError(
+            f"data_dir: {path} is truncated or damaged: it holds {amount} bytes, its header says {size:,}; "
+            "fetch it again."
+        )
+    return np.frombuffer(content, np.uint8).reshape(shape)
