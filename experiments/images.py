@@ -1,0 +1,101 @@
+"""A classifier of Fashion-MNIST on the encoder that all methods share: two convolutions and a dense layer.
+
+Its features (256 numbers per image) and posteriors are computed once and kept on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+from torch.nn import functional as F
+
+from histnetq.datasets import Examples
+from histnetq.nn import CNN
+
+__all__ = ["encoded_images"]
+
+_EPOCHS, _BATCH, _LR, _DROPOUT = 14, 128, 3e-3, 0.3
+
+
+class _Classifier(nn.Module):
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.encoder = CNN((28, 28), n_features=256, dropout=_DROPOUT)
+        self.head = nn.Sequential(nn.LeakyReLU(), nn.Dropout(_DROPOUT), nn.Linear(256, n_classes))
+
+    def forward(self, images: Tensor) -> Tensor:
+        scores: Tensor = self.head(self.encoder(images))
+        return scores
+
+
+def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dict[str, NDArray]:
+    """Features and posteriors of all images: ``{train,test}_{features,posteriors}`` by row of the pool.
+
+    Trained by cross-entropy on the training part alone; the weights of the last epoch are kept.
+    """
+    if not path.exists():
+        path.parent.mkdir(parents=True, exist_ok=True)
+        model, accuracies = _train(data, say)
+        arrays = {"accuracies": np.array(accuracies)}
+        for name, pool in (("train", data.train.rows), ("test", data.test.rows)):
+            arrays[f"{name}_features"], arrays[f"{name}_posteriors"] = _encode(model, pool)
+        partial = path.with_suffix(f".{os.getpid()}.partial.npz")
+        np.savez(partial, **arrays)
+        os.replace(partial, path)
+    with np.load(path) as file:
+        return {name: file[name] for name in file.files}
+
+
+def _train(data: Examples, say: Callable[[str], Any]) -> tuple[_Classifier, list[float]]:
+    assert data.train.labels is not None
+    assert data.validation is not None
+    images, labels = _scaled(data.train.rows), torch.from_numpy(data.train.labels)
+    rows, held = torch.from_numpy(data.train.index), torch.from_numpy(data.validation.index)
+    generator = torch.Generator().manual_seed(0)
+    accuracies = []
+    with torch.random.fork_rng([]):
+        torch.manual_seed(0)
+        model = _Classifier(len(data.classes))
+        optimizer = torch.optim.AdamW(model.parameters(), lr=_LR, weight_decay=1e-2, fused=True)
+        steps = -(-len(rows) // _BATCH)
+        schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, _LR, total_steps=_EPOCHS * steps)
+        for epoch in range(1, _EPOCHS + 1):
+            began = time.perf_counter()
+            model.train()
+            for batch in rows[torch.randperm(len(rows), generator=generator)].split(_BATCH):
+                batch_images = images[batch]
+                flipped = torch.rand(len(batch), generator=generator) < 0.5  # clothes have a left and a right
+                batch_images[flipped] = batch_images[flipped].flip(-1)
+                optimizer.zero_grad(set_to_none=True)
+                F.cross_entropy(model(batch_images), labels[batch]).backward()
+                optimizer.step()
+                schedule.step()
+            posteriors = _encode(model, data.train.rows[held.numpy()])[1]
+            accuracies.append(float((posteriors.argmax(1) == labels[held].numpy()).mean()))
+            say(
+                f"classifier, epoch {epoch}: validation accuracy {accuracies[-1]:.4f}, {time.perf_counter() - began:.0f} s"
+            )
+    return model, accuracies
+
+
+@torch.inference_mode()
+def _encode(model: _Classifier, pool: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+    model.eval()
+    features, posteriors = [], []
+    for start in range(0, len(pool), 1000):
+        found = model.encoder(_scaled(pool[start : start + 1000]))
+        features.append(found)
+        posteriors.append(model.head(found).double().softmax(1))
+    return torch.cat(features).numpy(), torch.cat(posteriors).numpy()
+
+
+def _scaled(images: NDArray) -> Tensor:
+    return torch.from_numpy(images).float().div_(127.5).sub_(1)
