@@ -44,7 +44,7 @@ def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dic
     if not path.exists():
         path.parent.mkdir(parents=True, exist_ok=True)
         model, accuracies = _train(data, say)
-        arrays = {"accuracies": np.array(accuracies)}
+        arrays: dict[str, Any] = {"accuracies": np.array(accuracies)}
         for name, pool in (("train", data.train.rows), ("test", data.test.rows)):
             arrays[f"{name}_features"], arrays[f"{name}_posteriors"] = _encode(model, pool)
         partial = path.with_suffix(f".{os.getpid()}.partial.npz")
@@ -80,9 +80,8 @@ def _train(data: Examples, say: Callable[[str], Any]) -> tuple[_Classifier, list
                 schedule.step()
             posteriors = _encode(model, data.train.rows[held.numpy()])[1]
             accuracies.append(float((posteriors.argmax(1) == labels[held].numpy()).mean()))
-            say(
-                f"classifier, epoch {epoch}: validation accuracy {accuracies[-1]:.4f}, {time.perf_counter() - began:.0f} s"
-            )
+            seconds = time.perf_counter() - began
+            say(f"classifier, epoch {epoch}: validation accuracy {accuracies[-1]:.4f}, {seconds:.0f} s")
     return model, accuracies
 
 
@@ -98,4 +97,4 @@ def _encode(model: _Classifier, pool: NDArray) -> tuple[NDArray[np.float32], NDA
 
 
 def _scaled(images: NDArray) -> Tensor:
-    return torch.from_numpy(images).float().div_(127.5).sub_(1)
+    return torch.tensor(images).float().div_(127.5).sub_(1)
