@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import csv
 import itertools
+from functools import partial
 from pathlib import Path
 
 import click
+import numpy as np
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -81,13 +83,68 @@ def _analogue(command: str, file: str, what: str) -> None:
             f"by `python -m experiments {command}`."
         )
         click.echo()
-        click.echo(write_table(loaded, runs, list(CLASSICAL), output / command, about))
+        prevalences = loaded.train.label_prevalences()[0]
+        same = dict.fromkeys(("ae", "rae"), runs)
+        for comparison in write_table(loaded.test, prevalences, same, list(CLASSICAL), output / command, about):
+            click.echo(comparison)
         click.echo(f"written to {output / command}.csv and .md")
 
 
 _analogue("imdb", "binary_imdb_w2v300.npz", "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)")
 _analogue("newsgroups", "multi20_newsgroups_w2v300.npz", "20 newsgroups (an analogue of LeQua's T1B)")
 _analogue("goemotions", "multi28_goemotions_w2v300.npz", "GoEmotions, 28 very unequal classes (an analogue of T1B)")
+
+
+@main.command(name="fashion-mnist")
+@click.option("--methods", help="Some of them, with commas between.  [default: all]")
+@click.option("--seeds", default=1, show_default=True, help="Runs of each method, seeded 0, 1, …")
+@click.option("--trials", default=2, show_default=True, help="Settings tried for each method, at most.")
+@click.option(
+    "--data", type=click.Path(path_type=Path), help="Directory of the IDX files.  [default: Debian's package]"
+)
+@click.option("--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+              help="Directory of finished runs, which are not repeated.")  # fmt: skip
+@click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
+def fashion_mnist(methods: str | None, seeds: int, trials: int, data: Path | None, work: Path, output: Path) -> None:
+    """All methods on Fashion-MNIST, with a frozen encoder.
+
+    Example: python -m experiments fashion-mnist --methods EMQ-BCTS,HistNetQ-hard
+    """
+    from experiments import fashion
+    from experiments.images import encoded_images
+    from experiments.runs import Runs
+    from experiments.tables import write_table
+    from histnetq import datasets
+
+    chosen = fashion.METHODS if methods is None else methods.split(",")
+    unknown = [name for name in chosen if name not in fashion.METHODS]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(fashion.METHODS)}.", param_hint="--methods")
+    try:
+        images = datasets.fashion_mnist(data)
+    except FileNotFoundError as error:
+        raise click.BadParameter(str(error), param_hint="--data") from None
+    directory = work / "fashion-mnist"
+    encoded = encoded_images(images, directory / "images.npz", click.echo)
+    accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
+    click.echo(f"classifier: test accuracy {accuracy:.4f}")
+    frozen = fashion.Frozen(images, encoded)
+    runs = {}
+    for measure in ("ae", "rae"):
+        runs[measure] = Runs(directory / f"{measure}-trials-{trials}", seeds)
+        act = partial(fashion.run, loss=measure, data=frozen, trials=trials, work=directory)
+        runs[measure].fill(chosen, act, click.echo)
+    about = (
+        f"Fashion-MNIST, {len(frozen.test):,} test bags of {fashion.BAG_SIZE} by APP. Frozen encoder: the classifier "
+        f"(test accuracy {accuracy:.4f}) says of each image how likely each class is; methods learn from 10,000 images "
+        f"that it has not seen. At most {trials} settings for each method and measure; seeds: {seeds}. Networks are "
+        "trained for the measure of their column. Made by `python -m experiments fashion-mnist`."
+    )
+    uniform = np.full(len(frozen.classes), 1 / len(frozen.classes))
+    for comparison in write_table(frozen.test, uniform, runs, fashion.METHODS, output / "fashion-mnist", about):
+        click.echo()
+        click.echo(comparison)
+    click.echo(f"written to {output / 'fashion-mnist'}.csv and .md")
 
 
 if __name__ == "__main__":

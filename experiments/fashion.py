@@ -21,11 +21,12 @@ from experiments.networks import NETWORKS
 from experiments.runs import Run
 from histnetq.datasets import Examples
 
-__all__ = ["Frozen", "run_classical", "run_network", "settings_of"]
+__all__ = ["METHODS", "Frozen", "run"]
 
+METHODS = [*CLASSICAL, *NETWORKS]
 BAG_SIZE, TEST_BAGS, CHOOSING_BAGS = 500, 5_000, 500
 _CHOOSING = 3_000  # images of the validation part that choose settings
-TRAINING = hq.Training(epochs=100, bags_per_epoch=1000, batch_bags=10, patience=6, dropout=0.0, progress=False)
+TRAINING = hq.Training(epochs=200, bags_per_epoch=1000, batch_bags=10, patience=8, dropout=0.0, progress=False)
 _NETWORK_SETTINGS: list[dict[str, Any]] = [
     {"encoder": (32,), "head": (512,), "lr": 1e-3},
     {"encoder": (64, 32), "head": (1024,), "lr": 1e-3},
@@ -50,7 +51,7 @@ class Frozen:
         self.test = hq.APP(BAG_SIZE).draw(tested, TEST_BAGS, random_state=2)
 
 
-def settings_of(name: str, trials: int) -> list[dict[str, Any]]:
+def _settings(name: str, trials: int) -> list[dict[str, Any]]:
     """At most so many settings; methods without parameters of their own have one."""
     if name in NETWORKS:
         return _NETWORK_SETTINGS[:trials]
@@ -62,14 +63,22 @@ def settings_of(name: str, trials: int) -> list[dict[str, Any]]:
     return [every[i] for i in order[:trials]]
 
 
-def run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -> Run:
+def run(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
+    """One method with one seed, chosen (and, if a network, trained) for one measure."""
+    if name == "MLPE":
+        uniform = np.full((len(data.test), len(data.classes)), 1 / len(data.classes))
+        return Run(uniform, "", 0, _error(loss, data.validation, uniform[: len(data.validation)]), 0.0, 0.0)
+    if name in NETWORKS:
+        return _run_network(name, seed, loss, data, trials, work)
+    return _run_classical(name, seed, loss, data, trials)
+
+
+def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -> Run:
     """Choose a setting on the choosing images, then learn from all 10,000 and estimate the test bags."""
-    options, best = settings_of(name, trials), None
+    options, best = _settings(name, trials), None
     for setting in options:
-        error = np.nan
-        if len(options) > 1:
-            quantifier = _fit(name, seed, setting, data, data.learning)
-            error = _error(loss, data.validation, quantifier.predict_posteriors(data.validation))
+        quantifier = _fit(name, seed, setting, data, data.learning)
+        error = _error(loss, data.validation, quantifier.predict_posteriors(data.validation))
         if best is None or error < best[0]:
             best = error, setting
     assert best is not None
@@ -81,11 +90,11 @@ def run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) ->
     return Run(estimates, _text(best[1]), len(options), float(best[0]), fitted - began, took)
 
 
-def run_network(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
+def _run_network(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
     """Choose by the loss on bags of the choosing images, which also stop training, then estimate the test bags."""
     best: tuple[float, Any, dict[str, Any]] | None = None
     validation = _inputs(data.validation)
-    for number, setting in enumerate(settings_of(name, trials)):
+    for number, setting in enumerate(_settings(name, trials)):
         checkpoint = str(work / "trials" / f"{name}-{loss}-seed{seed}-{number}")
         training = dataclasses.replace(
             TRAINING, lr=setting["lr"], min_lr=setting["lr"] / 100, checkpoint=checkpoint, checkpoint_every=5

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 
+import numpy as np
 from click.testing import CliRunner
 
 from experiments.__main__ import main
@@ -39,3 +40,31 @@ def test_unknown_method_and_missing_data(tmp_path):
     missing = run(tmp_path)
     assert missing.exit_code == 2
     assert "binary_imdb_w2v300.npz does not exist" in " ".join(missing.output.split())
+
+
+def test_frozen_images(tmp_path, monkeypatch):
+    from experiments import fashion, images
+    from histnetq import Bags, Training
+    from histnetq.datasets import Examples
+
+    rng = np.random.default_rng(0)
+    labels = np.arange(120) % 3
+    posteriors = rng.dirichlet(np.ones(3), size=120) * 0.5 + 0.5 * np.eye(3)[labels]
+    pool = np.zeros((120, 28, 28), np.uint8)
+    parts = [Bags(pool, np.arange(a, b), labels=labels, classes=list("abc")) for a, b in ((0, 60), (60, 120))]
+    test = Bags(pool, labels=labels, classes=list("abc"))
+    encoded = {"train_posteriors": posteriors, "test_posteriors": posteriors}
+    monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("fashion", parts[0], test, parts[1]))
+    monkeypatch.setattr(images, "encoded_images", lambda data, path, say: encoded)
+    for name, value in {"BAG_SIZE": 10, "TEST_BAGS": 8, "CHOOSING_BAGS": 4, "_CHOOSING": 20}.items():
+        monkeypatch.setattr(fashion, name, value)
+    monkeypatch.setattr(fashion, "TRAINING", Training(epochs=1, bags_per_epoch=4, batch_bags=2, progress=False))
+    options = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--trials", "1"]
+    methods = "MLPE,CC,KDEy,HistNetQ-hard,DeepSets-avg"
+    result = CliRunner().invoke(main, ["fashion-mnist", *options, "--methods", methods])
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "out/fashion-mnist.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [r["measure"] for r in rows] == ["ae"] * 5 + ["rae"] * 5
+    assert all(float(r["validation"]) >= 0 for r in rows)
+    assert float(rows[1]["mean"]) < float(rows[0]["mean"])
