@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.bags import Bags
-from histnetq.classical.counting import misclassification, solve_mixture
+from histnetq.classical.counting import assigned_shares, misclassification, solve_mixture
 from histnetq.classical.likelihood import maximise_likelihood
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints, bag_means
 from histnetq.inference import predict_bags
@@ -132,7 +132,7 @@ class _Estimates:
     def __call__(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         posteriors, entries, starts = (t.cpu().numpy() for t in (rows.double(), index, offsets))
         w = None if weights is None else weights.cpu().numpy()
-        counted = bag_means(np.eye(len(self.prior))[posteriors.argmax(1)], entries, starts, w)
+        counted = assigned_shares(posteriors, entries, starts, w)
         mean = bag_means(posteriors, entries, starts, w)
         estimates = [
             counted,

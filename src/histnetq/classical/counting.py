@@ -9,9 +9,9 @@ from numpy.typing import NDArray
 
 from histnetq.checks import check_choice
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints, bag_means
-from histnetq.simplex import project
+from histnetq.simplex import count_labels, project
 
-__all__ = ["ACC", "CC", "PACC", "PCC", "misclassification", "solve_mixture"]
+__all__ = ["ACC", "CC", "PACC", "PCC", "assigned_shares", "misclassification", "solve_mixture"]
 
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
@@ -36,19 +36,15 @@ class CC(ClassifierQuantifier):
         self.cv = cv
         self.random_state = random_state
 
-    def _represent(self, posteriors: Floats) -> Floats:
-        """What is averaged over a bag: the class assigned to each row, one-hot."""
-        return np.eye(posteriors.shape[1])[posteriors.argmax(1)]
-
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return bag_means(self._represent(posteriors), index, offsets, weights)
+        return assigned_shares(posteriors, index, offsets, weights)
 
 
 class PCC(CC):
     """Probabilistic classify and count: the mean posterior."""
 
-    def _represent(self, posteriors: Floats) -> Floats:
-        return posteriors
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return bag_means(posteriors, index, offsets, weights)
 
 
 class ACC(CC):
@@ -82,13 +78,15 @@ class ACC(CC):
         check_choice("solver", self.solver, ("least-squares", "inverse"))
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = misclassification(self._represent(posteriors), labels, weights)
+        self.matrix_ = misclassification(np.eye(posteriors.shape[1])[posteriors.argmax(1)], labels, weights)
 
     def _arrays(self) -> dict[str, NDArray]:
         return {"matrix": self.matrix_}
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        counted = super()._quantify(posteriors, index, offsets, weights)
+        return self._adjust(assigned_shares(posteriors, index, offsets, weights))
+
+    def _adjust(self, counted: Floats) -> Floats:
         if self.solver == "inverse":
             return project(counted @ np.linalg.pinv(self.matrix_).T)
         return solve_mixture(self.matrix_, counted)
@@ -97,8 +95,25 @@ class ACC(CC):
 class PACC(ACC):
     """Probabilistic adjusted classify and count: ACC on mean posteriors."""
 
-    def _represent(self, posteriors: Floats) -> Floats:
-        return posteriors
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.matrix_ = misclassification(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return self._adjust(bag_means(posteriors, index, offsets, weights))
+
+
+def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+    """Share of each bag's rows that is assigned to each class: (n_rows, n_classes) → (n_bags, n_classes).
+
+    Examples
+    --------
+    >>> assigned_shares(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 1, 1, 1]), np.array([0, 4]), None)
+    array([[0.25, 0.75]])
+    """
+    n_bags = len(offsets) - 1
+    bag = np.repeat(np.arange(n_bags), np.diff(offsets))
+    counts = count_labels(posteriors.argmax(1)[index], bag, n_bags, posteriors.shape[1], weights)
+    return counts / counts.sum(1, keepdims=True)
 
 
 def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> Floats:
