@@ -6,9 +6,13 @@ import csv
 import itertools
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 import numpy as np
+
+if TYPE_CHECKING:
+    from experiments.runs import Run
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -47,6 +51,15 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
     click.echo(f"written to {output}")
 
 
+def _chosen(methods: str | None, every: list[str]) -> list[str]:
+    """The methods that were asked for."""
+    wanted = every if methods is None else methods.split(",")
+    unknown = [name for name in wanted if name not in every]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(every)}.", param_hint="--methods")
+    return wanted
+
+
 def _analogue(command: str, file: str, what: str) -> None:
     """Add a command for a data set of labelled rows and bags."""
 
@@ -54,38 +67,45 @@ def _analogue(command: str, file: str, what: str) -> None:
     @click.option("--methods", help="Some of them, with commas between.  [default: all]")
     @click.option("--seeds", default=1, show_default=True, help="Runs of each method, seeded 0, 1, …")
     @click.option("--trials", default=8, show_default=True, help="Settings tried for each method on validation bags.")
+    @click.option("--epochs", default=60, show_default=True, help="Epochs of the networks, at most.")
     @click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), required=True,
                   help="Directory of the data sets; also by the variable HISTNETQ_DATA.")  # fmt: skip
     @click.option("--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
                   help="Directory of finished runs, which are not repeated.")  # fmt: skip
     @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
-    def run(methods: str | None, seeds: int, trials: int, data: Path, work: Path, output: Path) -> None:
+    def run(methods: str | None, seeds: int, trials: int, epochs: int, data: Path, work: Path, output: Path) -> None:
         from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
+        from experiments.networks import NETWORKS, run_network
         from experiments.runs import Runs
         from experiments.tables import write_table
         from histnetq.datasets import read_npz
 
-        chosen = list(CLASSICAL) if methods is None else methods.split(",")
-        unknown = [name for name in chosen if name not in CLASSICAL]
-        if unknown:
-            raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(CLASSICAL)}.", param_hint="--methods")
+        every = [*CLASSICAL, *NETWORKS]
+        chosen = _chosen(methods, every)
         try:
             loaded = read_npz(data / file)
         except FileNotFoundError as error:
             raise click.BadParameter(str(error), param_hint="--data") from None
         directory = work / f"{command}-{loaded.train.fingerprint()[:8]}"
         runs, posteriors = Runs(directory / f"trials-{trials}", seeds), Posteriors(loaded, directory)
-        runs.fill(chosen, lambda name, seed: run_classical(name, seed, loaded, posteriors, trials), click.echo)
+
+        def act(name: str, seed: int) -> Run:
+            if name in NETWORKS:
+                return run_network(name, seed, loaded, trials, epochs, directory)
+            return run_classical(name, seed, loaded, posteriors, trials)
+
+        runs.fill(chosen, act, click.echo)
         about = (
             f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
-            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows; every method "
-            f"chosen among {trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made "
+            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows; networks: from "
+            f"{len(loaded.bags)} bags of known proportions; every method chosen among {trials} "
+            f"settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made "
             f"by `python -m experiments {command}`."
         )
         click.echo()
         prevalences = loaded.train.label_prevalences()[0]
         same = dict.fromkeys(("ae", "rae"), runs)
-        for comparison in write_table(loaded.test, prevalences, same, list(CLASSICAL), output / command, about):
+        for comparison in write_table(loaded.test, prevalences, same, every, output / command, about):
             click.echo(comparison)
         click.echo(f"written to {output / command}.csv and .md")
 
@@ -116,10 +136,7 @@ def fashion_mnist(methods: str | None, seeds: int, trials: int, data: Path | Non
     from experiments.tables import write_table
     from histnetq import datasets
 
-    chosen = fashion.METHODS if methods is None else methods.split(",")
-    unknown = [name for name in chosen if name not in fashion.METHODS]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(fashion.METHODS)}.", param_hint="--methods")
+    chosen = _chosen(methods, fashion.METHODS)
     try:
         images = datasets.fashion_mnist(data)
     except FileNotFoundError as error:

@@ -29,15 +29,16 @@ NETWORKS: dict[str, Callable[..., Any]] = {
 }
 # The same for all networks.
 SPACE: dict[str, list[Any]] = {
-    "encoder": [(16,), (64,), (256, 64)],
+    "encoder": [(16,), (64, 16), (256, 32)],
     "head": [(256,), (1024,)],
-    "lr": [3e-4, 1e-3, 3e-3],
-    "dropout": [0.0, 0.3, 0.6],
-    "weight_decay": [1e-5, 1e-2],
+    "lr": [1e-3, 3e-3],
+    "dropout": [0.3, 0.5, 0.7],
+    "weight_decay": [0.01, 0.3],
 }
+TRAINING = hq.Training(patience=6, progress=False, checkpoint_every=5)
 
 
-def run_network(name: str, seed: int, data: Dataset, trials: int, training: hq.Training, work: Path) -> Run:
+def run_network(name: str, seed: int, data: Dataset, trials: int, epochs: int, work: Path) -> Run:
     """Choose by RAE on the validation bags among `trials` settings, then estimate the test bags.
 
     The validation bags also stop training. A trial that was cut off continues from its last epoch, and a finished one
@@ -46,7 +47,7 @@ def run_network(name: str, seed: int, data: Dataset, trials: int, training: hq.T
     best: tuple[float, Any, dict[str, Any], float] | None = None
     for number, setting in enumerate(_settings(trials, seed)):
         options = dataclasses.replace(
-            training,
+            TRAINING, epochs=epochs,
             lr=setting["lr"], min_lr=setting["lr"] / 20, dropout=setting["dropout"],
             weight_decay=setting["weight_decay"], checkpoint=str(work / "trials" / f"{name}-seed{seed}-{number}"),
         )  # fmt: skip

@@ -35,6 +35,23 @@ def test_a_finished_method_is_not_repeated(tmp_path):
     assert "| CC | " in (tmp_path / "out/imdb.md").read_text()
 
 
+def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    options = ("--methods", "HistNetQ-hard,DeepSets-max", "--trials", "2", "--epochs", "1")
+    first = run(tmp_path, *options)
+    assert first.exit_code == 0, first.output
+    trials = sorted(path.name for path in tmp_path.glob("runs/*/trials/*"))
+    assert trials[:2] == ["DeepSets-max-seed0-0", "DeepSets-max-seed0-1"]
+    for path in tmp_path.glob("runs/*/trials-2/*.npz"):
+        path.unlink()  # as if cut off after the trials
+    again = run(tmp_path, *options)
+    with (tmp_path / "out/imdb.csv").open() as file:
+        assert {r["method"] for r in csv.DictReader(file)} == {"HistNetQ-hard", "DeepSets-max"}
+    assert [line.split(" s to")[0][:60] for line in again.output.splitlines()[:2]] == [
+        line.split(" s to")[0][:60] for line in first.output.splitlines()[:2]
+    ]
+
+
 def test_unknown_method_and_missing_data(tmp_path):
     assert "'magic' is none of MLPE, CC, PCC" in run(tmp_path, "--methods", "magic").output
     missing = run(tmp_path)
