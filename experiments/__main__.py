@@ -97,10 +97,10 @@ def _analogue(command: str, file: str, what: str) -> None:
         runs.fill(chosen, act, click.echo)
         about = (
             f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
-            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows; networks: from "
-            f"{len(loaded.bags)} bags of known proportions; every method chosen among {trials} "
-            f"settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made "
-            f"by `python -m experiments {command}`."
+            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows. Networks: "
+            f"encoders of their own, learned from {len(loaded.bags)} bags of known proportions. Every method is chosen among "
+            f"{trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made by "
+            f"`python -m experiments {command}{'' if methods is None else f' --methods {methods}'}`."
         )
         click.echo()
         prevalences = loaded.train.label_prevalences()[0]
