@@ -98,9 +98,9 @@ def _analogue(command: str, file: str, what: str) -> None:
         about = (
             f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
             f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows. Networks: "
-            f"encoders of their own, learned from {len(loaded.bags)} bags of known proportions. Every method is chosen among "
-            f"{trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. Made by "
-            f"`python -m experiments {command}{'' if methods is None else f' --methods {methods}'}`."
+            f"encoders of their own, learned from {len(loaded.bags)} bags of known proportions. Every method is "
+            f"chosen among {trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. "
+            f"Made by `python -m experiments {command}{'' if methods is None else f' --methods {methods}'}`."
         )
         click.echo()
         prevalences = loaded.train.label_prevalences()[0]
