@@ -75,7 +75,7 @@ def _analogue(command: str, file: str, what: str) -> None:
     @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
     def run(methods: str | None, seeds: int, trials: int, epochs: int, data: Path, work: Path, output: Path) -> None:
         from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
-        from experiments.networks import NETWORKS, run_network
+        from experiments.networks import NETWORKS, run_on_bags
         from experiments.runs import Runs
         from experiments.tables import write_table
         from histnetq.datasets import read_npz
@@ -91,7 +91,7 @@ def _analogue(command: str, file: str, what: str) -> None:
 
         def act(name: str, seed: int) -> Run:
             if name in NETWORKS:
-                return run_network(name, seed, loaded, trials, epochs, directory)
+                return run_on_bags(name, seed, loaded, trials, epochs, directory)
             return run_classical(name, seed, loaded, posteriors, trials)
 
         runs.fill(chosen, act, click.echo)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-import os
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -16,14 +14,14 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
 
 import histnetq as hq
-from experiments.runs import Run
+from experiments.choices import draw_settings, mean_error, setting_text
+from experiments.runs import Run, save_arrays
 from histnetq.datasets import Dataset
 
 __all__ = ["CLASSICAL", "CLASSIFIER", "Posteriors", "run_classical"]
 
 # Every combination is one trial.
 CLASSIFIER: dict[str, list[Any]] = {"C": [0.001, 0.01, 0.1, 1.0], "class_weight": [None, "balanced"]}
-_QUANET = hq.Training(epochs=60, patience=6, progress=False)
 
 
 @dataclass(frozen=True)
@@ -35,7 +33,7 @@ class Method:
 
 
 def _quanet(seed: int, bag_size: int, lr: float, hidden: int) -> hq.QuaNet:
-    training = hq.Training(epochs=_QUANET.epochs, patience=_QUANET.patience, lr=lr, progress=False)
+    training = hq.Training(epochs=60, patience=6, lr=lr, progress=False)
     return hq.QuaNet(hidden=hidden, sampler=hq.APP(bag_size), training=training, random_state=seed)
 
 
@@ -70,14 +68,11 @@ class Posteriors:
         """Posteriors (n_train, n_classes) and (n_pool, n_classes) of a logistic regression with these parameters."""
         path = self.directory / f"posteriors-{params['C']:g}-{params['class_weight']}.npz"
         if not path.exists():
-            self.directory.mkdir(parents=True, exist_ok=True)
             model, rows = LogisticRegression(max_iter=1000, **params), self.data.train.gather()
             folds = StratifiedKFold(5, shuffle=True, random_state=0)
             crossed = cross_val_predict(model, rows, self.labels, cv=folds, method="predict_proba")
             pool = model.fit(rows, self.labels).predict_proba(self.data.train.rows)
-            partial = path.with_suffix(f".{os.getpid()}.partial.npz")
-            np.savez(partial, crossed=crossed, pool=pool)
-            os.replace(partial, path)
+            save_arrays(path, crossed=crossed, pool=pool)
         with np.load(path) as file:
             return file["crossed"], file["pool"]
 
@@ -88,15 +83,17 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
         return _floor(data)
     method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
-    for setting in _settings(method, trials, seed):
+    settings = draw_settings({**CLASSIFIER, **method.space}, trials, seed)
+    if len(settings) < trials:
+        raise ValueError(f"trials: expected at most {len(settings)}, the settings that every method has, got {trials}.")
+    for setting in settings:
         own = {k: v for k, v in setting.items() if k in method.space}
         crossed, pool = posteriors.get({k: v for k, v in setting.items() if k in CLASSIFIER})
         quantifier = method.make(seed, bag_size, **own)
         began = time.perf_counter()  # on given posteriors: the classifier is the same for all
         quantifier.fit_posteriors(crossed, posteriors.labels, classes=range(len(data.classes)))
         seconds = time.perf_counter() - began
-        error = float(hq.metrics.rae(data.validation.prevalences, _predict(quantifier, data.validation, pool),
-                                     data.validation.sizes).mean())  # fmt: skip
+        error = mean_error("rae", data.validation, _predict(quantifier, data.validation, pool))
         if best is None or error < best[0]:
             best = error, quantifier, setting, seconds, pool
     assert best is not None
@@ -104,24 +101,14 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
     began = time.perf_counter()
     estimates = _predict(quantifier, data.test, pool)
     took = time.perf_counter() - began
-    return Run(estimates, ", ".join(f"{k}={v}" for k, v in setting.items()), trials, error, seconds, took)
+    return Run(estimates, setting_text(setting), trials, error, seconds, took)
 
 
 def _floor(data: Dataset) -> Run:
     """The training prevalences, which leave nothing to choose."""
     quantifier = hq.MLPE().fit(data.train)
-    errors = hq.metrics.rae(data.validation.prevalences, quantifier.predict(data.validation), data.validation.sizes)
-    return Run(quantifier.predict(data.test), "", 0, float(errors.mean()), 0.0, 0.0)
-
-
-def _settings(method: Method, trials: int, seed: int) -> list[dict[str, Any]]:
-    """So many different settings of the classifier and the method, drawn at random if there are more."""
-    space = {**CLASSIFIER, **method.space}
-    every = [dict(zip(space, values, strict=True)) for values in itertools.product(*space.values())]
-    if len(every) < trials:
-        raise ValueError(f"trials: expected at most {len(every)}, the settings that every method has, got {trials}.")
-    chosen = np.random.default_rng([seed, len(every)]).permutation(len(every))[:trials]
-    return [every[i] for i in sorted(chosen)]
+    error = mean_error("rae", data.validation, quantifier.predict(data.validation))
+    return Run(quantifier.predict(data.test), "", 0, error, 0.0, 0.0)
 
 
 def _predict(quantifier: Any, bags: hq.Bags, pool: NDArray[np.float64]) -> NDArray[np.float64]:

@@ -7,7 +7,6 @@ posteriors as inputs. 3,000 of the 10,000 choose settings and stop training.
 
 from __future__ import annotations
 
-import dataclasses
 import time
 from pathlib import Path
 from typing import Any
@@ -16,8 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import histnetq as hq
+from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.classical import CLASSICAL
-from experiments.networks import NETWORKS
+from experiments.networks import NETWORKS, run_network
 from experiments.runs import Run
 from histnetq.datasets import Examples
 
@@ -26,7 +26,9 @@ __all__ = ["METHODS", "Frozen", "run"]
 METHODS = [*CLASSICAL, *NETWORKS]
 BAG_SIZE, TEST_BAGS, CHOOSING_BAGS = 500, 5_000, 500
 _CHOOSING = 3_000  # images of the validation part that choose settings
-TRAINING = hq.Training(epochs=200, bags_per_epoch=1000, batch_bags=10, patience=8, dropout=0.0, progress=False)
+TRAINING = hq.Training(
+    epochs=200, bags_per_epoch=1000, batch_bags=10, patience=8, dropout=0.0, progress=False, checkpoint_every=5
+)
 _NETWORK_SETTINGS: list[dict[str, Any]] = [
     {"encoder": (32,), "head": (512,), "lr": 1e-3},
     {"encoder": (64, 32), "head": (1024,), "lr": 1e-3},
@@ -51,23 +53,11 @@ class Frozen:
         self.test = hq.APP(BAG_SIZE).draw(tested, TEST_BAGS, random_state=2)
 
 
-def _settings(name: str, trials: int) -> list[dict[str, Any]]:
-    """At most so many settings; methods without parameters of their own have one."""
-    if name in NETWORKS:
-        return _NETWORK_SETTINGS[:trials]
-    space = CLASSICAL[name].space
-    every: list[dict[str, Any]] = [{}]
-    for key, values in space.items():
-        every = [{**setting, key: value} for setting in every for value in values]
-    order = np.random.default_rng(len(every)).permutation(len(every))
-    return [every[i] for i in order[:trials]]
-
-
 def run(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
     """One method with one seed, chosen (and, if a network, trained) for one measure."""
     if name == "MLPE":
         uniform = np.full((len(data.test), len(data.classes)), 1 / len(data.classes))
-        return Run(uniform, "", 0, _error(loss, data.validation, uniform[: len(data.validation)]), 0.0, 0.0)
+        return Run(uniform, "", 0, mean_error(loss, data.validation, uniform[: len(data.validation)]), 0.0, 0.0)
     if name in NETWORKS:
         return _run_network(name, seed, loss, data, trials, work)
     return _run_classical(name, seed, loss, data, trials)
@@ -75,10 +65,10 @@ def run(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) 
 
 def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -> Run:
     """Choose a setting on the choosing images, then learn from all 10,000 and estimate the test bags."""
-    options, best = _settings(name, trials), None
+    options, best = draw_settings(CLASSICAL[name].space, trials, seed), None
     for setting in options:
         quantifier = _fit(name, seed, setting, data, data.learning)
-        error = _error(loss, data.validation, quantifier.predict_posteriors(data.validation))
+        error = mean_error(loss, data.validation, quantifier.predict_posteriors(data.validation))
         if best is None or error < best[0]:
             best = error, setting
     assert best is not None
@@ -87,32 +77,18 @@ def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -
     fitted = time.perf_counter()
     estimates = quantifier.predict_posteriors(data.test)
     took = time.perf_counter() - fitted
-    return Run(estimates, _text(best[1]), len(options), float(best[0]), fitted - began, took)
+    return Run(estimates, setting_text(best[1]), len(options), float(best[0]), fitted - began, took)
 
 
 def _run_network(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
     """Choose by the loss on bags of the choosing images, which also stop training, then estimate the test bags."""
-    best: tuple[float, Any, dict[str, Any]] | None = None
+    rows, labels = _scaled(data.posteriors[data.learning]), data.labels[data.learning]
     validation = _inputs(data.validation)
-    for number, setting in enumerate(_settings(name, trials)):
-        checkpoint = str(work / "trials" / f"{name}-{loss}-seed{seed}-{number}")
-        training = dataclasses.replace(
-            TRAINING, lr=setting["lr"], min_lr=setting["lr"] / 100, checkpoint=checkpoint, checkpoint_every=5
-        )
-        quantifier = NETWORKS[name](
-            encoder=setting["encoder"], head=setting["head"], loss=loss, sampler=hq.APP(BAG_SIZE),
-            training=training, random_state=seed,
-        )  # fmt: skip
-        rows = _scaled(data.posteriors[data.learning])
-        quantifier.fit(rows, data.labels[data.learning], validation=validation)
-        if best is None or quantifier.validation_loss_ < best[0]:
-            best = quantifier.validation_loss_, quantifier, setting
-    assert best is not None
-    began = time.perf_counter()
-    estimates = best[1].predict(_inputs(data.test))
-    took = time.perf_counter() - began
-    chosen = f"{_text(best[2])}, epochs={best[1].best_epoch_} of {len(best[1].history_['epoch'])}"
-    return Run(estimates, chosen, trials, best[0], float(best[1].history_["seconds"].sum()), took)
+    return run_network(
+        name, seed, _NETWORK_SETTINGS[:trials], TRAINING, 1 / 100,
+        lambda quantifier: quantifier.fit(rows, labels, validation=validation),
+        _inputs(data.test), work / "trials" / loss, loss=loss, sampler=hq.APP(BAG_SIZE),
+    )  # fmt: skip
 
 
 def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> Any:
@@ -127,11 +103,3 @@ def _inputs(bags: hq.Bags) -> hq.Bags:
 def _scaled(posteriors: NDArray) -> NDArray[np.float32]:
     """Between −4 and 4, where the sigmoid before the histograms spreads them over the bins."""
     return (8 * (posteriors - 0.5)).astype(np.float32)
-
-
-def _error(loss: str, bags: hq.Bags, estimates: NDArray[np.float64]) -> float:
-    return float(hq.metrics.MEASURES[loss](bags.prevalences, estimates, bags.sizes).mean())
-
-
-def _text(setting: dict[str, Any]) -> str:
-    return ", ".join(f"{k}={v}" for k, v in setting.items())

@@ -5,7 +5,6 @@ Its features (256 numbers per image) and posteriors are computed once and kept o
 
 from __future__ import annotations
 
-import os
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional as F
 
+from experiments.runs import save_arrays
 from histnetq.datasets import Examples
 from histnetq.nn import CNN
 
@@ -42,14 +42,11 @@ def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dic
     Trained by cross-entropy on the training part alone; the weights of the last epoch are kept.
     """
     if not path.exists():
-        path.parent.mkdir(parents=True, exist_ok=True)
         model, accuracies = _train(data, say)
         arrays: dict[str, Any] = {"accuracies": np.array(accuracies)}
         for name, pool in (("train", data.train.rows), ("test", data.test.rows)):
             arrays[f"{name}_features"], arrays[f"{name}_posteriors"] = _encode(model, pool)
-        partial = path.with_suffix(f".{os.getpid()}.partial.npz")
-        np.savez(partial, **arrays)
-        os.replace(partial, path)
+        save_arrays(path, **arrays)
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
 

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 import histnetq as hq
+from experiments.choices import draw_settings, setting_text
 from experiments.runs import Run
 from histnetq.datasets import Dataset
 
-__all__ = ["NETWORKS", "run_network"]
+__all__ = ["NETWORKS", "run_network", "run_on_bags"]
 
 NETWORKS: dict[str, Callable[..., Any]] = {
     "DeepSets-avg": lambda **common: hq.DeepSets("mean", **common),
@@ -38,37 +36,53 @@ SPACE: dict[str, list[Any]] = {
 TRAINING = hq.Training(patience=6, progress=False, checkpoint_every=5)
 
 
-def run_network(name: str, seed: int, data: Dataset, trials: int, epochs: int, work: Path) -> Run:
-    """Choose by RAE on the validation bags among `trials` settings, then estimate the test bags.
+def run_on_bags(name: str, seed: int, data: Dataset, trials: int, epochs: int, work: Path) -> Run:
+    """Learn from bags alone; choose by RAE on the validation bags, then estimate the test bags."""
+    return run_network(
+        name, seed, draw_settings(SPACE, trials, seed), dataclasses.replace(TRAINING, epochs=epochs), 1 / 20,
+        lambda quantifier: quantifier.fit(data.bags, validation=data.validation),
+        data.test, work / "trials", loss="rae",
+    )  # fmt: skip
 
-    The validation bags also stop training. A trial that was cut off continues from its last epoch, and a finished one
-    is read from its checkpoint.
+
+def run_network(
+    name: str,
+    seed: int,
+    settings: Sequence[dict[str, Any]],
+    training: hq.Training,
+    slowest: float,
+    fit: Callable[[Any], Any],
+    test: hq.Bags,
+    directory: Path,
+    **fixed: Any,
+) -> Run:
+    """Train the network in each setting, keep the one of the lowest validation loss, and estimate the test bags.
+
+    A trial that was cut off continues from its last epoch, and a finished one is read from its checkpoint.
+
+    Parameters
+    ----------
+    slowest : float
+        The lowest learning rate, as a part of the first.
+    fit : quantifier → None
+    directory : of the checkpoints
+    **fixed : parameters of the quantifier that all settings share
     """
-    best: tuple[float, Any, dict[str, Any], float] | None = None
-    for number, setting in enumerate(_settings(trials, seed)):
-        options = dataclasses.replace(
-            TRAINING, epochs=epochs,
-            lr=setting["lr"], min_lr=setting["lr"] / 20, dropout=setting["dropout"],
-            weight_decay=setting["weight_decay"], checkpoint=str(work / "trials" / f"{name}-seed{seed}-{number}"),
-        )  # fmt: skip
-        quantifier = NETWORKS[name](
-            encoder=setting["encoder"], head=setting["head"], loss="rae", training=options, random_state=seed
-        )
-        quantifier.fit(data.bags, validation=data.validation)
-        seconds = float(quantifier.history_["seconds"].sum())
+    best: tuple[float, Any, dict[str, Any]] | None = None
+    for number, setting in enumerate(settings):
+        options = {key: value for key, value in setting.items() if key in training.get_params()}
+        own = {key: value for key, value in setting.items() if key not in options}
+        checkpoint = str(directory / f"{name}-seed{seed}-{number}")
+        options |= {"min_lr": slowest * setting["lr"], "checkpoint": checkpoint}
+        trained = dataclasses.replace(training, **options)
+        quantifier = NETWORKS[name](**own, **fixed, training=trained, random_state=seed)
+        fit(quantifier)
         if best is None or quantifier.validation_loss_ < best[0]:
-            best = quantifier.validation_loss_, quantifier, setting, seconds
+            best = quantifier.validation_loss_, quantifier, setting
     assert best is not None
-    error, quantifier, setting, seconds = best
+    error, quantifier, setting = best
     began = time.perf_counter()
-    estimates = quantifier.predict(data.test)
+    estimates = quantifier.predict(test)
     took = time.perf_counter() - began
-    chosen = ", ".join(f"{k}={v}" for k, v in setting.items()) + f", epochs={quantifier.best_epoch_}"
-    return Run(estimates, chosen, trials, error, seconds, took)
-
-
-def _settings(trials: int, seed: int) -> list[dict[str, Any]]:
-    """So many different settings, the same for all networks."""
-    every = [dict(zip(SPACE, values, strict=True)) for values in itertools.product(*SPACE.values())]
-    chosen = np.random.default_rng([seed, len(every)]).permutation(len(every))[:trials]
-    return [every[i] for i in chosen]
+    chosen = f"{setting_text(setting)}, epochs={quantifier.best_epoch_} of {len(quantifier.history_['epoch'])}"
+    return Run(estimates, chosen, len(settings), error, float(quantifier.history_["seconds"].sum()), took)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Run", "Runs"]
+__all__ = ["Run", "Runs", "save_arrays"]
 
 
 @dataclass(frozen=True)
@@ -59,9 +59,14 @@ class Runs:
         return self.directory / f"{method}-seed{seed}.npz"
 
     def _write(self, method: str, seed: int, run: Run) -> None:
-        self.directory.mkdir(parents=True, exist_ok=True)
         about = asdict(run)
         estimates = about.pop("estimates")
-        partial = self.directory / f".{method}-seed{seed}.{os.getpid()}.partial.npz"
-        np.savez(partial, estimates=estimates, about=json.dumps(about))
-        os.replace(partial, self._path(method, seed))
+        save_arrays(self._path(method, seed), estimates=estimates, about=json.dumps(about))
+
+
+def save_arrays(path: Path, **arrays: Any) -> None:
+    """Write an ``.npz`` file, all of it or nothing."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    partial = path.with_name(f".{path.name}.{os.getpid()}.partial.npz")
+    np.savez(partial, **arrays)
+    os.replace(partial, path)

@@ -59,10 +59,7 @@ class Quantifier(BaseEstimator):
         -------
         (n_bags, n_classes) for `Bags`, (n_classes,) for an array; columns in the order of `classes_`.
         """
-        self._require_fitted()
-        bags = X if isinstance(X, Bags) else Bags(X)
-        if len(bags) == 0:
-            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        bags = self._bags_to_estimate(X)
         self._require_same_features(bags)
         estimates = self._predict(bags)
         return estimates if isinstance(X, Bags) else estimates[0]
@@ -112,6 +109,14 @@ class Quantifier(BaseEstimator):
     def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
         """Become fitted again from what `_weights` and `_learned` gave."""
         raise NotImplementedError
+
+    def _bags_to_estimate(self, X: Any) -> Bags:
+        """Bags, or one bag as an array of rows, as `Bags`; refused if there are none, or nothing was learned."""
+        self._require_fitted()
+        bags = X if isinstance(X, Bags) else Bags(X)
+        if len(bags) == 0:
+            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        return bags
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "classes_"):

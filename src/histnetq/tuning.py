@@ -33,7 +33,7 @@ from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.options import Training
 from histnetq.protocols import APP
 from histnetq.search_space import Space
-from histnetq.supervision import Supervision
+from histnetq.supervision import Supervision, with_known_prevalences
 
 __all__ = ["Tuned", "tune"]
 
@@ -173,9 +173,7 @@ class _Data:
         if validation is not None:
             if not isinstance(validation, Bags):
                 raise TypeError(f"validation: expected Bags, got {type(validation).__name__}; draw some by APP().")
-            known = Supervision.of(validation, None, None).bags
-            assert known is not None
-            return cls((X, y), (X, y), known, False)
+            return cls((X, y), (X, y), with_known_prevalences(validation), False)
         # The same bags also without a random_state: a search that is continued compares values on them.
         seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
         single = isinstance(X, Bags) and len(X) == 1 and X.labels is not None
@@ -262,7 +260,7 @@ class _Search:
         for name, value in values.items():
             if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
                 values[name] = clone(value, safe=False)
-        return with_classifier(made, values).set_params(**values)
+        return made.set_params(**values)
 
     def result(self, study: Any, refit: bool) -> Tuned:
         best = _best(study)

@@ -83,12 +83,11 @@ class ClassifierQuantifier(Quantifier):
         self._check()
         p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
         labels, names = encode_labels(y, classes, len(p))
-        if len(names) == p.shape[1]:
-            p = p[:, _column_order(column_names(posteriors), names)]
-        else:
+        if len(names) != p.shape[1]:
             raise ValueError(
                 f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
             )
+        p = p[:, _column_order(column_names(posteriors), names)]
         self._learn_all(p, labels, None, names)
         self.classifier_ = None
         self.input_shape_, self.feature_names_ = (p.shape[1],), None
@@ -96,17 +95,13 @@ class ClassifierQuantifier(Quantifier):
 
     def predict_posteriors(self, X: Any) -> Floats:
         """Estimate from posteriors: Bags whose rows are posteriors, or one bag of them as an array."""
-        self._require_fitted()
-        single = not isinstance(X, Bags)
-        bags = Bags(X) if single else X
-        if len(bags) == 0:
-            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        bags = self._bags_to_estimate(X)
         used, index = used_rows(bags.index, bags.rows.shape[0])
         rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
         p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
         p = p[:, _column_order(bags.feature_names, self.classes_)]
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
-        return estimates[0] if single else estimates
+        return estimates if isinstance(X, Bags) else estimates[0]
 
     def _predict(self, bags: Bags) -> Floats:
         if self.classifier_ is None:
@@ -185,7 +180,7 @@ class ClassifierQuantifier(Quantifier):
         self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
 
 
-def with_classifier(quantifier: Quantifier, names: Iterable[str]) -> Quantifier:
+def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:
     """Put in the default classifier, in place, if none is set and `names` has parameters of it.
 
     Examples
@@ -196,7 +191,7 @@ def with_classifier(quantifier: Quantifier, names: Iterable[str]) -> Quantifier:
     """
     unset = quantifier.get_params(deep=False).get("classifier", False) is None
     if unset and any(name.startswith("classifier__") for name in names):
-        quantifier.set_params(classifier=_default_classifier())
+        quantifier.classifier = _default_classifier()
     return quantifier
 
 
