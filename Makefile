@@ -3,9 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test bench clean
+.PHONY: help demo test bench reproduce clean
 help:
-	@echo "make demo | test | bench | clean"
+	@echo "make demo | test | bench | reproduce RUN=imdb | clean"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -24,6 +24,10 @@ test: $(READY)
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
+
+# Such as: make reproduce RUN="imdb --data DIRECTORY --budget full"
+reproduce: $(READY)
+	$(BIN)/python -m experiments $(RUN)
 
 clean:
 	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

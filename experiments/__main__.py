@@ -1,25 +1,96 @@
-"""``python -m experiments RUN``: run one experiment, print its table and write its results as CSV."""
+"""``python -m experiments RUN``: run one experiment, print its table and write its results."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import itertools
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 import numpy as np
 
 if TYPE_CHECKING:
-    from experiments.runs import Run
+    from experiments.bagged import BagExperiment
+    from experiments.budgets import Budget
 
 RESULTS = Path(__file__).parent / "results"
 
 
 @click.group()
 def main() -> None:
-    """The paper's experiments, one command each."""
+    """The paper's experiments, one command each.
+
+    Finished runs are kept, one per method and seed, and not repeated; a network that was cut off continues from its
+    last checkpoint.
+    """
+
+
+_OPTIONS = {
+    "methods": click.option("--methods", help="Some of them, with commas between.  [default: all]"),
+    "budget": click.option(
+        "--budget", "budget_name", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
+        help="Minutes to an hour, or as much as the paper's.",
+    ),
+    "seeds": click.option("--seeds", type=click.IntRange(1), help="Runs of each method, seeded 0, 1, …"),
+    "trials": click.option("--trials", type=click.IntRange(1), help="Settings tried for each method, at most."),
+    "epochs": click.option("--epochs", type=click.IntRange(1), help="Epochs of the networks, at most."),
+    "data": click.option(
+        "--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), required=True,
+        help="Directory of the data sets; also by the variable HISTNETQ_DATA.",
+    ),
+    "work": click.option(
+        "--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
+        help="Directory of finished runs, which are not repeated.",
+    ),
+    "output": click.option(
+        "--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results",
+        help="Directory of tables and figures.",
+    ),
+}  # fmt: skip
+
+
+def _options(*names: str) -> Callable[[Any], Any]:
+    def add(command: Any) -> Any:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return add
+
+
+def _chosen(methods: str | None, every: list[str]) -> list[str]:
+    """The methods that were asked for."""
+    wanted = every if methods is None else methods.split(",")
+    unknown = [name for name in wanted if name not in every]
+    if unknown:
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(every)}.", param_hint="--methods")
+    return wanted
+
+
+def _budget(budgets: Mapping[str, Budget], name: str, **changed: int | None) -> Budget:
+    """The named budget, with what was asked for otherwise."""
+    changed = {key: value for key, value in changed.items() if value is not None}
+    budget: Budget = dataclasses.replace(budgets[name], **changed)  # type: ignore[arg-type]
+    return budget
+
+
+def _load(name: str, data: Path, work: Path) -> BagExperiment:
+    from experiments.bagged import BagExperiment
+    from experiments.presets import PRESETS
+
+    preset = PRESETS[name]
+    try:
+        return BagExperiment(name, preset, preset.load(data), work)
+    except FileNotFoundError as error:
+        raise click.BadParameter(str(error), param_hint="--data") from None
+
+
+def _wrote(*paths: Path) -> None:
+    click.echo(f"written to {', '.join(map(str, paths))}")
 
 
 @main.command()
@@ -48,120 +119,331 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
-    click.echo(f"written to {output}")
+    _wrote(output)
 
 
-def _chosen(methods: str | None, every: list[str]) -> list[str]:
-    """The methods that were asked for."""
-    wanted = every if methods is None else methods.split(",")
-    unknown = [name for name in wanted if name not in every]
-    if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(every)}.", param_hint="--methods")
-    return wanted
-
-
-def _analogue(command: str, file: str, what: str) -> None:
+def _on_bags(name: str, what: str) -> None:
     """Add a command for a data set of labelled rows and bags."""
 
-    @main.command(name=command, help=f"All methods on {what}.")
-    @click.option("--methods", help="Some of them, with commas between.  [default: all]")
-    @click.option("--seeds", default=1, show_default=True, help="Runs of each method, seeded 0, 1, …")
-    @click.option("--trials", default=8, show_default=True, help="Settings tried for each method on validation bags.")
-    @click.option("--epochs", default=60, show_default=True, help="Epochs of the networks, at most.")
-    @click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), required=True,
-                  help="Directory of the data sets; also by the variable HISTNETQ_DATA.")  # fmt: skip
-    @click.option("--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
-                  help="Directory of finished runs, which are not repeated.")  # fmt: skip
-    @click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
-    def run(methods: str | None, seeds: int, trials: int, epochs: int, data: Path, work: Path, output: Path) -> None:
-        from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
-        from experiments.networks import NETWORKS, run_on_bags
-        from experiments.runs import Runs
+    @main.command(name=name, help=f"All methods on {what}.\n\nExample: python -m experiments {name} --data DIRECTORY")
+    @_options("methods", "budget", "seeds", "trials", "epochs", "data", "work", "output")
+    def run(
+        methods: str | None, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None,
+        data: Path, work: Path, output: Path,
+    ) -> None:  # fmt: skip
+        from experiments.bagged import METHODS, about
+        from experiments.budgets import BUDGETS
         from experiments.tables import write_table
-        from histnetq.datasets import read_npz
 
-        every = [*CLASSICAL, *NETWORKS]
-        chosen = _chosen(methods, every)
-        try:
-            loaded = read_npz(data / file)
-        except FileNotFoundError as error:
-            raise click.BadParameter(str(error), param_hint="--data") from None
-        directory = work / f"{command}-{loaded.train.fingerprint()[:8]}"
-        runs, posteriors = Runs(directory / f"trials-{trials}", seeds), Posteriors(loaded, directory)
-
-        def act(name: str, seed: int) -> Run:
-            if name in NETWORKS:
-                return run_on_bags(name, seed, loaded, trials, epochs, directory)
-            return run_classical(name, seed, loaded, posteriors, trials)
-
-        runs.fill(chosen, act, click.echo)
-        about = (
-            f"{what}, {len(loaded.test):,} test bags of {loaded.test.sizes[0]}. Classical methods: logistic regression "
-            f"({', '.join(CLASSIFIER)} chosen), trained on {len(loaded.train.index):,} labelled rows. Networks: "
-            f"encoders of their own, learned from {len(loaded.bags)} bags of known proportions. Every method is "
-            f"chosen among {trials} settings by RAE on {len(loaded.validation)} validation bags; seeds: {seeds}. "
-            f"Made by `python -m experiments {command}{'' if methods is None else f' --methods {methods}'}`."
-        )
+        chosen = _chosen(methods, METHODS)
+        budget = _budget(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
+        experiment = _load(name, data, work)
+        runs = experiment.runs(budget)
+        runs.fill(chosen, partial(experiment.run, budget=budget), click.echo)
         click.echo()
-        prevalences = loaded.train.label_prevalences()[0]
-        same = dict.fromkeys(("ae", "rae"), runs)
-        for comparison in write_table(loaded.test, prevalences, same, every, output / command, about):
+        prevalences = experiment.data.train.label_prevalences()[0]
+        text, same = about(name, experiment, budget), dict.fromkeys(("ae", "rae"), runs)
+        paper = experiment.preset.paper
+        for comparison in write_table(experiment.data.test, prevalences, same, METHODS, output / name, text, paper):
             click.echo(comparison)
-        click.echo(f"written to {output / command}.csv and .md")
+        _wrote(*(output / f"{name}.{ending}" for ending in ("csv", "md", "tex")))
 
 
-_analogue("imdb", "binary_imdb_w2v300.npz", "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)")
-_analogue("newsgroups", "multi20_newsgroups_w2v300.npz", "20 newsgroups (an analogue of LeQua's T1B)")
-_analogue("goemotions", "multi28_goemotions_w2v300.npz", "GoEmotions, 28 very unequal classes (an analogue of T1B)")
+for _name, _what in {
+    "imdb": "IMDb film reviews, an analogue of LeQua's T1A",
+    "newsgroups": "20 newsgroups, an analogue of LeQua's T1B",
+    "goemotions": "GoEmotions, an analogue of LeQua's T1B",
+    "lequa-t1a": "LeQua 2022, task T1A, with the paper's networks",
+    "lequa-t1b": "LeQua 2022, task T1B, with the paper's networks",
+}.items():
+    _on_bags(_name, _what)
 
 
 @main.command(name="fashion-mnist")
-@click.option("--methods", help="Some of them, with commas between.  [default: all]")
-@click.option("--seeds", default=1, show_default=True, help="Runs of each method, seeded 0, 1, …")
-@click.option("--trials", default=2, show_default=True, help="Settings tried for each method, at most.")
-@click.option(
-    "--data", type=click.Path(path_type=Path), help="Directory of the IDX files.  [default: Debian's package]"
-)
-@click.option("--work", type=click.Path(path_type=Path), default=Path("runs"), show_default=True,
-              help="Directory of finished runs, which are not repeated.")  # fmt: skip
-@click.option("--output", type=click.Path(path_type=Path), default=RESULTS, show_default="experiments/results")
-def fashion_mnist(methods: str | None, seeds: int, trials: int, data: Path | None, work: Path, output: Path) -> None:
-    """All methods on Fashion-MNIST, with a frozen encoder.
+@_options("methods", "budget", "seeds", "trials", "epochs")
+@click.option("--encoder", type=click.Choice(["frozen", "finetune", "scratch"]), default="frozen", show_default=True,
+              help="Of the images: the classifier's, once; the classifier's, trained on; learned anew, as in the "
+              "paper. The last two are for networks, with the paper's hyperparameters.")  # fmt: skip
+@click.option("--minutes", type=float, default=90.0, show_default=True,
+              help="Training of each network from images, at most.")  # fmt: skip
+@click.option("--measures", default="ae,rae", show_default=True, help="What networks are trained for.")
+@click.option("--data", type=click.Path(path_type=Path),
+              help="Directory of the IDX files.  [default: Debian's package]")  # fmt: skip
+@_options("work", "output")
+def fashion_mnist(
+    methods: str | None, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None, encoder: str,
+    minutes: float, measures: str, data: Path | None, work: Path, output: Path,
+) -> None:  # fmt: skip
+    """All methods on Fashion-MNIST.
 
-    Example: python -m experiments fashion-mnist --methods EMQ-BCTS,HistNetQ-hard
+    \b
+    Examples: python -m experiments fashion-mnist --methods EMQ-BCTS,HistNetQ-hard
+              python -m experiments fashion-mnist --encoder scratch --methods HistNetQ-hard --measures ae
     """
-    from experiments import fashion
-    from experiments.images import encoded_images
-    from experiments.runs import Runs
+    from experiments import fashion, pixels
+    from experiments.networks import NETWORKS
     from experiments.tables import write_table
     from histnetq import datasets
 
-    chosen = _chosen(methods, fashion.METHODS)
+    every = fashion.METHODS if encoder == "frozen" else [*NETWORKS]
+    chosen = _chosen(methods, every)
     try:
         images = datasets.fashion_mnist(data)
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
-    directory = work / "fashion-mnist"
-    encoded = encoded_images(images, directory / "images.npz", click.echo)
-    accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
-    click.echo(f"classifier: test accuracy {accuracy:.4f}")
-    frozen = fashion.Frozen(images, encoded)
-    runs = {}
-    for measure in ("ae", "rae"):
-        runs[measure] = Runs(directory / f"{measure}-trials-{trials}", seeds)
-        act = partial(fashion.run, loss=measure, data=frozen, trials=trials, work=directory)
-        runs[measure].fill(chosen, act, click.echo)
-    about = (
-        f"Fashion-MNIST, {len(frozen.test):,} test bags of {fashion.BAG_SIZE} by APP. Frozen encoder: the classifier "
-        f"(test accuracy {accuracy:.4f}) says of each image how likely each class is; methods learn from 10,000 images "
-        f"that it has not seen. At most {trials} settings for each method and measure; seeds: {seeds}. Networks are "
-        "trained for the measure of their column. Made by `python -m experiments fashion-mnist`."
-    )
-    uniform = np.full(len(frozen.classes), 1 / len(frozen.classes))
-    for comparison in write_table(frozen.test, uniform, runs, fashion.METHODS, output / "fashion-mnist", about):
+    budget = _budget(fashion.BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
+    wanted, directory = measures.split(","), work / "fashion-mnist"
+    if encoder == "frozen":
+        test, runs, about = fashion.fill(images, chosen, wanted, budget, directory, click.echo)
+        name = "fashion-mnist"
+    else:
+        test, runs, about = pixels.fill(
+            images, chosen, wanted, budget.seeds, encoder, minutes, directory, click.echo
+        )  # fmt: skip
+        name = f"fashion-mnist-{encoder}"
+    uniform = np.full(len(images.classes), 1 / len(images.classes))
+    for comparison in write_table(test, uniform, runs, every, output / name, about, "Fashion-MNIST"):
         click.echo()
         click.echo(comparison)
-    click.echo(f"written to {output / 'fashion-mnist'}.csv and .md")
+    _wrote(*(output / f"{name}.{ending}" for ending in ("csv", "md", "tex")))
+
+
+@main.command(name="nz-elections")
+@_options("methods", "budget", "seeds", "epochs", "data", "work", "output")
+def nz_elections(
+    methods: str | None, budget_name: str, seeds: int | None, epochs: int | None, data: Path, work: Path, output: Path
+) -> None:
+    """From party votes to candidate votes in New Zealand, where only totals are known.
+
+    Example: python -m experiments nz-elections --data DIRECTORY
+    """
+    from experiments import elections
+    from experiments.runs import Runs
+    from experiments.tables import write_table
+
+    chosen = _chosen(methods, elections.METHODS)
+    budget = _budget(elections.BUDGETS, budget_name, seeds=seeds, epochs=epochs)
+    try:
+        units = elections.read_elections(data / elections.FILE)
+    except FileNotFoundError:
+        raise click.BadParameter(f"{data / elections.FILE} does not exist.", param_hint="--data") from None
+    directory = work / "nz-elections"
+    runs = Runs(directory / budget.name("ae"), budget.seeds)
+    runs.fill(chosen, partial(elections.run, data=units, budget=budget, work=directory), click.echo)
+    about = (
+        f"New Zealand's elections: {len(units.test):,} voting units of 2020 estimated from their party votes, learned "
+        f"from {len(units.before):,} units before. Networks are trained for AE, chosen among {budget.trials} settings "
+        f"after {budget.trial_epochs} epochs, the best going on to at most {budget.epochs}{budget.limit()}; "
+        f"seeds: {budget.seeds}. Made by `python -m experiments nz-elections`."
+    )
+    for comparison in write_table(
+        units.test, units.mean(), {"ae": runs}, elections.METHODS, output / "nz-elections", about
+    ):
+        click.echo(comparison)
+    _wrote(*(output / f"nz-elections.{ending}" for ending in ("csv", "md", "tex")))
+
+
+@main.command()
+@click.option("--on", default="newsgroups,imdb", show_default=True, help="Data sets, with commas between.")
+@_options("budget", "seeds", "epochs", "data", "work", "output")
+def bins(
+    on: str, budget_name: str, seeds: int | None, epochs: int | None, data: Path, work: Path, output: Path
+) -> None:
+    """HistNetQ with 8, 16, 32 and 64 bins (the paper's table by number of bins).
+
+    Example: python -m experiments bins --data DIRECTORY
+    """
+    from experiments import paper, variants
+    from experiments.tables import write_frame
+
+    found = _vary(on, "bins", lambda preset: variants.bin_variants(), budget_name, seeds, epochs, data, work)
+    text = "HistNetQ by number of bins, all else the same. Beside: the paper's, on LeQua-T1B.\n"
+    head = ["| bins | " + " | ".join(f"AE, {name} | RAE, {name}" for name in found) + " | AE, paper | RAE, paper |"]
+    lines = [*head, "| --: |" + " --: |" * (2 * len(found) + 2)]
+    for n in map(str, variants.BINS):
+        rows = [part.table.set_index("variant").loc[n] for part in found.values()]
+        cells = [f"{row[measure]:.4f}" for row in rows for measure in ("ae", "rae")]
+        lines.append(f"| {n} | {' | '.join(cells + [f'{value:.4f}' for value in paper.BINS[n]])} |")
+    write_frame(output / "bins", variants.joined(found), text + "\n" + "\n".join(lines))
+    click.echo("\n".join(lines))
+    _wrote(output / "bins.csv", output / "bins.md")
+
+
+@main.command(name="mixer-ablation")
+@click.option("--on", default="imdb,newsgroups", show_default=True, help="Data sets, with commas between.")
+@_options("budget", "seeds", "epochs", "data", "work", "output")
+def mixer_ablation(
+    on: str, budget_name: str, seeds: int | None, epochs: int | None, data: Path, work: Path, output: Path
+) -> None:
+    """All five networks with and without the Bag Mixer, and HistNetQ with few and many real bags.
+
+    Example: python -m experiments mixer-ablation --data DIRECTORY
+    """
+    from experiments import figures, variants
+    from experiments.tables import write_frame
+
+    found = _vary(
+        on, "mixer-ablation", lambda preset: variants.mixer_variants(preset.real), budget_name, seeds, epochs,
+        data, work,
+    )  # fmt: skip
+    parts, panels = [], []
+    for name, part in found.items():
+        preset = part.experiment.preset
+        table = variants.mixer_table(part.table, preset.real, preset.paper)
+        parts.append(f"{preset.what}; beside: the paper's, on {preset.paper}.\n\n{table}")
+        for column, kind in enumerate(("training", "validation")):
+            curves = {
+                variant.removeprefix("HistNetQ-hard "): runs[0].curves[:, column]
+                for variant, runs in part.runs.items()
+                if variant.startswith("HistNetQ-hard")
+            }
+            panels.append(partial(
+                figures.draw_curves, title=f"HistNetQ on {name}", curves=curves, label=f"{kind} RAE"
+            ))  # fmt: skip
+    about = (
+        "Networks on the given bags alone, and with bags that the Bag Mixer makes of them; in parentheses how much "
+        "higher the error is without."
+    )
+    write_frame(output / "mixer-ablation", variants.joined(found), "\n\n".join([about, *parts]))
+    figures.save(output / "mixer-ablation.png", panels)
+    click.echo("\n\n".join(parts))
+    _wrote(*(output / f"mixer-ablation.{ending}" for ending in ("csv", "md", "png")))
+
+
+def _vary(
+    on: str, place: str, make: Callable[[Any], Any], budget_name: str, seeds: int | None, epochs: int | None,
+    data: Path, work: Path,
+) -> dict[str, Any]:  # fmt: skip
+    """The variants of an experiment on each of its data sets."""
+    from experiments import variants
+    from experiments.budgets import BUDGETS
+    from experiments.presets import PRESETS
+
+    found = {}
+    for name in _chosen(on, [*PRESETS]):
+        experiment = _load(name, data, work)
+        budget = _budget(BUDGETS, budget_name, seeds=seeds, epochs=epochs)
+        click.echo(f"{name}:")
+        runs = variants.run_variants(experiment, place, make(experiment.preset), budget, click.echo)
+        table = variants.variant_table(name, experiment.data.test, runs)
+        found[name] = variants.Found(experiment, runs, table)
+    return found
+
+
+@main.command(name="mixer-error")
+@click.option("--on", default="imdb,newsgroups", show_default=True, help="Data sets, with commas between.")
+@_options("data", "work", "output")
+def mixer_error(on: str, data: Path, work: Path, output: Path) -> None:
+    """How wrong the labels of mixed bags are, beside the estimates of EMQ-BCTS for the same bags.
+
+    Example: python -m experiments mixer-error --data DIRECTORY
+    """
+    import pandas as pd
+
+    from experiments import figures
+    from experiments.mixing import label_errors
+    from experiments.presets import FILES, read_labels
+
+    panels, rows = [], []
+    for name in _chosen(on, [*FILES]):
+        experiment = _load(name, data, work)
+        errors = label_errors(experiment, read_labels(name, data))
+        panels.append(partial(figures.draw_errors, title=name, errors=errors, label="AE of a mixed bag"))
+        for what, values in errors.items():
+            rows.append({"data": name, "what": what, "mean_ae": values.mean(), "sd": values.std(), "bags": len(values)})
+            click.echo(f"{name}, {what}: mean AE {values.mean():.4f}, sd {values.std():.4f}, {len(values)} mixed bags")
+    output.mkdir(parents=True, exist_ok=True)
+    pd.DataFrame(rows).to_csv(output / "mixer-error.csv", index=False, lineterminator="\n")
+    figures.save(output / "mixer-error.png", panels)
+    _wrote(output / "mixer-error.csv", output / "mixer-error.png")
+
+
+@main.command()
+@click.option("--on", default="imdb,newsgroups,goemotions", show_default=True, help="Data sets, with commas between.")
+@click.option("--measure", type=click.Choice(["ae", "rae"]), default="rae", show_default=True)
+@_options("methods", "budget", "seeds", "data", "work", "output")
+def shift(
+    on: str, measure: str, methods: str | None, budget_name: str, seeds: int | None, data: Path, work: Path,
+    output: Path,
+) -> None:  # fmt: skip
+    """Error by the amount of prior shift, of the methods that the data sets' own commands have finished.
+
+    Example: python -m experiments shift --on imdb --data DIRECTORY
+    """
+    import pandas as pd
+
+    import histnetq as hq
+    from experiments import figures
+    from experiments.bagged import METHODS
+    from experiments.budgets import BUDGETS
+    from experiments.presets import PRESETS
+
+    shown = ["CC", "PACC", "EMQ-BCTS", "DeepSets-avg", "SetTransformer", "HistNetQ-hard"]
+    chosen = shown if methods is None else _chosen(methods, METHODS)
+    budget = _budget(BUDGETS, budget_name, seeds=seeds)
+    panels, tables = [], []
+    for name in _chosen(on, [*PRESETS]):
+        experiment = _load(name, data, work)
+        runs = experiment.runs(budget)
+        finished = {method: [run.estimates for run in runs.read(method)] for method in chosen}
+        lacking = [method for method, found in finished.items() if not found]
+        if lacking:
+            raise click.UsageError(f"{lacking[0]} is not finished; run python -m experiments {name} first.")
+        train = experiment.data.train.label_prevalences()[0]
+        comparison = hq.compare(finished, experiment.data.test, measures=[measure], train_prevalences=train)
+        panels.append(partial(
+            figures.draw_by_shift, title=name, comparison=comparison, methods=chosen, measure=measure
+        ))  # fmt: skip
+        table = comparison.by_shift(8)
+        table.columns = ["n_bags", *(method for method, _ in table.columns[1:])]
+        tables.append(table.reset_index().assign(data=name))
+    output.mkdir(parents=True, exist_ok=True)
+    pd.concat(tables).to_csv(output / "shift.csv", index=False, lineterminator="\n")
+    figures.save(output / "shift.png", panels, columns=3)
+    _wrote(output / "shift.csv", output / "shift.png")
+
+
+@main.command(name="shift-types")
+@click.option("--on", default="imdb", show_default=True, type=click.Choice(["imdb", "newsgroups", "goemotions"]))
+@_options("budget", "seeds", "epochs", "data", "work", "output")
+def shift_types(
+    on: str, budget_name: str, seeds: int | None, epochs: int | None, data: Path, work: Path, output: Path
+) -> None:
+    """Methods that learn from bags and from labelled rows, under prior shift and under covariate shift.
+
+    Example: python -m experiments shift-types --data DIRECTORY
+    """
+    from experiments.budgets import BUDGETS
+    from experiments.presets import read_labels
+    from experiments.shift_types import run_shift_types
+    from experiments.tables import to_markdown, write_frame
+
+    experiment = _load(on, data, work)
+    budget = _budget(BUDGETS, budget_name, seeds=seeds, epochs=epochs)
+    table = run_shift_types(experiment, read_labels(on, data), budget, click.echo)
+    about = (
+        f"{experiment.preset.what}: test bags of {experiment.data.test.sizes[0]} under prior shift (APP) and under "
+        "covariate shift (P(X) tilted by 1.5 standard deviations along a random direction of each bag). Networks learn "
+        "from 700 bags under one of the two, the others from the labelled rows."
+    )
+    write_frame(output / "shift-types", table, f"{about}\n\n{to_markdown(table)}")
+    click.echo(table.to_string(index=False, float_format="{:.4f}".format))
+    _wrote(output / "shift-types.csv", output / "shift-types.md")
+
+
+@main.command()
+@_options("data", "work", "output")
+def hdy(data: Path, work: Path, output: Path) -> None:
+    """HDy's mixture of two histograms beside the histogram of a bag.
+
+    Example: python -m experiments hdy --data DIRECTORY
+    """
+    from experiments import figures
+    from experiments.mixture import mixture_panels
+
+    experiment = _load("imdb", data, work)
+    figures.save(output / "hdy.png", mixture_panels(experiment), columns=3)
+    _wrote(output / "hdy.png")
 
 
 if __name__ == "__main__":

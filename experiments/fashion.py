@@ -2,38 +2,52 @@
 
 The classifier is trained on 50,000 images. Everything else learns from the 10,000 validation images, which it has not
 seen: the classical methods from their posteriors, the networks from bags of 500 of them drawn by APP, with the
-posteriors as inputs. 3,000 of the 10,000 choose settings and stop training.
+log-odds of the posteriors as inputs. 3,000 of the 10,000 choose settings and stop training; of the other 7,000 the
+networks see the mirror images, too.
 """
 
 from __future__ import annotations
 
 import time
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from torch import nn
 
 import histnetq as hq
+from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.classical import CLASSICAL
+from experiments.images import encoded_images
 from experiments.networks import NETWORKS, run_network
-from experiments.runs import Run
+from experiments.runs import Run, Runs
 from histnetq.datasets import Examples
 
-__all__ = ["METHODS", "Frozen", "run"]
+__all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "run"]
 
 METHODS = [*CLASSICAL, *NETWORKS]
+BUDGETS = {
+    "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=2.5),
+    "full": Budget(trials=4, trial_epochs=60, epochs=600, seeds=5),
+}
 BAG_SIZE, TEST_BAGS, CHOOSING_BAGS = 500, 5_000, 500
 _CHOOSING = 3_000  # images of the validation part that choose settings
 TRAINING = hq.Training(
-    epochs=200, bags_per_epoch=1000, batch_bags=10, patience=8, dropout=0.0, progress=False, checkpoint_every=5
-)
-_NETWORK_SETTINGS: list[dict[str, Any]] = [
-    {"encoder": (32,), "head": (512,), "lr": 1e-3},
-    {"encoder": (64, 32), "head": (1024,), "lr": 1e-3},
-    {"encoder": (64,), "head": (1024,), "lr": 5e-4},
-]
+    bags_per_epoch=1000, batch_bags=10, patience=8, warmup=5, min_lr=1e-5, dropout=0.0, standardize=False,
+    progress=False, checkpoint_every=10,
+)  # fmt: skip
+SPACE: dict[str, list[Any]] = {
+    "encoder": [nn.Identity(), (64, 32)],
+    "head": [(512,)],
+    "lr": [1e-3, 3e-3],
+    "width": [64],
+    "hidden": [64],
+    "n_inducing": [16],
+}
 
 
 class Frozen:
@@ -45,7 +59,8 @@ class Frozen:
         rows = np.random.default_rng(0).permutation(data.validation.index)
         posteriors, labels = encoded["train_posteriors"], data.train.labels
         self.classes = data.classes
-        self.posteriors, self.labels = posteriors[rows], labels[rows]
+        self.posteriors, self.mirrored = posteriors[rows], encoded["mirrored_posteriors"][rows]
+        self.labels = labels[rows]
         self.learning, self.choosing = np.arange(_CHOOSING, len(rows)), np.arange(_CHOOSING)
         chosen = hq.Bags.from_labels(self.posteriors[self.choosing], self.labels[self.choosing])
         self.validation = hq.APP(BAG_SIZE).draw(chosen, CHOOSING_BAGS, random_state=1)
@@ -53,14 +68,41 @@ class Frozen:
         self.test = hq.APP(BAG_SIZE).draw(tested, TEST_BAGS, random_state=2)
 
 
-def run(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
+def fill(
+    images: Examples,
+    methods: Sequence[str],
+    measures: Sequence[str],
+    budget: Budget,
+    directory: Path,
+    say: Callable[[str], Any],
+) -> tuple[hq.Bags, dict[str, Runs], str]:
+    """Do what is not done yet; gives the test bags, the runs of each measure and what was done, in words."""
+    encoded = encoded_images(images, directory / "images.npz", say)
+    accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
+    say(f"classifier: test accuracy {accuracy:.4f}")
+    data, runs = Frozen(images, encoded), {}
+    for measure in measures:
+        runs[measure] = Runs(directory / budget.name(measure), budget.seeds)
+        runs[measure].fill(methods, partial(run, loss=measure, data=data, budget=budget, work=directory), say)
+    about = (
+        f"Fashion-MNIST, {len(data.test):,} test bags of {BAG_SIZE} by APP. Frozen encoder: the classifier "
+        f"(test accuracy {accuracy:.4f}) says of each image how likely each class is; methods learn from 10,000 images "
+        f"that it has not seen. At most {budget.trials} settings for each method and measure, networks for "
+        f"{budget.trial_epochs} epochs each and the best for at most {budget.epochs} of 1,000 bags{budget.limit()}; "
+        f"seeds: {budget.seeds}. Networks are trained for the measure of their column. "
+        "Made by `python -m experiments fashion-mnist`."
+    )
+    return data.test, runs, about
+
+
+def run(name: str, seed: int, loss: str, data: Frozen, budget: Budget, work: Path) -> Run:
     """One method with one seed, chosen (and, if a network, trained) for one measure."""
     if name == "MLPE":
         uniform = np.full((len(data.test), len(data.classes)), 1 / len(data.classes))
         return Run(uniform, "", 0, mean_error(loss, data.validation, uniform[: len(data.validation)]), 0.0, 0.0)
     if name in NETWORKS:
-        return _run_network(name, seed, loss, data, trials, work)
-    return _run_classical(name, seed, loss, data, trials)
+        return _run_network(name, seed, loss, data, budget, work)
+    return _run_classical(name, seed, loss, data, budget.trials)
 
 
 def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -> Run:
@@ -80,14 +122,15 @@ def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -
     return Run(estimates, setting_text(best[1]), len(options), float(best[0]), fitted - began, took)
 
 
-def _run_network(name: str, seed: int, loss: str, data: Frozen, trials: int, work: Path) -> Run:
+def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, work: Path) -> Run:
     """Choose by the loss on bags of the choosing images, which also stop training, then estimate the test bags."""
-    rows, labels = _scaled(data.posteriors[data.learning]), data.labels[data.learning]
-    validation = _inputs(data.validation)
+    rows = _inputs(np.concatenate([data.posteriors[data.learning], data.mirrored[data.learning]]))
+    labels = np.tile(data.labels[data.learning], 2)
+    validation, test = (_on_inputs(bags) for bags in (data.validation, data.test))
     return run_network(
-        name, seed, _NETWORK_SETTINGS[:trials], TRAINING, 1 / 100,
+        name, seed, draw_settings(SPACE, budget.trials, 0), TRAINING, budget,
         lambda quantifier: quantifier.fit(rows, labels, validation=validation),
-        _inputs(data.test), work / "trials" / loss, loss=loss, sampler=hq.APP(BAG_SIZE),
+        test, work / "trials" / loss, loss=loss, sampler=hq.APP(BAG_SIZE),
     )  # fmt: skip
 
 
@@ -96,10 +139,11 @@ def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDAr
     return quantifier.fit_posteriors(data.posteriors[rows], data.labels[rows])
 
 
-def _inputs(bags: hq.Bags) -> hq.Bags:
-    return hq.Bags(_scaled(bags.rows), bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
+def _on_inputs(bags: hq.Bags) -> hq.Bags:
+    return hq.Bags(_inputs(bags.rows), bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
 
 
-def _scaled(posteriors: NDArray) -> NDArray[np.float32]:
-    """Between −4 and 4, where the sigmoid before the histograms spreads them over the bins."""
-    return (8 * (posteriors - 0.5)).astype(np.float32)
+def _inputs(posteriors: NDArray) -> NDArray[np.float32]:
+    """Log-odds, of which the sigmoid before the histograms spreads small and large posteriors over the bins."""
+    p = np.clip(posteriors, 1e-6, 1 - 1e-6)
+    return (0.35 * np.log(p / (1 - p))).astype(np.float32)

@@ -20,15 +20,27 @@ from experiments.runs import save_arrays
 from histnetq.datasets import Examples
 from histnetq.nn import CNN
 
-__all__ = ["encoded_images"]
+__all__ = ["encoded_images", "make_encoder", "trained_encoder"]
 
 _EPOCHS, _BATCH, _LR, _DROPOUT = 14, 128, 3e-3, 0.3
+
+
+class _Pixels(nn.Module):
+    """0 … 255 → −1 … 1."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        return images.float() / 127.5 - 1
+
+
+def make_encoder(shape: tuple[int, ...], dropout: float = 0.0) -> nn.Module:
+    """The encoder that all methods share: images of bytes → 256 features."""
+    return nn.Sequential(_Pixels(), CNN(shape, n_features=256, dropout=dropout))
 
 
 class _Classifier(nn.Module):
     def __init__(self, n_classes: int) -> None:
         super().__init__()
-        self.encoder = CNN((28, 28), n_features=256, dropout=_DROPOUT)
+        self.encoder = make_encoder((28, 28), _DROPOUT)
         self.head = nn.Sequential(nn.LeakyReLU(), nn.Dropout(_DROPOUT), nn.Linear(256, n_classes))
 
     def forward(self, images: Tensor) -> Tensor:
@@ -46,15 +58,25 @@ def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dic
         arrays: dict[str, Any] = {"accuracies": np.array(accuracies)}
         for name, pool in (("train", data.train.rows), ("test", data.test.rows)):
             arrays[f"{name}_features"], arrays[f"{name}_posteriors"] = _encode(model, pool)
+        arrays["mirrored_posteriors"] = _encode(model, data.train.rows[..., ::-1])[1]
+        arrays |= {f"encoder/{name}": value.numpy() for name, value in model.encoder.state_dict().items()}
         save_arrays(path, **arrays)
     with np.load(path) as file:
         return {name: file[name] for name in file.files}
 
 
+def trained_encoder(encoded: dict[str, NDArray]) -> nn.Module:
+    """The classifier's encoder, from what `encoded_images` gave."""
+    encoder = make_encoder((28, 28))
+    found = {name.removeprefix("encoder/"): value for name, value in encoded.items() if name.startswith("encoder/")}
+    encoder.load_state_dict({name: torch.from_numpy(value) for name, value in found.items()})
+    return encoder
+
+
 def _train(data: Examples, say: Callable[[str], Any]) -> tuple[_Classifier, list[float]]:
     assert data.train.labels is not None
     assert data.validation is not None
-    images, labels = _scaled(data.train.rows), torch.from_numpy(data.train.labels)
+    images, labels = torch.tensor(data.train.rows), torch.from_numpy(data.train.labels)
     rows, held = torch.from_numpy(data.train.index), torch.from_numpy(data.validation.index)
     generator = torch.Generator().manual_seed(0)
     accuracies = []
@@ -87,11 +109,7 @@ def _encode(model: _Classifier, pool: NDArray) -> tuple[NDArray[np.float32], NDA
     model.eval()
     features, posteriors = [], []
     for start in range(0, len(pool), 1000):
-        found = model.encoder(_scaled(pool[start : start + 1000]))
+        found = model.encoder(torch.from_numpy(pool[start : start + 1000].copy()))
         features.append(found)
         posteriors.append(model.head(found).double().softmax(1))
     return torch.cat(features).numpy(), torch.cat(posteriors).numpy()
-
-
-def _scaled(images: NDArray) -> Tensor:
-    return torch.tensor(images).float().div_(127.5).sub_(1)

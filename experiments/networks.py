@@ -8,12 +8,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-import histnetq as hq
-from experiments.choices import draw_settings, setting_text
-from experiments.runs import Run
-from histnetq.datasets import Dataset
+import numpy as np
 
-__all__ = ["NETWORKS", "run_network", "run_on_bags"]
+import histnetq as hq
+from experiments.budgets import Budget
+from experiments.choices import setting_text
+from experiments.runs import Run
+
+__all__ = ["NETWORKS", "run_network"]
 
 NETWORKS: dict[str, Callable[..., Any]] = {
     "DeepSets-avg": lambda **common: hq.DeepSets("mean", **common),
@@ -25,24 +27,8 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "HistNetQ-rbf": lambda **common: hq.HistNetQ("rbf", **common),
     "HistNetQ-sigmoid": lambda **common: hq.HistNetQ("sigmoid", **common),
 }
-# The same for all networks.
-SPACE: dict[str, list[Any]] = {
-    "encoder": [(16,), (64, 16), (256, 32)],
-    "head": [(256,), (1024,)],
-    "lr": [1e-3, 3e-3],
-    "dropout": [0.3, 0.5, 0.7],
-    "weight_decay": [0.01, 0.3],
-}
-TRAINING = hq.Training(patience=6, progress=False, checkpoint_every=5)
-
-
-def run_on_bags(name: str, seed: int, data: Dataset, trials: int, epochs: int, work: Path) -> Run:
-    """Learn from bags alone; choose by RAE on the validation bags, then estimate the test bags."""
-    return run_network(
-        name, seed, draw_settings(SPACE, trials, seed), dataclasses.replace(TRAINING, epochs=epochs), 1 / 20,
-        lambda quantifier: quantifier.fit(data.bags, validation=data.validation),
-        data.test, work / "trials", loss="rae",
-    )  # fmt: skip
+# What only one kind of network has.
+_OWN = {"HistNetQ": ("n_bins",), "SetTransformer": ("width", "hidden", "n_inducing", "n_heads"), "DeepSets": ()}
 
 
 def run_network(
@@ -50,39 +36,58 @@ def run_network(
     seed: int,
     settings: Sequence[dict[str, Any]],
     training: hq.Training,
-    slowest: float,
+    budget: Budget,
     fit: Callable[[Any], Any],
     test: hq.Bags,
     directory: Path,
     **fixed: Any,
 ) -> Run:
-    """Train the network in each setting, keep the one of the lowest validation loss, and estimate the test bags.
+    """Train the network in each setting, go on with the one of the lowest validation loss, estimate the test bags.
 
     A trial that was cut off continues from its last epoch, and a finished one is read from its checkpoint.
 
     Parameters
     ----------
-    slowest : float
-        The lowest learning rate, as a part of the first.
+    settings : parameters of the quantifier and of `hq.Training`, those of other networks left aside
+    training : what all settings share
     fit : quantifier → None
     directory : of the checkpoints
     **fixed : parameters of the quantifier that all settings share
     """
-    best: tuple[float, Any, dict[str, Any]] | None = None
-    for number, setting in enumerate(settings):
+
+    def make(number: int, epochs: int, minutes: float | None) -> Any:
+        setting = _of_network(name, settings[number])
         options = {key: value for key, value in setting.items() if key in training.get_params()}
         own = {key: value for key, value in setting.items() if key not in options}
-        checkpoint = str(directory / f"{name}-seed{seed}-{number}")
-        options |= {"min_lr": slowest * setting["lr"], "checkpoint": checkpoint}
+        options |= {"checkpoint": str(directory / f"{name}-seed{seed}-{number}"), "epochs": epochs}
+        options["minutes"] = minutes
         trained = dataclasses.replace(training, **options)
         quantifier = NETWORKS[name](**own, **fixed, training=trained, random_state=seed)
         fit(quantifier)
-        if best is None or quantifier.validation_loss_ < best[0]:
-            best = quantifier.validation_loss_, quantifier, setting
-    assert best is not None
-    error, quantifier, setting = best
+        return quantifier
+
+    if len(settings) > 1:
+        shorter = min(budget.trial_epochs, budget.epochs), None if budget.minutes is None else budget.minutes / 4
+        losses = [make(n, *shorter).validation_loss_ for n in range(len(settings))]
+        best = int(np.argmin(losses))
+    else:
+        best = 0
+    quantifier = make(best, budget.epochs, budget.minutes)
     began = time.perf_counter()
     estimates = quantifier.predict(test)
     took = time.perf_counter() - began
-    chosen = f"{setting_text(setting)}, epochs={quantifier.best_epoch_} of {len(quantifier.history_['epoch'])}"
-    return Run(estimates, chosen, len(settings), error, float(quantifier.history_["seconds"].sum()), took)
+    history, setting = quantifier.history_, setting_text(_of_network(name, settings[best]))
+    return Run(
+        estimates,
+        f"{setting}, epochs={quantifier.best_epoch_} of {len(history['epoch'])}",
+        len(settings),
+        quantifier.validation_loss_,
+        float(history["seconds"].sum()),
+        took,
+        np.stack([history["train_loss"], history["validation_loss"]], axis=1),
+    )
+
+
+def _of_network(name: str, setting: dict[str, Any]) -> dict[str, Any]:
+    foreign = {key for kind, keys in _OWN.items() if kind != name.split("-")[0] for key in keys}
+    return {key: value for key, value in setting.items() if key not in foreign}

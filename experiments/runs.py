@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Callable, Iterable
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +17,10 @@ __all__ = ["Run", "Runs", "save_arrays"]
 
 @dataclass(frozen=True)
 class Run:
-    """What one method with one seed gave: estimates of the test bags, how it was chosen, and how long it took."""
+    """What one method with one seed gave: estimates of the test bags, how it was chosen, and how long it took.
+
+    `curves` are the training and validation losses of a network's epochs, ``(n_epochs, 2)``.
+    """
 
     estimates: NDArray[np.float64]
     params: str
@@ -25,6 +28,7 @@ class Run:
     validation: float
     fit_seconds: float
     predict_seconds: float
+    curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)))
 
 
 class Runs:
@@ -52,7 +56,7 @@ class Runs:
         found = []
         for path in filter(Path.exists, (self._path(method, seed) for seed in range(self.seeds))):
             with np.load(path, allow_pickle=False) as file:
-                found.append(Run(estimates=file["estimates"], **json.loads(str(file["about"]))))
+                found.append(Run(file["estimates"], curves=file["curves"], **json.loads(str(file["about"]))))
         return found
 
     def _path(self, method: str, seed: int) -> Path:
@@ -60,8 +64,8 @@ class Runs:
 
     def _write(self, method: str, seed: int, run: Run) -> None:
         about = asdict(run)
-        estimates = about.pop("estimates")
-        save_arrays(self._path(method, seed), estimates=estimates, about=json.dumps(about))
+        arrays = {name: about.pop(name) for name in ("estimates", "curves")}
+        save_arrays(self._path(method, seed), **arrays, about=json.dumps(about))
 
 
 def save_arrays(path: Path, **arrays: Any) -> None:

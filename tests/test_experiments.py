@@ -11,9 +11,9 @@ from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
 
-def run(tmp_path, *extra):
+def run(tmp_path, *extra, command="imdb"):
     options = ["--data", str(tmp_path), "--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]
-    return CliRunner().invoke(main, ["imdb", *options, *extra])
+    return CliRunner().invoke(main, [command, *options, *extra])
 
 
 def test_a_finished_method_is_not_repeated(tmp_path):
@@ -28,11 +28,12 @@ def test_a_finished_method_is_not_repeated(tmp_path):
         rows = list(csv.DictReader(file))
     assert [(r["method"], r["measure"]) for r in rows[:2]] == [("MLPE", "ae"), ("MLPE", "rae")]
     assert {r["method"] for r in rows} == {"MLPE", "CC", "PACC", "DyS"}
-    assert {r["method"]: r["trials"] for r in rows} == {"MLPE": "0", "CC": "8", "PACC": "8", "DyS": "8"}
+    assert {r["method"]: r["trials"] for r in rows} == {"MLPE": "0", "CC": "4", "PACC": "4", "DyS": "4"}
     other = run(tmp_path, "--methods", "CC", "--trials", "2")
     assert "CC, seed 0: validation" in other.output
     assert float(rows[2]["mean"]) < float(rows[0]["mean"])
-    assert "| CC | " in (tmp_path / "out/imdb.md").read_text()
+    assert "| 0.0916 | 1.0840 |" in (tmp_path / "out/imdb.md").read_text(), "the paper's numbers stand beside"
+    assert r"& 0.0916 & 1.0840 \\" in (tmp_path / "out/imdb.tex").read_text()
 
 
 def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
@@ -42,7 +43,7 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     assert first.exit_code == 0, first.output
     trials = sorted(path.name for path in tmp_path.glob("runs/*/trials/*"))
     assert trials[:2] == ["DeepSets-max-seed0-0", "DeepSets-max-seed0-1"]
-    for path in tmp_path.glob("runs/*/trials-2/*.npz"):
+    for path in tmp_path.glob("runs/*/rae-2x*/*.npz"):
         path.unlink()  # as if cut off after the trials
     again = run(tmp_path, *options)
     with (tmp_path / "out/imdb.csv").open() as file:
@@ -60,7 +61,7 @@ def test_unknown_method_and_missing_data(tmp_path):
 
 
 def test_frozen_images(tmp_path, monkeypatch):
-    from experiments import fashion, images
+    from experiments import fashion
     from histnetq import Bags, Training
     from histnetq.datasets import Examples
 
@@ -70,13 +71,13 @@ def test_frozen_images(tmp_path, monkeypatch):
     pool = np.zeros((120, 28, 28), np.uint8)
     parts = [Bags(pool, np.arange(a, b), labels=labels, classes=list("abc")) for a, b in ((0, 60), (60, 120))]
     test = Bags(pool, labels=labels, classes=list("abc"))
-    encoded = {"train_posteriors": posteriors, "test_posteriors": posteriors}
+    encoded = {f"{name}_posteriors": posteriors for name in ("train", "mirrored", "test")}
     monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("fashion", parts[0], test, parts[1]))
-    monkeypatch.setattr(images, "encoded_images", lambda data, path, say: encoded)
+    monkeypatch.setattr(fashion, "encoded_images", lambda data, path, say: encoded)
     for name, value in {"BAG_SIZE": 10, "TEST_BAGS": 8, "CHOOSING_BAGS": 4, "_CHOOSING": 20}.items():
         monkeypatch.setattr(fashion, name, value)
-    monkeypatch.setattr(fashion, "TRAINING", Training(epochs=1, bags_per_epoch=4, batch_bags=2, progress=False))
-    options = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--trials", "1"]
+    monkeypatch.setattr(fashion, "TRAINING", Training(bags_per_epoch=4, batch_bags=2, progress=False))
+    options = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--trials", "1", "--epochs", "1"]
     methods = "MLPE,CC,KDEy,HistNetQ-hard,DeepSets-avg"
     result = CliRunner().invoke(main, ["fashion-mnist", *options, "--methods", methods])
     assert result.exit_code == 0, result.output
@@ -85,3 +86,92 @@ def test_frozen_images(tmp_path, monkeypatch):
     assert [r["measure"] for r in rows] == ["ae"] * 5 + ["rae"] * 5
     assert all(float(r["validation"]) >= 0 for r in rows)
     assert float(rows[1]["mean"]) < float(rows[0]["mean"])
+
+
+def test_images_learned_anew_continue_where_they_were(tmp_path, monkeypatch):
+    from experiments import pixels
+    from histnetq import Bags, Training
+    from histnetq.datasets import Examples
+
+    labels = np.arange(60) % 3
+    pool = (np.random.default_rng(0).normal(size=(60, 28, 28)) * 20 + 60 * labels[:, None, None]).clip(0, 255)
+    part = Bags(pool.astype(np.uint8), labels=labels, classes=list("abc"))
+    monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("fashion", part, part, part))
+    for name, value in {"BAG_SIZE": 5, "TEST_BAGS": 4, "CHOOSING_BAGS": 4}.items():
+        monkeypatch.setattr(pixels, name, value)
+    monkeypatch.setattr(pixels, "TRAINING", Training(bags_per_epoch=2, batch_bags=2, standardize=False, progress=False))
+    options = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out"), "--encoder", "scratch"]
+    arguments = ["fashion-mnist", *options, "--methods", "DeepSets-avg", "--measures", "ae", "--minutes"]
+    first = CliRunner().invoke(main, [*arguments, "0"])
+    assert first.exit_code == 0, first.output
+    assert "DeepSets-avg, seed 0, ae, epoch 1:" in first.output
+    longer = CliRunner().invoke(main, [*arguments, "0.02"])
+    assert "epoch 1:" not in longer.output, "the first epoch is read from the checkpoint"
+    assert "epoch 2:" in longer.output
+    assert "| DeepSets-avg |" in (tmp_path / "out/fashion-mnist-scratch.md").read_text()
+    refused = CliRunner().invoke(main, ["fashion-mnist", *options, "--methods", "CC"])
+    assert "'CC' is none of DeepSets-avg" in refused.output
+
+
+def test_variants_shift_and_figures(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    short = ("--epochs", "1")
+    for command, extra in {
+        "bins": ("--on", "imdb", *short),
+        "mixer-ablation": ("--on", "imdb", *short),
+        "mixer-error": ("--on", "imdb"),
+        "shift-types": short,
+        "hdy": (),
+    }.items():
+        result = run(tmp_path, *extra, command=command)
+        assert result.exit_code == 0, (command, result.output, result.exception)
+    out = tmp_path / "out"
+    assert {path.name for path in out.glob("*.png")} == {"mixer-ablation.png", "mixer-error.png", "hdy.png"}
+    with (out / "mixer-ablation.csv").open() as file:
+        variants = [row["variant"] for row in csv.DictReader(file)]
+    assert variants[-3:] == ["HistNetQ-hard alone", "HistNetQ-hard real 0.1", "HistNetQ-hard real 0.9"]
+    assert "%) |" in (out / "mixer-ablation.md").read_text()
+    with (out / "shift-types.csv").open() as file:
+        assert {row["learned from"] for row in csv.DictReader(file)} == {
+            "labelled rows", "bags under prior shift", "bags under covariate shift"
+        }  # fmt: skip
+
+
+def test_error_by_shift_needs_finished_methods(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    unfinished = run(tmp_path, "--on", "imdb", "--methods", "CC", command="shift")
+    assert "CC is not finished; run python -m experiments imdb first." in unfinished.output
+    run(tmp_path, "--methods", "CC,PACC")
+    result = run(tmp_path, "--on", "imdb", "--methods", "CC,PACC", command="shift")
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "out/shift.csv").open() as file:
+        assert sum(int(row["n_bags"]) for row in csv.DictReader(file)) == 10
+
+
+def test_elections(tmp_path):
+    rng = np.random.default_rng(0)
+    year = np.repeat([2014, 2017, 2020], 12)
+    counts = rng.integers(0, 30, size=(36, 3)) + 1
+    counts[0] = 0  # nobody voted
+    np.savez(
+        tmp_path / "natural_nz_elections_bags.npz", year=year, instance_counts=counts,
+        prevalence=counts / np.maximum(counts.sum(1, keepdims=True), 1), group_names=np.array(["a", "b", "c"]),
+    )  # fmt: skip
+    methods = "mean prevalence,party share,ridge on bag means,HistNetQ-soft"
+    result = run(tmp_path, "--methods", methods, "--epochs", "1", command="nz-elections")
+    assert result.exit_code == 0, (result.output, result.exception)
+    with (tmp_path / "out/nz-elections.csv").open() as file:
+        errors = {row["method"]: float(row["mean"]) for row in csv.DictReader(file)}
+    assert errors["party share"] < 1e-6, "here candidates get what their parties get"
+    assert errors["ridge on bag means"] < errors["mean prevalence"]
+
+
+def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
+    from experiments import presets
+    from histnetq.datasets import read_npz
+
+    write_npz(tmp_path / "small.npz")
+    monkeypatch.setattr(presets, "lequa2022", lambda task, folder: read_npz(folder / "small.npz"))
+    result = run(tmp_path, "--methods", "CC", command="lequa-t1a")
+    assert result.exit_code == 0, result.output
+    assert "LeQua 2022, task T1A" in (tmp_path / "out/lequa-t1a.md").read_text()

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import histnetq as hq
-from histnetq.metrics import ae
+from histnetq.metrics import ae, kld, rae
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
 from histnetq.training import train
 from tests.conftest import QUICK, known_bags, labelled
@@ -223,6 +223,33 @@ def checkpointed(path, **changes) -> hq.HistNetQ:
     return hq.HistNetQ(n_bins=4, encoder=(4,), head=(4,), training=training, random_state=0).set_params(**changes)
 
 
+def test_warm_up_epochs_are_trained_for_the_divergence():
+    bags = known_bags(16)
+
+    def losses(loss, **options):
+        training = hq.Training(epochs=2, batch_bags=8, dropout=0, device="cpu", **options)
+        history = train(network(dtype=torch.float32), lambda rng: bags, bags, loss, training, seed=0)["history"]
+        return history["train_loss"], history["validation_loss"]
+
+    warm, validation = losses(rae, warmup=2)
+    other, _ = losses(kld)
+    np.testing.assert_array_equal(warm, other)
+    half, same = losses(rae, warmup=1)
+    assert half[0] == other[0]
+    assert half[1] != other[1]
+    assert same[0] == validation[0], "epochs are chosen by the loss itself"
+    assert losses(rae)[0][0] != other[0]
+
+
+def test_minutes_end_a_run_which_more_minutes_continue(tmp_path):
+    bags = known_bags()
+    none = checkpointed(tmp_path / "a", training__epochs=3, training__minutes=0).fit(bags)
+    assert len(none.history_["epoch"]) == 1, "the first epoch always is trained"
+    more = checkpointed(tmp_path / "a", training__epochs=3, training__minutes=9).fit(bags)
+    assert more.history_["epoch"].tolist() == [1, 2, 3]
+    assert more.history_["train_loss"][0] == none.history_["train_loss"][0]
+
+
 def test_more_epochs_continue_a_finished_run(tmp_path):
     bags = known_bags()
     checkpointed(tmp_path / "a").fit(bags)
@@ -280,6 +307,8 @@ def test_training_is_immutable_and_prints_what_changed():
         ({"epochs": 0}, "training: expected epochs to be a whole number of at least 1, got 0"),
         ({"batch_bags": -3}, "training: expected batch_bags to be a whole number of at least 1, got -3"),
         ({"patience": 2.5}, "training: expected patience to be a whole number of at least 1, got 2.5"),
+        ({"warmup": -1}, "training: expected warmup to be a whole number of at least 0, got -1"),
+        ({"minutes": -1}, "training: expected minutes to be at least 0, got -1"),
         ({"clip": -1}, "training: expected clip to be at least 0, got -1"),
         ({"lr": 0}, "training: expected lr > 0"),
         ({"dropout": 1.0}, "dropout=1.0"),

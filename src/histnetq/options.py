@@ -14,7 +14,7 @@ __all__ = ["Training"]
 _WHOLE = (
     "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
 )  # fmt: skip
-_NOT_PART_OF_THE_RESULT = ("epochs", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
+_NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
 
 
 @dataclass(frozen=True)
@@ -25,6 +25,8 @@ class Training:
     ----------
     epochs : int
         At most so many.
+    minutes : float, optional
+        No epoch begins after so many minutes of training, those before a resumed checkpoint included.
     bags_per_epoch : int, optional
         Bags drawn for each epoch. Default: as many as there are training bags, at least 200; 500 for labelled rows.
     batch_bags : int
@@ -37,6 +39,9 @@ class Training:
         Learning rate of histogram bins as a multiple of `lr`; 0 keeps them where they are.
     patience : int
         Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
+    warmup : int
+        Epochs at the start that are trained for the Kullback-Leibler divergence instead of the loss. RAE has a plateau,
+        where all bags get the same estimate of few classes; it is left many times faster with some warm-up.
     weight_decay : float
         Of AdamW, on weights only: not on bins, biases and norms.
     dropout : float
@@ -67,6 +72,7 @@ class Training:
     """
 
     epochs: int = 200
+    minutes: float | None = None
     bags_per_epoch: int | None = None
     batch_bags: int = 20
     micro_bags: int | None = None
@@ -74,6 +80,7 @@ class Training:
     min_lr: float = 1e-4
     bin_lr: float = 1.0
     patience: int = 10
+    warmup: int = 0
     weight_decay: float = 1e-5
     dropout: float = 0.1
     clip: float | None = None
@@ -94,15 +101,17 @@ class Training:
             value = getattr(self, f.name)
             if isinstance(value, Number) and hasattr(value, "item"):
                 object.__setattr__(self, f.name, value.item())
-        for name in ("lr", "min_lr", "bin_lr", "weight_decay", "dropout", "clip", "validation"):
+        for name in ("minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "clip", "validation"):
             value = getattr(self, name)
-            if not (isinstance(value, Real) or (name == "clip" and value is None)):
+            if not (isinstance(value, Real) or (name in ("clip", "minutes") and value is None)):
                 raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
         for name in _WHOLE:
             value = getattr(self, name)
             if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
                 raise ValueError(f"training: expected {name} to be a whole number of at least 1, got {value!r}.")
-        for name in ("min_lr", "bin_lr", "weight_decay", "clip"):
+        if isinstance(self.warmup, bool) or not isinstance(self.warmup, Integral) or self.warmup < 0:
+            raise ValueError(f"training: expected warmup to be a whole number of at least 0, got {self.warmup!r}.")
+        for name in ("minutes", "min_lr", "bin_lr", "weight_decay", "clip"):
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
@@ -118,8 +127,12 @@ class Training:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def identity(self) -> dict[str, Any]:
-        """The options that two runs share iff they do the same work, however long and wherever they run."""
-        return {name: value for name, value in self.get_params().items() if name not in _NOT_PART_OF_THE_RESULT}
+        """The options that two runs share iff they do the same work, however long and wherever they run.
+
+        Those at their defaults are left out, so that a checkpoint outlives options that come later.
+        """
+        others = (f for f in dataclasses.fields(self) if f.name not in _NOT_PART_OF_THE_RESULT)
+        return {f.name: getattr(self, f.name) for f in others if getattr(self, f.name) != f.default}
 
     def __sklearn_clone__(self) -> Training:
         return self

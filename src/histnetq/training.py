@@ -27,7 +27,7 @@ from tqdm import tqdm
 
 from histnetq.bags import Bags
 from histnetq.inference import Batch, make_batch, predict_bags
-from histnetq.metrics import Measure
+from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork
 from histnetq.nn.histograms import Histogram
 from histnetq.options import Training
@@ -112,7 +112,8 @@ class _Run:
         """The part of the batch's loss that comes from these bags, `share` of all."""
         features = self.network.encode(batch.rows)
         p_pred = self.network.quantify(self.network.pooling(features, batch.offsets, batch.weights, batch.index))
-        value = self.loss(batch.p_true, p_pred, batch.sizes).mean() * share
+        loss = kld if self.progress.epoch <= self.options.warmup else self.loss
+        value = loss(batch.p_true, p_pred, batch.sizes).mean() * share
         if n_labelled and batch.labels is not None and self.network.classifier is not None:
             scores = self.network.classifier(features)
             errors = F.cross_entropy(scores, batch.labels, ignore_index=-1, reduction="none")
@@ -141,6 +142,12 @@ class _Run:
         if at.stale >= self.options.patience:
             at.done = at.lr <= self.options.min_lr
             at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
+
+    def ends(self) -> bool:
+        """Whether no further epoch is to be trained."""
+        at, most = self.progress, self.options.minutes
+        in_time = most is None or sum(at.history.get("seconds", [])) < 60 * most
+        return at.done or at.epoch >= self.options.epochs or (at.epoch > 0 and not in_time)
 
     def save(self, directory: Path, identity: str) -> None:
         tensors = {f"network/{k}": v for k, v in self.network.state_dict().items()}
@@ -217,7 +224,7 @@ def train(
             run.resume(directory, identity)
         try:
             for record in _epochs(run):
-                last = run.progress.done or record["epoch"] >= options.epochs
+                last = run.ends()
                 if directory is not None and (last or record["epoch"] % options.checkpoint_every == 0):
                     run.save(directory, identity)
                 answers = [callback(record) for callback in options.callbacks]
@@ -242,7 +249,7 @@ def _epochs(run: _Run) -> Iterator[dict[str, float]]:
     options, at = run.options, run.progress
     hidden = not (sys.stderr.isatty() if options.progress is None else options.progress)
     with tqdm(total=options.epochs, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
-        while not run.progress.done and run.progress.epoch < options.epochs:
+        while not run.ends():
             record = run.epoch()
             bar.update()
             bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")

@@ -1,0 +1,89 @@
+"""The figures of the experiments; each function draws into one axes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import matplotlib.pyplot as plt
+import numpy as np
+from matplotlib.axes import Axes
+from numpy.typing import NDArray
+
+from histnetq.comparison import Comparison
+
+__all__ = ["draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
+
+_COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
+
+
+def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 2, height: float = 3.4) -> None:
+    """Draw each panel into its own axes and write the picture."""
+    columns = min(columns, len(panels))
+    rows = -(-len(panels) // columns)
+    figure, axes = plt.subplots(rows, columns, figsize=(4.8 * columns, height * rows), squeeze=False)
+    for place, draw in zip(axes.flat, panels, strict=False):
+        place.spines[["top", "right"]].set_visible(False)
+        draw(place)
+    for place in axes.flat[len(panels) :]:
+        place.set_visible(False)
+    figure.tight_layout()
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=110)
+    plt.close(figure)
+
+
+def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]], label: str) -> None:
+    """Losses by epoch, one line per name."""
+    for color, (name, values) in zip(_COLORS, curves.items(), strict=False):
+        axes.plot(np.arange(1, len(values) + 1), values, color=color, label=name, linewidth=1.4)
+    axes.set(title=title, xlabel="epoch", ylabel=label, yscale="log")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_errors(axes: Axes, title: str, errors: Mapping[str, NDArray[np.float64]], label: str) -> None:
+    """Distributions of errors over bags, with their means."""
+    top = max(float(np.quantile(values, 0.995)) for values in errors.values())
+    edges = np.linspace(0, top, 41)
+    for color, (name, values) in zip(_COLORS, errors.items(), strict=False):
+        axes.hist(
+            values, edges.tolist(), density=True, color=color, alpha=0.45, label=f"{name} (mean {values.mean():.4f})"
+        )
+        axes.axvline(values.mean(), color=color, linestyle="--", linewidth=1.2)
+    axes.set(title=title, xlabel=label, ylabel="density")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_by_shift(axes: Axes, title: str, comparison: Comparison, methods: Sequence[str], measure: str) -> None:
+    """Mean error by the amount of prior shift, over a histogram of the bags."""
+    table = comparison.by_shift(8)
+    middles = [interval.mid for interval in table.index]
+    width = table.index[0].length
+    behind = axes.twinx()
+    behind.bar(middles, table["n_bags"], width=0.95 * width, color="#009E73", alpha=0.18)
+    behind.set_ylabel("bags", color="#00664b")
+    behind.spines["top"].set_visible(False)
+    axes.set_zorder(behind.get_zorder() + 1)
+    axes.patch.set_visible(False)
+    for i, (color, method) in enumerate(zip(_COLORS, methods, strict=False)):
+        values = table[method, measure]
+        axes.plot(middles, values, color=color, marker="osv^Dxp"[i], markersize=4, linewidth=1.4, label=method)
+    axes.set(title=title, xlabel="prior shift |p_D − p_B|", ylabel=f"mean {measure.upper()}", yscale="log")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_mixture(
+    axes: Axes, title: str, edges: NDArray, parts: Mapping[str, NDArray], bag: NDArray, mixture: NDArray
+) -> None:
+    """Histograms of both classes, of a bag, and of the mixture of the classes that is nearest to the bag."""
+    axes.stairs(bag, edges, fill=True, color="#bbbbbb", label="bag")
+    for color, (name, values) in zip(_COLORS, parts.items(), strict=False):
+        axes.stairs(values, edges, color=color, linewidth=1.2, linestyle="--", label=name)
+    axes.stairs(mixture, edges, color="black", linewidth=1.8, label="mixture")
+    axes.set(title=title, xlabel="posterior", ylabel="share")
+    axes.legend(frameon=False, fontsize=8)

@@ -1,0 +1,121 @@
+"""Data sets of labelled rows and bags, each with the networks' settings to choose from."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+import histnetq as hq
+from histnetq.datasets import Dataset, lequa2022, read_npz
+
+__all__ = ["FILES", "PRESETS", "Preset", "read_labels"]
+
+
+@dataclass(frozen=True)
+class Preset:
+    """A data set and how networks are trained on it.
+
+    Parameters
+    ----------
+    what : str
+        For the reader of a table.
+    load : directory → Dataset
+    paper : str
+        The column of the paper's table that ours stands beside.
+    space : dict of lists
+        Settings of the networks to choose from, the same for all.
+    fixed : dict
+        Parameters that all networks share.
+    training : Training
+    mixed : setting
+        Of the experiments that vary one thing and keep the others.
+    real : float
+        Their part of real bags beside mixed ones.
+    """
+
+    what: str
+    load: Callable[[Path], Dataset]
+    paper: str
+    space: dict[str, list[Any]]
+    fixed: dict[str, Any]
+    training: hq.Training
+    mixed: dict[str, Any]
+    real: float
+
+
+_ANALOGUE = hq.Training(patience=6, batch_bags=20, progress=False, checkpoint_every=5)
+_SMALL: dict[str, list[Any]] = {
+    "encoder": [(64, 16), (256, 32)],
+    "head": [(256,)],
+    "lr": [1e-3],
+    "dropout": [0.5, 0.7],
+    "weight_decay": [0.1, 0.3],
+}
+_SMALL_ATTENTION = {"width": [128], "hidden": [64], "n_inducing": [16]}
+
+
+FILES = {
+    "imdb": "binary_imdb_w2v300.npz",
+    "newsgroups": "multi20_newsgroups_w2v300.npz",
+    "goemotions": "multi28_goemotions_w2v300.npz",
+}
+
+
+def read_labels(name: str, folder: Path) -> NDArray[np.int64]:
+    """The labels of all rows of an analogue, to judge by; learning from bags never sees them."""
+    with np.load(folder / FILES[name], allow_pickle=False) as file:
+        return file["y"].astype(np.int64)
+
+
+def _npz(name: str) -> Callable[[Path], Dataset]:
+    return lambda folder: read_npz(folder / FILES[name])
+
+
+def _only(setting: dict[str, Any]) -> dict[str, list[Any]]:
+    return {name: [value] for name, value in setting.items()}
+
+
+# The paper's.
+_LEQUA: dict[str, Any] = {"patience": 20, "min_lr": 1e-5, "progress": False}
+_T1A: dict[str, Any] = {
+    "encoder": (1024, 1024, 300), "head": (2048, 2048, 2048), "lr": 1e-4, "dropout": 0.5, "weight_decay": 1e-5,
+    "n_bins": 32, "width": 512, "hidden": 256, "n_inducing": 32, "n_heads": 4,
+}  # fmt: skip
+_T1B: dict[str, Any] = {
+    "encoder": (1024, 512), "head": (4096,), "lr": 5e-4, "dropout": 0.5, "weight_decay": 1e-5,
+    "n_bins": 64, "width": 512, "hidden": 256, "n_inducing": 128, "n_heads": 4,
+}  # fmt: skip
+
+
+PRESETS = {
+    "imdb": Preset(
+        "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)",
+        _npz("imdb"), "LeQua-T1A", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
+        {"encoder": (64, 16), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.3}, 0.1,
+    ),
+    "newsgroups": Preset(
+        "20 newsgroups (an analogue of LeQua's T1B)",
+        _npz("newsgroups"), "LeQua-T1B", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
+        {"encoder": (256, 32), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.1}, 0.5,
+    ),
+    "goemotions": Preset(
+        "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)",
+        _npz("goemotions"), "LeQua-T1B", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
+        {"encoder": (256, 32), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.1}, 0.5,
+    ),
+    "lequa-t1a": Preset(
+        "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A", _only(_T1A),
+        {"loss": "rae", "sampler": hq.Mixer(0.1)},
+        hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), _T1A, 0.1,
+    ),
+    "lequa-t1b": Preset(
+        "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B", _only(_T1B),
+        {"loss": "rae", "sampler": hq.Mixer(0.5)},
+        hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), _T1B, 0.5,
+    ),
+}  # fmt: skip
