@@ -316,13 +316,13 @@ def _vary(
 ) -> dict[str, Any]:  # fmt: skip
     """The variants of an experiment on each of its data sets."""
     from experiments import variants
-    from experiments.budgets import BUDGETS
+    from experiments.budgets import VARIANTS
     from experiments.presets import PRESETS
 
     found = {}
     for name in _chosen(on, [*PRESETS]):
         experiment = _load(name, data, work)
-        budget = _budget(BUDGETS, budget_name, seeds=seeds, epochs=epochs)
+        budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
         click.echo(f"{name}:")
         runs = variants.run_variants(experiment, place, make(experiment.preset), budget, click.echo)
         table = variants.variant_table(name, experiment.data.test, runs)
@@ -413,13 +413,13 @@ def shift_types(
 
     Example: python -m experiments shift-types --data DIRECTORY
     """
-    from experiments.budgets import BUDGETS
+    from experiments.budgets import VARIANTS
     from experiments.presets import read_labels
     from experiments.shift_types import run_shift_types
     from experiments.tables import to_markdown, write_frame
 
     experiment = _load(on, data, work)
-    budget = _budget(BUDGETS, budget_name, seeds=seeds, epochs=epochs)
+    budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
     table = run_shift_types(experiment, read_labels(on, data), budget, click.echo)
     about = (
         f"{experiment.preset.what}: test bags of {experiment.data.test.sizes[0]} under prior shift (APP) and under "

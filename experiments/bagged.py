@@ -6,8 +6,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import histnetq as hq
 from experiments.budgets import Budget
-from experiments.choices import draw_settings
 from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
 from experiments.networks import NETWORKS, run_network
 from experiments.presets import Preset
@@ -35,18 +35,17 @@ class BagExperiment:
         """A network learns from the bags alone, a classical method from the labelled rows."""
         if method not in NETWORKS:
             return run_classical(method, seed, self.data, self.posteriors, budget.trials)
-        settings = draw_settings(self.preset.space, budget.trials, seed)
-        return self.train(method, seed, settings, budget, "trials", **self.preset.fixed)
+        return self.train(method, seed, self.preset.settings[: budget.trials], budget, "trials")
 
     def train(
         self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, place: str, **fixed: Any
     ) -> Run:
-        """Train a network on the bags in each of these settings; checkpoints are kept at `place`."""
-        data = self.data
+        """Train a network for RAE on the bags in each of these settings; checkpoints are kept at `place`."""
+        data, shared = self.data, {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
         return run_network(
             method, seed, settings, self.preset.training, budget,
             lambda quantifier: quantifier.fit(data.bags, validation=data.validation),
-            data.test, self.directory / place, **fixed,
+            data.test, self.directory / place, **shared,
         )  # fmt: skip
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["BUDGETS", "Budget"]
+__all__ = ["BUDGETS", "VARIANTS", "Budget"]
 
 
 @dataclass(frozen=True)
@@ -18,7 +18,7 @@ class Budget:
     trial_epochs, epochs : int
         Networks: epochs of every trial, and of the best one, which goes on from there.
     minutes : float, optional
-        Networks: no epoch begins after so many minutes of training; trials have a quarter of them each.
+        Networks: no epoch begins after so many minutes of training; trials have an eighth of them each.
     seeds : int
     """
 
@@ -39,6 +39,11 @@ class Budget:
 
 
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=10, epochs=80, minutes=1.5),
-    "full": Budget(trials=8, trial_epochs=60, epochs=400, seeds=3),
+    "quick": Budget(trials=4, trial_epochs=14, epochs=100, minutes=2.0),
+    "full": Budget(trials=4, trial_epochs=60, epochs=400, seeds=3),
+}
+# Of experiments that vary one thing and have nothing to choose.
+VARIANTS = {
+    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=1.0),
+    "full": Budget(trials=1, trial_epochs=1, epochs=400, seeds=3),
 }

@@ -33,7 +33,7 @@ class Method:
 
 
 def _quanet(seed: int, bag_size: int, lr: float, hidden: int) -> hq.QuaNet:
-    training = hq.Training(epochs=60, patience=6, lr=lr, progress=False)
+    training = hq.Training(epochs=30, patience=5, lr=lr, progress=False)
     return hq.QuaNet(hidden=hidden, sampler=hq.APP(bag_size), training=training, random_state=seed)
 
 

@@ -31,7 +31,7 @@ __all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "run"]
 
 METHODS = [*CLASSICAL, *NETWORKS]
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=2.5),
+    "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=1.5),
     "full": Budget(trials=4, trial_epochs=60, epochs=600, seeds=5),
 }
 BAG_SIZE, TEST_BAGS, CHOOSING_BAGS = 500, 5_000, 500
@@ -58,7 +58,7 @@ class Frozen:
         assert data.train.labels is not None
         rows = np.random.default_rng(0).permutation(data.validation.index)
         posteriors, labels = encoded["train_posteriors"], data.train.labels
-        self.classes = data.classes
+        self.classes, self.fitted = data.classes, dict[tuple[Any, ...], Any]()
         self.posteriors, self.mirrored = posteriors[rows], encoded["mirrored_posteriors"][rows]
         self.labels = labels[rows]
         self.learning, self.choosing = np.arange(_CHOOSING, len(rows)), np.arange(_CHOOSING)
@@ -135,8 +135,12 @@ def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, 
 
 
 def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> Any:
-    quantifier = CLASSICAL[name].make(seed, BAG_SIZE, **setting)
-    return quantifier.fit_posteriors(data.posteriors[rows], data.labels[rows])
+    """The method, fitted; what was fitted before is the same for every measure."""
+    key = name, seed, setting_text(setting), len(rows)
+    if key not in data.fitted:
+        quantifier = CLASSICAL[name].make(seed, BAG_SIZE, **setting)
+        data.fitted[key] = quantifier.fit_posteriors(data.posteriors[rows], data.labels[rows])
+    return data.fitted[key]
 
 
 def _on_inputs(bags: hq.Bags) -> hq.Bags:

@@ -13,6 +13,7 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 from matplotlib.axes import Axes
+from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
 from histnetq.comparison import Comparison
@@ -49,13 +50,14 @@ def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]
 def draw_errors(axes: Axes, title: str, errors: Mapping[str, NDArray[np.float64]], label: str) -> None:
     """Distributions of errors over bags, with their means."""
     top = max(float(np.quantile(values, 0.995)) for values in errors.values())
-    edges = np.linspace(0, top, 41)
+    edges = np.linspace(0, top, 21)  # wider than the steps of proportions that are multiples of 1 / bag size
     for color, (name, values) in zip(_COLORS, errors.items(), strict=False):
         axes.hist(
             values, edges.tolist(), density=True, color=color, alpha=0.45, label=f"{name} (mean {values.mean():.4f})"
         )
         axes.axvline(values.mean(), color=color, linestyle="--", linewidth=1.2)
-    axes.set(title=title, xlabel=label, ylabel="density")
+    axes.set(title=title, xlabel=label, ylabel="density", ylim=(0, 1.3 * axes.get_ylim()[1]))
+    axes.xaxis.set_major_locator(MaxNLocator(5))
     axes.legend(frameon=False, fontsize=8)
 
 

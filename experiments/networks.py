@@ -67,7 +67,7 @@ def run_network(
         return quantifier
 
     if len(settings) > 1:
-        shorter = min(budget.trial_epochs, budget.epochs), None if budget.minutes is None else budget.minutes / 4
+        shorter = min(budget.trial_epochs, budget.epochs), None if budget.minutes is None else budget.minutes / 8
         losses = [make(n, *shorter).validation_loss_ for n in range(len(settings))]
         best = int(np.argmin(losses))
     else:

@@ -27,36 +27,42 @@ class Preset:
     load : directory → Dataset
     paper : str
         The column of the paper's table that ours stands beside.
-    space : dict of lists
-        Settings of the networks to choose from, the same for all.
-    fixed : dict
-        Parameters that all networks share.
+    settings : list of dict
+        Of the networks, to choose from, the same for all; the first is that of experiments that vary one thing.
     training : Training
-    mixed : setting
-        Of the experiments that vary one thing and keep the others.
     real : float
-        Their part of real bags beside mixed ones.
+        Part of real bags beside mixed ones.
     """
 
     what: str
     load: Callable[[Path], Dataset]
     paper: str
-    space: dict[str, list[Any]]
-    fixed: dict[str, Any]
+    settings: list[dict[str, Any]]
     training: hq.Training
-    mixed: dict[str, Any]
     real: float
 
 
-_ANALOGUE = hq.Training(patience=6, batch_bags=20, progress=False, checkpoint_every=5)
-_SMALL: dict[str, list[Any]] = {
-    "encoder": [(64, 16), (256, 32)],
-    "head": [(256,)],
-    "lr": [1e-3],
-    "dropout": [0.5, 0.7],
-    "weight_decay": [0.1, 0.3],
-}
-_SMALL_ATTENTION = {"width": [128], "hidden": [64], "n_inducing": [16]}
+_ATTENTION = {"width": 128, "hidden": 64, "n_inducing": 16}
+
+
+def _setting(encoder: tuple[int, ...], head: int, dropout: float, weight_decay: float, n_bins: int) -> dict[str, Any]:
+    own = {"encoder": encoder, "head": (head,), "dropout": dropout, "weight_decay": weight_decay, "n_bins": n_bins}
+    return {**own, "lr": 1e-3, **_ATTENTION}
+
+
+_BINARY = [
+    _setting((64, 16), 256, 0.5, 0.3, 32),
+    _setting((256, 32), 256, 0.7, 0.1, 32),
+    _setting((64, 16), 256, 0.7, 0.3, 32),
+    _setting((16,), 256, 0.5, 0.3, 32),
+]
+_MANY_CLASSES = [
+    _setting((128,), 256, 0.5, 0.1, 16),
+    _setting((256, 64), 256, 0.5, 0.1, 16),
+    _setting((128,), 256, 0.3, 0.1, 16),
+    _setting((256,), 512, 0.5, 0.3, 16),
+]
+_ANALOGUE: dict[str, Any] = {"patience": 6, "progress": False, "checkpoint_every": 5}
 
 
 FILES = {
@@ -76,10 +82,6 @@ def _npz(name: str) -> Callable[[Path], Dataset]:
     return lambda folder: read_npz(folder / FILES[name])
 
 
-def _only(setting: dict[str, Any]) -> dict[str, list[Any]]:
-    return {name: [value] for name, value in setting.items()}
-
-
 # The paper's.
 _LEQUA: dict[str, Any] = {"patience": 20, "min_lr": 1e-5, "progress": False}
 _T1A: dict[str, Any] = {
@@ -94,28 +96,23 @@ _T1B: dict[str, Any] = {
 
 PRESETS = {
     "imdb": Preset(
-        "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)",
-        _npz("imdb"), "LeQua-T1A", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
-        {"encoder": (64, 16), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.3}, 0.1,
+        "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
+        _BINARY, hq.Training(batch_bags=20, warmup=5, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
-        "20 newsgroups (an analogue of LeQua's T1B)",
-        _npz("newsgroups"), "LeQua-T1B", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
-        {"encoder": (256, 32), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.1}, 0.5,
+        "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=8, **_ANALOGUE), 0.5,
     ),
     "goemotions": Preset(
-        "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)",
-        _npz("goemotions"), "LeQua-T1B", {**_SMALL, **_SMALL_ATTENTION}, {"loss": "rae"}, _ANALOGUE,
-        {"encoder": (256, 32), "head": (256,), "lr": 1e-3, "dropout": 0.5, "weight_decay": 0.1}, 0.5,
+        "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=8, **_ANALOGUE), 0.5,
     ),
     "lequa-t1a": Preset(
-        "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A", _only(_T1A),
-        {"loss": "rae", "sampler": hq.Mixer(0.1)},
-        hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), _T1A, 0.1,
+        "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
+        [_T1A], hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
     ),
     "lequa-t1b": Preset(
-        "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B", _only(_T1B),
-        {"loss": "rae", "sampler": hq.Mixer(0.5)},
-        hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), _T1B, 0.5,
+        "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
+        [_T1B], hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
     ),
 }  # fmt: skip

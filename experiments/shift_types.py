@@ -45,7 +45,7 @@ def run_shift_types(
     drawn = {kind: _draw(experiment, kind, labels) for kind in _KINDS}
     directory, rows = experiment.directory / "shift-types", []
     for learned, bags in drawn.items():
-        runs = Runs(directory / f"{learned}-epochs-{budget.epochs}", budget.seeds)
+        runs = Runs(directory / f"{learned}-{budget.name('rae')}", budget.seeds)
 
         def act(name: str, seed: int, bags: dict[str, hq.Bags] = bags, learned: str = learned) -> Run:
             return _symmetric(experiment, name, seed, bags, drawn, budget, directory / "trials" / learned)
@@ -82,9 +82,9 @@ def _symmetric(
     preset = experiment.preset
     tests = hq.Bags.concat([own["test"] for own in drawn.values()])
     return run_network(
-        name, seed, [preset.mixed], preset.training, budget,
+        name, seed, preset.settings[:1], preset.training, budget,
         lambda quantifier: quantifier.fit(bags["bags"], validation=bags["validation"]),
-        tests, directory, **preset.fixed,
+        tests, directory, loss="rae", sampler=hq.Mixer(preset.real),
     )  # fmt: skip
 
 

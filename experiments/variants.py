@@ -51,14 +51,15 @@ def run_variants(
     experiment: BagExperiment, place: str, variants: Variants, budget: Budget, say: Callable[[str], Any]
 ) -> dict[str, list[Run]]:
     """The runs of each variant, those that are not done yet now."""
-    preset = experiment.preset
 
     def act(name: str, seed: int) -> Run:
-        network, own = variants[name]
+        network, changed = variants[name]
+        own = {key: value for key, value in changed.items() if key != "sampler"}
+        fixed = {key: value for key, value in changed.items() if key == "sampler"}
         where = f"{place}/trials/{name.replace(' ', '-')}"
-        return experiment.train(network, seed, [preset.mixed], budget, where, **{**preset.fixed, **own})
+        return experiment.train(network, seed, [{**experiment.preset.settings[0], **own}], budget, where, **fixed)
 
-    runs = Runs(experiment.directory / place / f"epochs-{budget.epochs}", budget.seeds)
+    runs = Runs(experiment.directory / place / budget.name("rae"), budget.seeds)
     runs.fill(variants, act, say)
     return {name: runs.read(name) for name in variants}
 

@@ -100,7 +100,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
         prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
         network = BagNetwork(
             encoder, self._pooling(n_outputs(encoder, shape)), tuple(self.head), n_classes,
-            prepare=prepare, dropout=self.training.dropout, classify=self.label_weight > 0,
+            prepare=prepare, dropout=self.training.dropout, classify=self.label_weight > 0 or self.training.warmup > 0,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 

@@ -40,8 +40,9 @@ class Training:
     patience : int
         Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
     warmup : int
-        Epochs at the start that are trained for the Kullback-Leibler divergence instead of the loss. RAE has a plateau,
-        where all bags get the same estimate of few classes; it is left many times faster with some warm-up.
+        Epochs at the start that are trained for the Kullback-Leibler divergence instead of the loss: of the estimates,
+        and of a linear classifier's mean probabilities of a bag's rows, by which the encoder learns to tell the classes
+        apart. RAE alone has a plateau, where all bags get the same estimate, that is left much faster so.
     weight_decay : float
         Of AdamW, on weights only: not on bins, biases and norms.
     dropout : float

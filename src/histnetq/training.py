@@ -28,7 +28,7 @@ from tqdm import tqdm
 from histnetq.bags import Bags
 from histnetq.inference import Batch, make_batch, predict_bags
 from histnetq.metrics import Measure, kld
-from histnetq.nn import BagNetwork
+from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.options import Training
 
@@ -112,8 +112,14 @@ class _Run:
         """The part of the batch's loss that comes from these bags, `share` of all."""
         features = self.network.encode(batch.rows)
         p_pred = self.network.quantify(self.network.pooling(features, batch.offsets, batch.weights, batch.index))
-        loss = kld if self.progress.epoch <= self.options.warmup else self.loss
-        value = loss(batch.p_true, p_pred, batch.sizes).mean() * share
+        if self.progress.epoch <= self.options.warmup:
+            value = kld(batch.p_true, p_pred, batch.sizes).mean() * share
+            if self.network.classifier is not None:
+                posteriors = self.network.classifier(features).softmax(-1)
+                means = Mean(posteriors.shape[1])(posteriors, batch.offsets, batch.weights, batch.index)
+                value = value + kld(batch.p_true, means, batch.sizes).mean() * share
+        else:
+            value = self.loss(batch.p_true, p_pred, batch.sizes).mean() * share
         if n_labelled and batch.labels is not None and self.network.classifier is not None:
             scores = self.network.classifier(features)
             errors = F.cross_entropy(scores, batch.labels, ignore_index=-1, reduction="none")
