@@ -20,7 +20,17 @@ if TYPE_CHECKING:
 RESULTS = Path(__file__).parent / "results"
 
 
-@click.group()
+class _Commands(click.Group):
+    """Commands whose errors are one sentence."""
+
+    def invoke(self, context: click.Context) -> Any:
+        try:
+            return super().invoke(context)
+        except (ValueError, OSError) as error:
+            raise click.ClickException(str(error)) from None
+
+
+@click.group(cls=_Commands)
 def main() -> None:
     """The paper's experiments, one command each.
 
@@ -62,12 +72,12 @@ def _options(*names: str) -> Callable[[Any], Any]:
     return add
 
 
-def _chosen(methods: str | None, every: list[str]) -> list[str]:
-    """The methods that were asked for."""
-    wanted = every if methods is None else methods.split(",")
+def _chosen(named: str | None, every: list[str], option: str = "--methods") -> list[str]:
+    """What was asked for by an option, of what there is."""
+    wanted = every if named is None else named.split(",")
     unknown = [name for name in wanted if name not in every]
     if unknown:
-        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(every)}.", param_hint="--methods")
+        raise click.BadParameter(f"{unknown[0]!r} is none of {', '.join(every)}.", param_hint=option)
     return wanted
 
 
@@ -87,6 +97,10 @@ def _load(name: str, data: Path, work: Path) -> BagExperiment:
         return BagExperiment(name, preset, preset.load(data), work)
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
+
+
+def _minutes(budget: Budget) -> str:
+    return "" if budget.minutes is None else f" or {budget.minutes:g} minutes"
 
 
 def _wrote(*paths: Path) -> None:
@@ -138,6 +152,9 @@ def _on_bags(name: str, what: str) -> None:
         chosen = _chosen(methods, METHODS)
         budget = _budget(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
         experiment = _load(name, data, work)
+        if trials is not None and trials > max(1, len(experiment.preset.settings)):
+            most = len(experiment.preset.settings)
+            raise click.BadParameter(f"{trials} is more than the {most} settings of networks.", param_hint="--trials")
         runs = experiment.runs(budget)
         runs.fill(chosen, partial(experiment.run, budget=budget), click.echo)
         click.echo()
@@ -164,7 +181,7 @@ for _name, _what in {
 @click.option("--encoder", type=click.Choice(["frozen", "finetune", "scratch"]), default="frozen", show_default=True,
               help="Of the images: the classifier's, once; the classifier's, trained on; learned anew, as in the "
               "paper. The last two are for networks, with the paper's hyperparameters.")  # fmt: skip
-@click.option("--minutes", type=float, default=90.0, show_default=True,
+@click.option("--minutes", type=click.FloatRange(min=0), default=90.0, show_default=True,
               help="Training of each network from images, at most.")  # fmt: skip
 @click.option("--measures", default="ae,rae", show_default=True, help="What networks are trained for.")
 @click.option("--data", type=click.Path(path_type=Path),
@@ -192,13 +209,13 @@ def fashion_mnist(
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
     budget = _budget(fashion.BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
-    wanted, directory = measures.split(","), work / "fashion-mnist"
+    wanted, directory = _chosen(measures, ["ae", "rae"], "--measures"), work / "fashion-mnist"
     if encoder == "frozen":
         test, runs, about = fashion.fill(images, chosen, wanted, budget, directory, click.echo)
         name = "fashion-mnist"
     else:
         test, runs, about = pixels.fill(
-            images, chosen, wanted, budget.seeds, encoder, minutes, directory, click.echo
+            images, chosen, wanted, budget.seeds, encoder, minutes, epochs or 1000, directory, click.echo
         )  # fmt: skip
         name = f"fashion-mnist-{encoder}"
     uniform = np.full(len(images.classes), 1 / len(images.classes))
@@ -218,7 +235,7 @@ def nz_elections(
     Example: python -m experiments nz-elections --data DIRECTORY
     """
     from experiments import elections
-    from experiments.runs import Runs
+    from experiments.runs import Runs, digest
     from experiments.tables import write_table
 
     chosen = _chosen(methods, elections.METHODS)
@@ -228,13 +245,17 @@ def nz_elections(
     except FileNotFoundError:
         raise click.BadParameter(f"{data / elections.FILE} does not exist.", param_hint="--data") from None
     directory = work / "nz-elections"
-    runs = Runs(directory / budget.name("ae"), budget.seeds)
-    runs.fill(chosen, partial(elections.run, data=units, budget=budget, work=directory), click.echo)
+    identity = digest(
+        units.before.fingerprint(), units.test.fingerprint(), elections.SPACE, elections.TRAINING.identity()
+    )
+    place = directory / f"{identity}-{budget.name('ae')}"
+    runs = Runs(place, budget.seeds)
+    runs.fill(chosen, partial(elections.run, data=units, budget=budget, work=place), click.echo)
     about = (
         f"New Zealand's elections: {len(units.test):,} voting units of 2020 estimated from their party votes, learned "
-        f"from {len(units.before):,} units before. Networks are trained for AE, chosen among {budget.trials} settings "
-        f"after {budget.trial_epochs} epochs, the best going on to at most {budget.epochs}{budget.limit()}; "
-        f"seeds: {budget.seeds}. Made by `python -m experiments nz-elections`."
+        f"from {len(units.before):,} units before, by ridge from all, by networks from five sixths; the others choose "
+        f"among {budget.trials} settings by AE, for which networks are trained, {budget.words()}. "
+        "Made by `python -m experiments nz-elections`."
     )
     for comparison in write_table(
         units.test, units.mean(), {"ae": runs}, elections.METHODS, output / "nz-elections", about
@@ -254,10 +275,15 @@ def bins(
     Example: python -m experiments bins --data DIRECTORY
     """
     from experiments import paper, variants
+    from experiments.budgets import VARIANTS
     from experiments.tables import write_frame
 
     found = _vary(on, "bins", lambda preset: variants.bin_variants(), budget_name, seeds, epochs, data, work)
-    text = "HistNetQ by number of bins, all else the same. Beside: the paper's, on LeQua-T1B.\n"
+    text = (
+        "HistNetQ by number of bins; the data set's first setting, at most "
+        f"{VARIANTS[budget_name].epochs} epochs{_minutes(VARIANTS[budget_name])}. Beside: the paper's, on LeQua-T1B. "
+        "Made by `python -m experiments bins`.\n"
+    )
     head = ["| bins | " + " | ".join(f"AE, {name} | RAE, {name}" for name in found) + " | AE, paper | RAE, paper |"]
     lines = [*head, "| --: |" + " --: |" * (2 * len(found) + 2)]
     for n in map(str, variants.BINS):
@@ -280,6 +306,7 @@ def mixer_ablation(
     Example: python -m experiments mixer-ablation --data DIRECTORY
     """
     from experiments import figures, variants
+    from experiments.budgets import VARIANTS
     from experiments.tables import write_frame
 
     found = _vary(
@@ -292,17 +319,20 @@ def mixer_ablation(
         table = variants.mixer_table(part.table, preset.real, preset.paper)
         parts.append(f"{preset.what}; beside: the paper's, on {preset.paper}.\n\n{table}")
         for column, kind in enumerate(("training", "validation")):
+            warmup = preset.training.warmup
             curves = {
-                variant.removeprefix("HistNetQ-hard "): runs[0].curves[:, column]
+                variant.removeprefix("HistNetQ-hard "): runs[0].curves[warmup:, column]
                 for variant, runs in part.runs.items()
                 if variant.startswith("HistNetQ-hard")
             }
             panels.append(partial(
-                figures.draw_curves, title=f"HistNetQ on {name}", curves=curves, label=f"{kind} RAE"
+                figures.draw_curves, title=f"HistNetQ on {name}", curves=curves, label=f"{kind} RAE", before=warmup
             ))  # fmt: skip
     about = (
         "Networks on the given bags alone, and with bags that the Bag Mixer makes of them; in parentheses how much "
-        "higher the error is without."
+        "higher the error is without. The settings are the data set's first, at most "
+        f"{VARIANTS[budget_name].epochs} epochs{_minutes(VARIANTS[budget_name])} each, chosen by the validation bags. "
+        "Made by `python -m experiments mixer-ablation`."
     )
     write_frame(output / "mixer-ablation", variants.joined(found), "\n\n".join([about, *parts]))
     figures.save(output / "mixer-ablation.png", panels)
@@ -320,7 +350,7 @@ def _vary(
     from experiments.presets import PRESETS
 
     found = {}
-    for name in _chosen(on, [*PRESETS]):
+    for name in _chosen(on, [*PRESETS], "--on"):
         experiment = _load(name, data, work)
         budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
         click.echo(f"{name}:")
@@ -345,7 +375,7 @@ def mixer_error(on: str, data: Path, work: Path, output: Path) -> None:
     from experiments.presets import FILES, read_labels
 
     panels, rows = [], []
-    for name in _chosen(on, [*FILES]):
+    for name in _chosen(on, [*FILES], "--on"):
         experiment = _load(name, data, work)
         errors = label_errors(experiment, read_labels(name, data))
         panels.append(partial(figures.draw_errors, title=name, errors=errors, label="AE of a mixed bag"))
@@ -380,15 +410,18 @@ def shift(
 
     shown = ["CC", "PACC", "EMQ-BCTS", "DeepSets-avg", "SetTransformer", "HistNetQ-hard"]
     chosen = shown if methods is None else _chosen(methods, METHODS)
+    if len(chosen) > 7:
+        raise click.BadParameter(f"{len(chosen)} lines are too many, expected at most 7.", param_hint="--methods")
     budget = _budget(BUDGETS, budget_name, seeds=seeds)
     panels, tables = [], []
-    for name in _chosen(on, [*PRESETS]):
+    for name in _chosen(on, [*PRESETS], "--on"):
         experiment = _load(name, data, work)
         runs = experiment.runs(budget)
         finished = {method: [run.estimates for run in runs.read(method)] for method in chosen}
         lacking = [method for method, found in finished.items() if not found]
         if lacking:
-            raise click.UsageError(f"{lacking[0]} is not finished; run python -m experiments {name} first.")
+            command = f"python -m experiments {name} --budget {budget_name}"
+            raise click.UsageError(f"{lacking[0]} is not finished; run {command} first.")
         train = experiment.data.train.label_prevalences()[0]
         comparison = hq.compare(finished, experiment.data.test, measures=[measure], train_prevalences=train)
         panels.append(partial(
@@ -396,7 +429,7 @@ def shift(
         ))  # fmt: skip
         table = comparison.by_shift(8)
         table.columns = ["n_bags", *(method for method, _ in table.columns[1:])]
-        tables.append(table.reset_index().assign(data=name))
+        tables.append(table.reset_index().assign(data=name, measure=measure))
     output.mkdir(parents=True, exist_ok=True)
     pd.concat(tables).to_csv(output / "shift.csv", index=False, lineterminator="\n")
     figures.save(output / "shift.png", panels, columns=3)
@@ -424,11 +457,12 @@ def shift_types(
     about = (
         f"{experiment.preset.what}: test bags of {experiment.data.test.sizes[0]} under prior shift (APP) and under "
         "covariate shift (P(X) tilted by 1.5 standard deviations along a random direction of each bag). Networks learn "
-        "from 700 bags under one of the two, the others from the labelled rows."
+        "from 700 bags under one of the two, the others from the labelled rows, by one logistic regression (C=0.01). "
+        f"Networks: {budget.words()}. Made by `python -m experiments shift-types --on {on}`."
     )
-    write_frame(output / "shift-types", table, f"{about}\n\n{to_markdown(table)}")
+    write_frame(output / f"shift-types-{on}", table, f"{about}\n\n{to_markdown(table)}")
     click.echo(table.to_string(index=False, float_format="{:.4f}".format))
-    _wrote(output / "shift-types.csv", output / "shift-types.md")
+    _wrote(output / f"shift-types-{on}.csv", output / f"shift-types-{on}.md")
 
 
 @main.command()

@@ -11,7 +11,7 @@ from experiments.budgets import Budget
 from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
 from experiments.networks import NETWORKS, run_network
 from experiments.presets import Preset
-from experiments.runs import Run, Runs
+from experiments.runs import Run, Runs, digest
 from histnetq.datasets import Dataset
 
 __all__ = ["METHODS", "BagExperiment", "about"]
@@ -25,27 +25,35 @@ class BagExperiment:
     def __init__(self, name: str, preset: Preset, data: Dataset, work: Path) -> None:
         self.preset, self.data = preset, data
         self.directory = work / f"{name}-{data.train.fingerprint()[:8]}"
+        bags = [part.fingerprint() for part in (data.bags, data.validation, data.test)]
+        self.identity = digest(bags, preset.settings, preset.training.identity(), preset.real)
         self.posteriors = Posteriors(data, self.directory)
 
+    def place(self, what: str, budget: Budget) -> Path:
+        """The directory of runs and checkpoints of this budget."""
+        return self.directory / f"{what}-{self.identity}-{budget.name('rae')}"
+
     def runs(self, budget: Budget) -> Runs:
-        """Where the runs of this budget are kept."""
-        return Runs(self.directory / budget.name("rae"), budget.seeds)
+        """The runs of this budget."""
+        return Runs(self.place("all", budget), budget.seeds)
 
     def run(self, method: str, seed: int, budget: Budget) -> Run:
         """A network learns from the bags alone, a classical method from the labelled rows."""
         if method not in NETWORKS:
             return run_classical(method, seed, self.data, self.posteriors, budget.trials)
-        return self.train(method, seed, self.preset.settings[: budget.trials], budget, "trials")
+        return self.train(
+            method, seed, self.preset.settings[: budget.trials], budget, self.place("all", budget) / "trials"
+        )
 
     def train(
-        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, place: str, **fixed: Any
+        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, directory: Path, **fixed: Any
     ) -> Run:
-        """Train a network for RAE on the bags in each of these settings; checkpoints are kept at `place`."""
+        """Train a network for RAE on the bags in each of these settings; checkpoints are kept in the directory."""
         data, shared = self.data, {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
         return run_network(
             method, seed, settings, self.preset.training, budget,
             lambda quantifier: quantifier.fit(data.bags, validation=data.validation),
-            data.test, self.directory / place, **shared,
+            data.test, directory, **shared,
         )  # fmt: skip
 
 
@@ -56,8 +64,7 @@ def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
         f"{experiment.preset.what}, {len(data.test):,} test bags of {data.test.sizes[0]}. Classical methods: logistic "
         f"regression ({', '.join(CLASSIFIER)} chosen), trained on {len(data.train.index):,} labelled rows. Networks: "
         f"encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is chosen among "
-        f"{budget.trials} settings by RAE on {len(data.validation)} validation bags, networks after "
-        f"{budget.trial_epochs} epochs, the best going on to at most {budget.epochs}{budget.limit()}; "
-        f"seeds: {budget.seeds}. "
+        f"{budget.trials} settings ({len(experiment.preset.settings[: budget.trials])} of networks) by RAE on "
+        f"{len(data.validation)} validation bags, {budget.words()}. "
         f"Made by `python -m experiments {name}`."
     )

@@ -17,8 +17,8 @@ class Budget:
         Settings tried on validation bags.
     trial_epochs, epochs : int
         Networks: epochs of every trial, and of the best one, which goes on from there.
-    minutes : float, optional
-        Networks: no epoch begins after so many minutes of training; trials have an eighth of them each.
+    minutes, trial_minutes : float, optional
+        Networks: no epoch begins after so many minutes of training.
     seeds : int
     """
 
@@ -26,11 +26,14 @@ class Budget:
     trial_epochs: int
     epochs: int
     minutes: float | None = None
+    trial_minutes: float | None = None
     seeds: int = 1
 
-    def limit(self) -> str:
-        """The minutes, in words."""
-        return "" if self.minutes is None else f" or {self.minutes:g} minutes"
+    def words(self) -> str:
+        """How networks are trained, for the reader of a table."""
+        trial, last = (f" or {m:.2g} minutes" if m else "" for m in (self.trial_minutes, self.minutes))
+        chosen = f"networks after {self.trial_epochs} epochs{trial} each, " if self.trials > 1 else ""
+        return f"{chosen}the best going on to at most {self.epochs} epochs{last}; seeds: {self.seeds}"
 
     def name(self, measure: str) -> str:
         """A directory for the runs of this budget that are chosen by the measure."""
@@ -39,11 +42,11 @@ class Budget:
 
 
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=14, epochs=100, minutes=2.0),
+    "quick": Budget(trials=4, trial_epochs=8, epochs=60, minutes=2.0),
     "full": Budget(trials=4, trial_epochs=60, epochs=400, seeds=3),
 }
 # Of experiments that vary one thing and have nothing to choose.
 VARIANTS = {
-    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=1.0),
+    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=0.6),
     "full": Budget(trials=1, trial_epochs=1, epochs=400, seeds=3),
 }

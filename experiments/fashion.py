@@ -24,14 +24,14 @@ from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.classical import CLASSICAL
 from experiments.images import encoded_images
 from experiments.networks import NETWORKS, run_network
-from experiments.runs import Run, Runs
+from experiments.runs import Run, Runs, digest
 from histnetq.datasets import Examples
 
 __all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "run"]
 
 METHODS = [*CLASSICAL, *NETWORKS]
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=1.5),
+    "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=1.5, trial_minutes=1.5 / 8),
     "full": Budget(trials=4, trial_epochs=60, epochs=600, seeds=5),
 }
 BAG_SIZE, TEST_BAGS, CHOOSING_BAGS = 500, 5_000, 500
@@ -58,7 +58,7 @@ class Frozen:
         assert data.train.labels is not None
         rows = np.random.default_rng(0).permutation(data.validation.index)
         posteriors, labels = encoded["train_posteriors"], data.train.labels
-        self.classes, self.fitted = data.classes, dict[tuple[Any, ...], Any]()
+        self.classes, self.fitted = data.classes, dict[tuple[Any, ...], tuple[Any, float]]()
         self.posteriors, self.mirrored = posteriors[rows], encoded["mirrored_posteriors"][rows]
         self.labels = labels[rows]
         self.learning, self.choosing = np.arange(_CHOOSING, len(rows)), np.arange(_CHOOSING)
@@ -81,15 +81,19 @@ def fill(
     accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
     say(f"classifier: test accuracy {accuracy:.4f}")
     data, runs = Frozen(images, encoded), {}
-    for measure in measures:
-        runs[measure] = Runs(directory / budget.name(measure), budget.seeds)
-        runs[measure].fill(methods, partial(run, loss=measure, data=data, budget=budget, work=directory), say)
+    identity = digest(data.validation.fingerprint(), data.test.fingerprint(), SPACE, TRAINING.identity())
+    for measure in ("ae", "rae"):
+        place = directory / f"frozen-{identity}-{budget.name(measure)}"
+        runs[measure] = Runs(place, budget.seeds)
+        if measure in measures:
+            act = partial(run, loss=measure, data=data, budget=budget, work=place)
+            runs[measure].fill(methods, act, say)
     about = (
         f"Fashion-MNIST, {len(data.test):,} test bags of {BAG_SIZE} by APP. Frozen encoder: the classifier "
-        f"(test accuracy {accuracy:.4f}) says of each image how likely each class is; methods learn from 10,000 images "
-        f"that it has not seen. At most {budget.trials} settings for each method and measure, networks for "
-        f"{budget.trial_epochs} epochs each and the best for at most {budget.epochs} of 1,000 bags{budget.limit()}; "
-        f"seeds: {budget.seeds}. Networks are trained for the measure of their column. "
+        f"(test accuracy {accuracy:.4f}) says of each image how likely each class is. 10,000 images that it has not "
+        "seen are left to learn from: 3,000 of them choose; networks learn from bags of the other 7,000 and of "
+        f"their mirror images, classical methods at last from all. {budget.trials} settings where a method has as "
+        f"many, {budget.words()}. An epoch has 1,000 bags. Networks are trained for the measure of their column. "
         "Made by `python -m experiments fashion-mnist`."
     )
     return data.test, runs, about
@@ -109,17 +113,16 @@ def _run_classical(name: str, seed: int, loss: str, data: Frozen, trials: int) -
     """Choose a setting on the choosing images, then learn from all 10,000 and estimate the test bags."""
     options, best = draw_settings(CLASSICAL[name].space, trials, seed), None
     for setting in options:
-        quantifier = _fit(name, seed, setting, data, data.learning)
+        quantifier, _ = _fit(name, seed, setting, data, data.learning)
         error = mean_error(loss, data.validation, quantifier.predict_posteriors(data.validation))
         if best is None or error < best[0]:
             best = error, setting
     assert best is not None
+    quantifier, seconds = _fit(name, seed, best[1], data, np.arange(len(data.labels)))
     began = time.perf_counter()
-    quantifier = _fit(name, seed, best[1], data, np.arange(len(data.labels)))
-    fitted = time.perf_counter()
     estimates = quantifier.predict_posteriors(data.test)
-    took = time.perf_counter() - fitted
-    return Run(estimates, setting_text(best[1]), len(options), float(best[0]), fitted - began, took)
+    took = time.perf_counter() - began
+    return Run(estimates, setting_text(best[1]), len(options), float(best[0]), seconds, took)
 
 
 def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, work: Path) -> Run:
@@ -130,16 +133,18 @@ def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, 
     return run_network(
         name, seed, draw_settings(SPACE, budget.trials, 0), TRAINING, budget,
         lambda quantifier: quantifier.fit(rows, labels, validation=validation),
-        test, work / "trials" / loss, loss=loss, sampler=hq.APP(BAG_SIZE),
+        test, work / "trials", loss=loss, sampler=hq.APP(BAG_SIZE),
     )  # fmt: skip
 
 
-def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> Any:
-    """The method, fitted; what was fitted before is the same for every measure."""
+def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> tuple[Any, float]:
+    """The method, fitted, and the seconds it took; what was fitted before is the same for every measure."""
     key = name, seed, setting_text(setting), len(rows)
     if key not in data.fitted:
         quantifier = CLASSICAL[name].make(seed, BAG_SIZE, **setting)
-        data.fitted[key] = quantifier.fit_posteriors(data.posteriors[rows], data.labels[rows])
+        began = time.perf_counter()
+        quantifier.fit_posteriors(data.posteriors[rows], data.labels[rows])
+        data.fitted[key] = quantifier, time.perf_counter() - began
     return data.fitted[key]
 
 

@@ -39,10 +39,10 @@ def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 
     plt.close(figure)
 
 
-def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]], label: str) -> None:
-    """Losses by epoch, one line per name."""
+def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]], label: str, before: int) -> None:
+    """Losses by epoch, one line per name; some epochs came before."""
     for color, (name, values) in zip(_COLORS, curves.items(), strict=False):
-        axes.plot(np.arange(1, len(values) + 1), values, color=color, label=name, linewidth=1.4)
+        axes.plot(before + np.arange(1, len(values) + 1), values, color=color, label=name, linewidth=1.4)
     axes.set(title=title, xlabel="epoch", ylabel=label, yscale="log")
     axes.legend(frameon=False, fontsize=8)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -59,19 +60,19 @@ def run_network(
         setting = _of_network(name, settings[number])
         options = {key: value for key, value in setting.items() if key in training.get_params()}
         own = {key: value for key, value in setting.items() if key not in options}
-        options |= {"checkpoint": str(directory / f"{name}-seed{seed}-{number}"), "epochs": epochs}
-        options["minutes"] = minutes
+        options |= {"checkpoint": str(directory / f"{name}-seed{seed}-{number}"), "epochs": epochs, "minutes": minutes}
         trained = dataclasses.replace(training, **options)
         quantifier = NETWORKS[name](**own, **fixed, training=trained, random_state=seed)
-        fit(quantifier)
+        _fit_to_the_end(fit, quantifier)
         return quantifier
 
-    if len(settings) > 1:
-        shorter = min(budget.trial_epochs, budget.epochs), None if budget.minutes is None else budget.minutes / 8
-        losses = [make(n, *shorter).validation_loss_ for n in range(len(settings))]
-        best = int(np.argmin(losses))
-    else:
-        best = 0
+    def loss_of_trial(number: int) -> float:
+        try:
+            return float(make(number, min(budget.trial_epochs, budget.epochs), budget.trial_minutes).validation_loss_)
+        except FloatingPointError:  # this setting diverges; others may not
+            return float("inf")
+
+    best = int(np.argmin([loss_of_trial(n) for n in range(len(settings))])) if len(settings) > 1 else 0
     quantifier = make(best, budget.epochs, budget.minutes)
     began = time.perf_counter()
     estimates = quantifier.predict(test)
@@ -86,6 +87,16 @@ def run_network(
         took,
         np.stack([history["train_loss"], history["validation_loss"]], axis=1),
     )
+
+
+def _fit_to_the_end(fit: Callable[[Any], Any], quantifier: Any) -> None:
+    """Fit; an interruption ends the experiment, where a quantifier of its own would keep what it has."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", message="training interrupted")
+        try:
+            fit(quantifier)
+        except UserWarning as warning:
+            raise KeyboardInterrupt from warning
 
 
 def _of_network(name: str, setting: dict[str, Any]) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class Preset:
     real: float
 
 
-_ATTENTION = {"width": 128, "hidden": 64, "n_inducing": 16}
+_ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
 
 
 def _setting(encoder: tuple[int, ...], head: int, dropout: float, weight_decay: float, n_bins: int) -> dict[str, Any]:
@@ -101,11 +101,11 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=8, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=5, **_ANALOGUE), 0.5,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=8, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=5, **_ANALOGUE), 0.5,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",

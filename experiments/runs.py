@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 from collections.abc import Callable, Iterable
@@ -12,7 +13,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Run", "Runs", "save_arrays"]
+from histnetq.identity import describe
+
+__all__ = ["Run", "Runs", "digest", "save_arrays"]
 
 
 @dataclass(frozen=True)
@@ -66,6 +69,11 @@ class Runs:
         about = asdict(run)
         arrays = {name: about.pop(name) for name in ("estimates", "curves")}
         save_arrays(self._path(method, seed), **arrays, about=json.dumps(about))
+
+
+def digest(*parts: Any) -> str:
+    """A few letters that stand for what runs depend on: where it changes, runs have another directory."""
+    return hashlib.sha256(json.dumps([describe(part) for part in parts]).encode()).hexdigest()[:8]
 
 
 def save_arrays(path: Path, **arrays: Any) -> None:

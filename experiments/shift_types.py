@@ -7,7 +7,7 @@ along a random direction of each bag; labels follow their rows.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -43,20 +43,20 @@ def run_shift_types(
     labels : (n_pool,) of all rows, to count proportions
     """
     drawn = {kind: _draw(experiment, kind, labels) for kind in _KINDS}
-    directory, rows = experiment.directory / "shift-types", []
+    directory, rows = experiment.place("shift-types", budget), []
     for learned, bags in drawn.items():
-        runs = Runs(directory / f"{learned}-{budget.name('rae')}", budget.seeds)
+        runs = Runs(directory / learned, budget.seeds)
 
         def act(name: str, seed: int, bags: dict[str, hq.Bags] = bags, learned: str = learned) -> Run:
-            return _symmetric(experiment, name, seed, bags, drawn, budget, directory / "trials" / learned)
+            return _symmetric(experiment, name, seed, bags, drawn, budget, directory / learned / "trials")
 
         runs.fill(SYMMETRIC, act, say)
         for name in SYMMETRIC:
-            for run in runs.read(name):
-                rows += _scores(name, f"bags under {learned} shift", np.split(run.estimates, 2), drawn)
+            scores = pd.DataFrame([_scores(np.split(run.estimates, 2), drawn) for run in runs.read(name)]).mean()
+            rows.append({"method": name, "learned from": f"bags under {learned} shift", **scores})
     for name in ASYMMETRIC:
         estimates = [_asymmetric(experiment, name, bags["test"]) for bags in drawn.values()]
-        rows += _scores(name, "labelled rows", estimates, drawn)
+        rows.append({"method": name, "learned from": "labelled rows", **_scores(estimates, drawn)})
     return pd.DataFrame(rows)
 
 
@@ -100,12 +100,10 @@ def _asymmetric(experiment: BagExperiment, name: str, test: hq.Bags) -> NDArray[
     return estimates
 
 
-def _scores(
-    name: str, learned: str, estimates: list[NDArray], drawn: dict[str, dict[str, hq.Bags]]
-) -> list[dict[str, Any]]:
-    scores = {
+def _scores(estimates: Sequence[NDArray], drawn: dict[str, dict[str, hq.Bags]]) -> dict[str, float]:
+    """Mean errors of the estimates for the test bags of each kind."""
+    return {
         f"{measure} under {kind} shift": mean_error(measure, bags["test"], own)
         for (kind, bags), own in zip(drawn.items(), estimates, strict=True)
         for measure in ("ae", "rae")
     }
-    return [{"method": name, "learned from": learned, **scores}]

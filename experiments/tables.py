@@ -42,6 +42,8 @@ def write_table(
     for kept in dict.fromkeys(runs.values()):
         measures = [measure for measure, own in runs.items() if own is kept]
         finished = {method: found for method in methods if (found := kept.read(method))}
+        if not finished:
+            continue
         comparison = hq.compare(
             {method: [run.estimates for run in found] for method, found in finished.items()},
             test, measures=measures, train_prevalences=train_prevalences,

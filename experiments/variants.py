@@ -48,7 +48,7 @@ def mixer_variants(real: float) -> Variants:
 
 
 def run_variants(
-    experiment: BagExperiment, place: str, variants: Variants, budget: Budget, say: Callable[[str], Any]
+    experiment: BagExperiment, what: str, variants: Variants, budget: Budget, say: Callable[[str], Any]
 ) -> dict[str, list[Run]]:
     """The runs of each variant, those that are not done yet now."""
 
@@ -56,10 +56,11 @@ def run_variants(
         network, changed = variants[name]
         own = {key: value for key, value in changed.items() if key != "sampler"}
         fixed = {key: value for key, value in changed.items() if key == "sampler"}
-        where = f"{place}/trials/{name.replace(' ', '-')}"
+        where = place / "trials" / name.replace(" ", "-")
         return experiment.train(network, seed, [{**experiment.preset.settings[0], **own}], budget, where, **fixed)
 
-    runs = Runs(experiment.directory / place / budget.name("rae"), budget.seeds)
+    place = experiment.place(what, budget)
+    runs = Runs(place, budget.seeds)
     runs.fill(variants, act, say)
     return {name: runs.read(name) for name in variants}
 
@@ -84,14 +85,14 @@ def mixer_table(table: pd.DataFrame, real: float, column: str) -> str:
     for name, row in by_name.iterrows():
         network, kind = str(name).split(" ", 1)
         mixed = by_name.loc[f"{network} real {real}"]
-        numbers = paper.RESULTS[column].get(network)
+        numbers = paper.RESULTS[column][network]
         cells = [f"{row[m]:.4f}" for m in ("ae", "rae")]
         known = ["–", "–"]
         if kind == "alone":
             cells = [f"{row[m]:.4f} ({row[m] / mixed[m] - 1:+.1%})" for m in ("ae", "rae")]
-            ratios = zip(paper.ABLATION[column][network], paper.RESULTS[column][network], strict=True)
+            ratios = zip(paper.ABLATION[column][network], numbers, strict=True)
             known = [f"{without:.4f} ({without / base - 1:+.1%})" for without, base in ratios]
-        elif kind == f"real {real}" and numbers:
+        elif kind == f"real {real}":
             known = [f"{number:.4f}" for number in numbers]
         share = "all, none mixed" if kind == "alone" else f"{float(kind.removeprefix('real ')):.0%}"
         lines.append(f"| {network} | {share} | {' | '.join(cells + known)} |")

@@ -65,6 +65,28 @@ def test_no_weights_equal_all_ones(fitted):
     np.testing.assert_array_equal(fitted.predict(ones), fitted.predict(bags))
 
 
+def test_intervals_hold_the_estimate_and_survive_saving(make_any, tmp_path):
+    q = learn(make_any())
+    with pytest.raises(NotFittedError, match=r"is not calibrated; call calibrate with bags of rows not used in train"):
+        q.predict_interval(known_bags())
+    q.calibrate(known_bags(30, seed=8))
+    bags = known_bags(9, seed=9)
+    narrow, wide = (q.predict_interval(bags, coverage) for coverage in (0.5, 0.9))
+    np.testing.assert_array_equal(wide.estimates, q.predict(bags))
+    assert ((wide.lower >= 0) & (wide.lower <= wide.estimates)).all()
+    assert ((wide.upper <= 1) & (wide.upper >= wide.estimates)).all()
+    assert (narrow.upper - narrow.lower <= wide.upper - wide.lower + 1e-12).all()
+    assert wide.region.contains(wide.estimates).all()
+    q.save(tmp_path / "model")
+    again = hq.load(tmp_path / "model").predict_interval(bags)
+    np.testing.assert_allclose(again.upper, wide.upper, atol=1e-12)
+    np.testing.assert_allclose(again.region.radius, wide.region.radius)
+    one = q.predict_interval(bags[0].gather())
+    assert one.lower.shape == (3,)
+    np.testing.assert_allclose(one.upper, wide.upper[0], atol=1e-6)
+    assert not hasattr(learn(q), "calibration_"), "what was calibrated is no more"
+
+
 def test_classes_and_training_prevalences_are_kept(fitted):
     assert fitted.classes_.tolist() == ["a", "b", "c"]
     expected = known_bags().prevalences.mean(0) if isinstance(fitted, DeepQuantifier) else np.full(3, 1 / 3)

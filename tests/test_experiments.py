@@ -41,9 +41,9 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     options = ("--methods", "HistNetQ-hard,DeepSets-max", "--trials", "2", "--epochs", "1")
     first = run(tmp_path, *options)
     assert first.exit_code == 0, first.output
-    trials = sorted(path.name for path in tmp_path.glob("runs/*/trials/*"))
+    trials = sorted(path.name for path in tmp_path.glob("runs/*/all-*/trials/*"))
     assert trials[:2] == ["DeepSets-max-seed0-0", "DeepSets-max-seed0-1"]
-    for path in tmp_path.glob("runs/*/rae-2x*/*.npz"):
+    for path in tmp_path.glob("runs/*/all-*/*.npz"):
         path.unlink()  # as if cut off after the trials
     again = run(tmp_path, *options)
     with (tmp_path / "out/imdb.csv").open() as file:
@@ -53,7 +53,43 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     ]
 
 
+def test_a_smaller_budget_after_a_larger_one_gives_what_it_gives_alone(tmp_path):
+    for folder in ("after", "alone"):
+        (tmp_path / folder).mkdir()
+        write_npz(tmp_path / folder / "binary_imdb_w2v300.npz")
+    options = ("--methods", "HistNetQ-hard", "--trials", "1", "--epochs")
+    run(tmp_path / "after", *options, "3")
+    for folder in ("after", "alone"):
+        assert run(tmp_path / folder, *options, "2").exit_code == 0
+    tables = [(tmp_path / folder / "out/imdb.md").read_text() for folder in ("after", "alone")]
+    assert tables[0] == tables[1]
+
+
+def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
+    from histnetq import training
+
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    epoch, done = training._Run.epoch, []
+
+    def interrupted(self):
+        if len(done) == 2:
+            raise KeyboardInterrupt
+        done.append(1)
+        return epoch(self)
+
+    monkeypatch.setattr(training._Run, "epoch", interrupted)
+    result = run(tmp_path, "--methods", "HistNetQ-hard", "--trials", "1", "--epochs", "4")
+    assert result.exit_code != 0
+    assert not list(tmp_path.glob("runs/*/all-*/*.npz"))
+
+
 def test_unknown_method_and_missing_data(tmp_path):
+    write_npz(tmp_path / "multi20_newsgroups_w2v300.npz")
+    many = run(tmp_path, "--methods", "CC", "--trials", "9", command="newsgroups")
+    assert "Invalid value for --trials: 9 is more than the 4 settings of networks." in many.output
+    assert "Invalid value for --on: 'nope' is none of" in run(tmp_path, "--on", "nope", command="bins").output
+    wrong = CliRunner().invoke(main, ["fashion-mnist", "--measures", "kld"])
+    assert "Invalid value for --measures: 'kld' is none of ae, rae." in " ".join(wrong.output.split())
     assert "'magic' is none of MLPE, CC, PCC" in run(tmp_path, "--methods", "magic").output
     missing = run(tmp_path)
     assert missing.exit_code == 2
@@ -105,7 +141,7 @@ def test_images_learned_anew_continue_where_they_were(tmp_path, monkeypatch):
     first = CliRunner().invoke(main, [*arguments, "0"])
     assert first.exit_code == 0, first.output
     assert "DeepSets-avg, seed 0, ae, epoch 1:" in first.output
-    longer = CliRunner().invoke(main, [*arguments, "0.02"])
+    longer = CliRunner().invoke(main, [*arguments, "9", "--epochs", "2"])
     assert "epoch 1:" not in longer.output, "the first epoch is read from the checkpoint"
     assert "epoch 2:" in longer.output
     assert "| DeepSets-avg |" in (tmp_path / "out/fashion-mnist-scratch.md").read_text()
@@ -131,7 +167,7 @@ def test_variants_shift_and_figures(tmp_path):
         variants = [row["variant"] for row in csv.DictReader(file)]
     assert variants[-4:] == ["HistNetQ-hard alone", *(f"HistNetQ-hard real {r}" for r in (0.1, 0.5, 0.9))]
     assert "%) |" in (out / "mixer-ablation.md").read_text()
-    with (out / "shift-types.csv").open() as file:
+    with (out / "shift-types-imdb.csv").open() as file:
         assert {row["learned from"] for row in csv.DictReader(file)} == {
             "labelled rows", "bags under prior shift", "bags under covariate shift"
         }  # fmt: skip
@@ -140,7 +176,7 @@ def test_variants_shift_and_figures(tmp_path):
 def test_error_by_shift_needs_finished_methods(tmp_path):
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     unfinished = run(tmp_path, "--on", "imdb", "--methods", "CC", command="shift")
-    assert "CC is not finished; run python -m experiments imdb first." in unfinished.output
+    assert "CC is not finished; run python -m experiments imdb --budget quick first." in unfinished.output
     run(tmp_path, "--methods", "CC,PACC")
     result = run(tmp_path, "--on", "imdb", "--methods", "CC,PACC", command="shift")
     assert result.exit_code == 0, result.output

@@ -221,6 +221,20 @@ def test_median_is_that_of_torch_and_learns_through_the_chosen_row(dtype, seed, 
     assert torch.equal(rows.grad, torch.zeros_like(rows).scatter(0, chosen, upstream))
 
 
+@pytest.mark.parametrize("size", [1, 4, 5])
+def test_median_of_equal_values_and_of_nan_is_the_same_for_bags_of_one_size_and_of_several(size):
+    rows = torch.randint(0, 3, (6 * size + 1, N_FEATURES), generator=torch.Generator().manual_seed(size)).double()
+    rows[:size, 0] = float("nan")
+    found = []
+    for last in (6 * size, 6 * size + 1):  # the last bag of the second is larger by one row
+        leaf = rows[:last].clone().requires_grad_()
+        out = Median(N_FEATURES)(leaf, torch.tensor([*range(0, 6 * size, size), last]))[:-1]
+        out.sum().backward()
+        found.append((out.detach(), leaf.grad[: 5 * size]))
+    torch.testing.assert_close(found[0], found[1], equal_nan=True, rtol=0, atol=0)
+    assert found[0][0][0, 0].isnan()
+
+
 @law
 @given(seed=seeds, sizes=many_sizes)
 def test_median_in_chunks_of_features_is_the_same(monkeypatch, seed, sizes):

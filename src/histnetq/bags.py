@@ -345,6 +345,14 @@ class Bags:
         new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
         return new
 
+    def with_known_prevalences(self) -> Bags:
+        """The same bags with their prevalences, counted from the row labels where they carry none."""
+        if self.prevalences is not None:
+            return self
+        if self.labels is not None:
+            return self.with_prevalences(self.label_prevalences())
+        raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
+
     def with_classes(self, classes: Sequence[Any] | NDArray) -> Bags:
         """The same bags with prevalences and labels arranged for these classes, matched by name.
 

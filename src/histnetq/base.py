@@ -16,12 +16,14 @@ from sklearn.exceptions import NotFittedError
 
 from histnetq import protocols
 from histnetq.bags import Bags
+from histnetq.intervals import Calibration, Intervals
 from histnetq.metrics import CostSensitiveAE
 from histnetq.options import Training
 from histnetq.persistence import dump_estimator, load_estimator, read_model, write_model
 
 __all__ = ["Quantifier", "load"]
 
+_CALIBRATION = "calibration/"
 _ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical", "histnetq.quanet")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
@@ -39,6 +41,7 @@ class Quantifier(BaseEstimator):
     input_shape_: tuple[int, ...]
     feature_names_: list[str] | None
     train_prevalences_: NDArray[np.float64]
+    calibration_: Calibration
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -64,6 +67,50 @@ class Quantifier(BaseEstimator):
         estimates = self._predict(bags)
         return estimates if isinstance(X, Bags) else estimates[0]
 
+    def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
+        """Learn from bags of known proportions how far estimates are from the truth, for `predict_interval`.
+
+        Parameters
+        ----------
+        bags : Bags
+            Of rows not used in training: on rows that were learned from, estimates are too good. As alike as can be to
+            the bags to be estimated, in sizes and in how their proportions came about.
+        random_state : int
+            One third of the bags, drawn by this seed, fits the scale of the errors; the others are the yardstick.
+        """
+        if not isinstance(bags, Bags):
+            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+        self._require_fitted()
+        bags = bags.with_known_prevalences().with_classes(self.classes_)
+        assert bags.prevalences is not None
+        self.calibration_ = Calibration.of(bags.prevalences, self.predict(bags), bags.sizes, random_state)
+        return self
+
+    def predict_interval(self, X: Any, coverage: float = 0.9) -> Intervals:
+        """Estimate with an interval for each class and a joint region for each bag, by split-conformal prediction.
+
+        The intervals hold the truth with probability `coverage`, whatever the quantifier, if the bags are exchangeable
+        with the calibration bags; on average over such bags, not for each kind of bag.
+
+        Parameters
+        ----------
+        X : Bags, or one bag as an array of rows
+        coverage : float between 0 and 1
+
+        Returns
+        -------
+        Intervals
+            With `estimates`, `lower` and `upper` in the shape that `predict` gives, and `region`.
+        """
+        self._require_fitted()
+        if not hasattr(self, "calibration_"):
+            raise NotFittedError(
+                f"{type(self).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
+            )
+        bags = self._bags_to_estimate(X)
+        found = self.calibration_.intervals(self.predict(bags), bags.sizes, coverage)
+        return found if isinstance(X, Bags) else found.of_one()
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads."""
         self._require_fitted()
@@ -81,7 +128,10 @@ class Quantifier(BaseEstimator):
             "train_prevalences": self.train_prevalences_.tolist(),
             "learned": self._learned(),
         }
-        write_model(path, config, self._weights(), overwrite)
+        arrays = self._weights()
+        if hasattr(self, "calibration_"):
+            arrays |= {f"{_CALIBRATION}{name}": a for name, a in self.calibration_.to_arrays().items()}
+        write_model(path, config, arrays, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
         """Set parameters; those of `training` are reached as ``training__lr`` and the like."""
@@ -94,6 +144,11 @@ class Quantifier(BaseEstimator):
                     raise ValueError(f"training: no parameter {name!r}, expected one of {', '.join(valid)}.")
             self.training = dataclasses.replace(self.training, **nested)
         return self
+
+    def _forget_calibration(self) -> None:
+        """Of an earlier fit."""
+        if hasattr(self, "calibration_"):
+            del self.calibration_
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -168,7 +223,10 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
         learned = config["learned"]
     except (KeyError, AttributeError):
         raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
+    stored = {name: weights.pop(name) for name in list(weights) if name.startswith(_CALIBRATION)}
     quantifier._restore(weights, learned)
+    if stored:
+        quantifier.calibration_ = Calibration(**{k.removeprefix(_CALIBRATION): v for k, v in stored.items()})
     return quantifier
 
 

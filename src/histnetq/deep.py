@@ -84,6 +84,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
             return self._network(given.input_shape, len(given.classes), statistics)
 
         self._train(given, make, validation)
+        self._forget_calibration()
         self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
         self.train_prevalences_ = given.prevalences()
         return self

@@ -21,7 +21,6 @@ from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.checks import used_rows
 from histnetq.classical.posteriors import labelled_rows
-from histnetq.supervision import with_known_prevalences
 
 __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
 
@@ -147,7 +146,7 @@ def bags_to_quapy(bags: Bags) -> Any:
     """
     if not isinstance(bags, Bags):
         raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-    bags = with_known_prevalences(bags)
+    bags = bags.with_known_prevalences()
     _copies(bags)
     return _bag_protocol()(bags)
 

@@ -15,6 +15,7 @@ _WHOLE = (
     "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
 )  # fmt: skip
 _NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
+_ABSENT = (("warmup", 0),)  # not there in checkpoints made before there was such an option
 
 
 @dataclass(frozen=True)
@@ -128,12 +129,9 @@ class Training:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def identity(self) -> dict[str, Any]:
-        """The options that two runs share iff they do the same work, however long and wherever they run.
-
-        Those at their defaults are left out, so that a checkpoint outlives options that come later.
-        """
-        others = (f for f in dataclasses.fields(self) if f.name not in _NOT_PART_OF_THE_RESULT)
-        return {f.name: getattr(self, f.name) for f in others if getattr(self, f.name) != f.default}
+        """The options that two runs share iff they do the same work, however long and wherever they run."""
+        others = {name: value for name, value in self.get_params().items() if name not in _NOT_PART_OF_THE_RESULT}
+        return {name: value for name, value in others.items() if (name, value) not in _ABSENT}
 
     def __sklearn_clone__(self) -> Training:
         return self

@@ -13,7 +13,7 @@ from histnetq.bags import Bags
 from histnetq.checks import take_dense, used_rows
 from histnetq.protocols import APP, Combined, Mixer, Protocol
 
-__all__ = ["Supervision", "with_known_prevalences"]
+__all__ = ["Supervision"]
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
@@ -35,7 +35,7 @@ class Supervision:
                 raise TypeError(
                     "bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat."
                 )
-            return cls(None, with_known_prevalences(X if y is None else X.with_prevalences(y)))
+            return cls(None, (X if y is None else X.with_prevalences(y)).with_known_prevalences())
         if y is None:
             raise TypeError(
                 "y: expected a label for each row of X, got None; pass Bags with prevalences to learn without labels."
@@ -44,7 +44,7 @@ class Supervision:
             return cls(Bags.from_labels(X, y), None)
         if not isinstance(bags, Bags):
             raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-        bags = with_known_prevalences(bags)
+        bags = bags.with_known_prevalences()
         names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
         both = Bags.concat([Bags.from_labels(X, y, classes=list(dict.fromkeys(names))), bags])
         return cls(both[:1], both[1:])
@@ -99,7 +99,7 @@ class Supervision:
                 f"validation: expected rows of shape {self.input_shape} as in training, "
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
             )
-        return with_known_prevalences(bags).with_classes(self.classes)
+        return bags.with_known_prevalences().with_classes(self.classes)
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
         """The protocol that training bags are drawn by; None for the given bags alone."""
@@ -168,15 +168,6 @@ class Supervision:
         mean, scale = shift + offset, np.sqrt(np.maximum(squares / weights.sum() - offset**2, 0))
         scale[scale <= 1e-12 * np.abs(mean)] = 1.0
         return mean[0], scale[0]
-
-
-def with_known_prevalences(bags: Bags) -> Bags:
-    """Bags with their prevalences, counted from the row labels where they carry none."""
-    if bags.prevalences is not None:
-        return bags
-    if bags.labels is not None:
-        return bags.with_prevalences(bags.label_prevalences())
-    raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
 
 
 def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]:

@@ -141,7 +141,7 @@ class _Run:
         at = self.progress
         for name, value in record.items():
             at.history.setdefault(name, []).append(value)
-        at.stale += 1
+        at.stale = at.stale + 1 if at.epoch > self.options.warmup else 0
         if record["validation_loss"] < at.best_loss:
             at.best_loss, at.best_epoch, at.stale = record["validation_loss"], at.epoch, 0
             self.best = _copy_state(self.network)

@@ -33,7 +33,7 @@ from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.options import Training
 from histnetq.protocols import APP
 from histnetq.search_space import Space
-from histnetq.supervision import Supervision, with_known_prevalences
+from histnetq.supervision import Supervision
 
 __all__ = ["Tuned", "tune"]
 
@@ -173,7 +173,7 @@ class _Data:
         if validation is not None:
             if not isinstance(validation, Bags):
                 raise TypeError(f"validation: expected Bags, got {type(validation).__name__}; draw some by APP().")
-            return cls((X, y), (X, y), with_known_prevalences(validation), False)
+            return cls((X, y), (X, y), validation.with_known_prevalences(), False)
         # The same bags also without a random_state: a search that is continued compares values on them.
         seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
         single = isinstance(X, Bags) and len(X) == 1 and X.labels is not None

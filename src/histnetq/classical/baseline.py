@@ -29,6 +29,7 @@ class MLPE(Quantifier):
         """Learn from labelled rows ``fit(X, y)``, or from bags ``fit(bags)``."""
         given = Supervision.of(X, y, None)
         self.train_prevalences_ = given.prevalences()
+        self._forget_calibration()
         self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
         return self
 

@@ -125,6 +125,7 @@ class ClassifierQuantifier(Quantifier):
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
         self.train_prevalences_ = prevalences / prevalences.sum()
         self._learn(posteriors, labels, weights)
+        self._forget_calibration()
         self.classes_ = classes
 
     def _cross_fit(

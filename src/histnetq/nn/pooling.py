@@ -177,7 +177,11 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
     if weights is None and len(sizes) and sizes[0] > 0 and bool((sizes == sizes[0]).all()):
         bags = columns.reshape(len(columns), len(sizes), -1)
         middle = bags.kthvalue((bags.shape[2] + 1) // 2, dim=2, keepdim=True).values
-        return (bags == middle).to(torch.uint8).argmax(2) + offsets[:-1]  # the first, as a stable sort has it
+        if not middle.isnan().any():
+            # Among equal values the one that a stable sort has in the middle.
+            equal, below = bags == middle, (bags < middle).sum(2, keepdim=True)
+            chosen = equal & (equal.cumsum(2) == (bags.shape[2] + 1) // 2 - below)
+            return chosen.to(torch.uint8).argmax(2) + offsets[:-1]
     by_value = columns.argsort(dim=1, stable=True)
     by_bag = bag_of_entry(offsets)[by_value].argsort(dim=1, stable=True)
     order = by_value.gather(1, by_bag)
