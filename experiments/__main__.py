@@ -377,11 +377,14 @@ def mixer_error(on: str, data: Path, work: Path, output: Path) -> None:
     panels, rows = [], []
     for name in _chosen(on, [*FILES], "--on"):
         experiment = _load(name, data, work)
-        errors = label_errors(experiment, read_labels(name, data))
-        panels.append(partial(figures.draw_errors, title=name, errors=errors, label="AE of a mixed bag"))
-        for what, values in errors.items():
-            rows.append({"data": name, "what": what, "mean_ae": values.mean(), "sd": values.std(), "bags": len(values)})
-            click.echo(f"{name}, {what}: mean AE {values.mean():.4f}, sd {values.std():.4f}, {len(values)} mixed bags")
+        found = label_errors(experiment, read_labels(name, data))
+        for measure, errors in found.items():
+            label = f"{measure.upper()} of a mixed bag"
+            panels.append(partial(figures.draw_errors, title=name, errors=errors, label=label))
+            for who, values in errors.items():
+                means = {"mean": values.mean(), "sd": values.std(), "n_bags": len(values)}
+                rows.append({"data": name, "what": who, "measure": measure, **means})
+                click.echo(f"{name}, {who}: mean {measure.upper()} {means['mean']:.4f}, sd {means['sd']:.4f}")
     output.mkdir(parents=True, exist_ok=True)
     pd.DataFrame(rows).to_csv(output / "mixer-error.csv", index=False, lineterminator="\n")
     figures.save(output / "mixer-error.png", panels)

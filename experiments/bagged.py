@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+from numpy.typing import NDArray
+
 import histnetq as hq
 from experiments.budgets import Budget
 from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
@@ -32,6 +35,13 @@ class BagExperiment:
     def place(self, what: str, budget: Budget) -> Path:
         """The directory of runs and checkpoints of this budget."""
         return self.directory / f"{what}-{self.identity}-{budget.name('rae')}"
+
+    def estimate(self, quantifier: Any, bags: hq.Bags) -> NDArray[np.float64]:
+        """Estimates of a classical method on one logistic regression, untuned, fitted to the labelled rows."""
+        crossed, pool = self.posteriors.get({"C": 0.01, "class_weight": None})
+        quantifier.fit_posteriors(crossed, self.posteriors.labels, classes=range(len(self.data.classes)))
+        found: NDArray[np.float64] = quantifier.predict_posteriors(hq.Bags(pool, bags.index, bags.offsets))
+        return found
 
     def runs(self, budget: Budget) -> Runs:
         """The runs of this budget."""

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -13,8 +11,10 @@ from experiments.bagged import BagExperiment
 __all__ = ["label_errors"]
 
 
-def label_errors(experiment: BagExperiment, labels: NDArray[np.int64], n_bags: int = 2000) -> dict[str, Any]:
-    """Absolute errors per bag of the Mixer's labels and of EMQ-BCTS's estimates for the same bags.
+def label_errors(
+    experiment: BagExperiment, labels: NDArray[np.int64], n_bags: int = 2000
+) -> dict[str, dict[str, NDArray[np.float64]]]:
+    """AE and RAE per bag of the Mixer's labels and of EMQ-BCTS's estimates for the same bags.
 
     Parameters
     ----------
@@ -24,12 +24,12 @@ def label_errors(experiment: BagExperiment, labels: NDArray[np.int64], n_bags: i
     data = experiment.data
     mixed = hq.Mixer(real_proportion=0.0).draw(data.bags, n_bags, random_state=0)
     counted = hq.Bags(mixed.rows, mixed.index, mixed.offsets, labels=labels, classes=data.classes).label_prevalences()
-    crossed, pool = experiment.posteriors.get({"C": 0.01, "class_weight": None})
-    emq = hq.EMQ(calibration="bcts").fit_posteriors(
-        crossed, experiment.posteriors.labels, classes=range(len(data.classes))
-    )
-    estimates = emq.predict_posteriors(hq.Bags(pool, mixed.index, mixed.offsets))
+    said = {
+        "Bag Mixer's labels": mixed.prevalences,
+        "EMQ-BCTS's estimates": experiment.estimate(hq.EMQ(calibration="bcts"), mixed),
+    }
+    measures = {name: hq.metrics.MEASURES[name] for name in ("ae", "rae")}
     return {
-        "Bag Mixer's labels": hq.metrics.ae(counted, mixed.prevalences),
-        "EMQ-BCTS's estimates": hq.metrics.ae(counted, estimates),
+        name: {who: np.asarray(measure(counted, p, mixed.sizes)) for who, p in said.items()}
+        for name, measure in measures.items()
     }

@@ -25,13 +25,12 @@ def mixture_panels(experiment: BagExperiment) -> list[Callable[..., Any]]:
     labels = experiment.posteriors.labels
     edges = np.linspace(0, 1, _BINS + 1)
     parts = [_shares(crossed[labels == k, 1], edges) for k in range(2)]
-    quantifier = hq.HDy().fit_posteriors(crossed, labels, classes=range(2))
     truth = data.validation.prevalences
     assert truth is not None
     panels: list[Callable[..., Any]] = []
     for wanted in (0.15, 0.5, 0.85):
         bag = data.validation[[int(np.abs(truth[:, 1] - wanted).argmin())]]
-        p = quantifier.predict_posteriors(hq.Bags(pool, bag.index, bag.offsets))[0]
+        p = experiment.estimate(hq.HDy(), bag)[0]
         assert bag.prevalences is not None
         title = f"HDy finds {p[1]:.2f} {data.classes[1]}, truth {bag.prevalences[0, 1]:.2f}"
         names = dict(zip(map(str, data.classes), parts, strict=True))

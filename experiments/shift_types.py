@@ -93,11 +93,7 @@ def _asymmetric(experiment: BagExperiment, name: str, test: hq.Bags) -> NDArray[
 
     if name == "MLPE":
         return hq.MLPE().fit(experiment.data.train).predict(test)
-    crossed, pool = experiment.posteriors.get({"C": 0.01, "class_weight": None})
-    quantifier = CLASSICAL[name].make(0, int(test.sizes[0]))
-    quantifier.fit_posteriors(crossed, experiment.posteriors.labels, classes=range(len(experiment.data.classes)))
-    estimates: NDArray[np.float64] = quantifier.predict_posteriors(hq.Bags(pool, test.index, test.offsets))
-    return estimates
+    return experiment.estimate(CLASSICAL[name].make(0, int(test.sizes[0])), test)
 
 
 def _scores(estimates: Sequence[NDArray], drawn: dict[str, dict[str, hq.Bags]]) -> dict[str, float]:
