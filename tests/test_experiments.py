@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 
 import numpy as np
 from click.testing import CliRunner
@@ -208,6 +209,12 @@ def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
 
     write_npz(tmp_path / "small.npz")
     monkeypatch.setattr(presets, "lequa2022", lambda task, folder: read_npz(folder / "small.npz"))
-    result = run(tmp_path, "--methods", "CC", command="lequa-t1a")
+    whole = presets.PRESETS["lequa-t1a"]
+    small = dataclasses.replace(whole, training=dataclasses.replace(whole.training, bags_per_epoch=2, batch_bags=2))
+    monkeypatch.setitem(presets.PRESETS, "lequa-t1a", small)
+    result = run(tmp_path, "--methods", "CC,HistNetQ-hard", "--epochs", "1", command="lequa-t1a")
     assert result.exit_code == 0, result.output
     assert "LeQua 2022, task T1A" in (tmp_path / "out/lequa-t1a.md").read_text()
+    with (tmp_path / "out/lequa-t1a.csv").open() as file:
+        chosen = [row["chosen"] for row in csv.DictReader(file) if row["method"] == "HistNetQ-hard"]
+    assert "encoder=(1024, 1024, 300), head=(2048, 2048, 2048), lr=0.0001" in chosen[0]

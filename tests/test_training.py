@@ -43,6 +43,17 @@ def test_accumulated_gradients_equal_the_big_batch(pooling, labels):
             torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-10)
 
 
+def test_warm_up_trains_the_encoder_through_a_classifier():
+    options = {"epochs": 4, "batch_bags": 8, "warmup": 4}
+    before, plain = network(classify=True).state_dict(), steps(network(), **options)
+    whole = steps(network(classify=True), **options)
+    assert not torch.equal(whole["classifier.weight"], before["classifier.weight"])
+    assert not torch.equal(whole["encoder.1.weight"], plain["encoder.1.weight"])
+    parts = steps(network(classify=True), micro_bags=3, **options)
+    for name, tensor in whole.items():
+        torch.testing.assert_close(parts[name], tensor, rtol=0, atol=1e-10)
+
+
 def test_ragged_last_batch_counts_every_bag_once():
     whole = steps(network(), epochs=3, batch_bags=16)
     parts = steps(network(), epochs=3, batch_bags=16, micro_bags=5)
