@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from histnetq.options import Training
     from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.quanet import QuaNet
+    from histnetq.tables import read_bags
     from histnetq.tuning import tune
 
 __version__ = "0.1.0"
@@ -54,6 +55,7 @@ __all__ = [
     "load",
     "metrics",
     "nn",
+    "read_bags",
     "simplex",
     "tune",
 ]
@@ -64,6 +66,7 @@ _HOME = {
     "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
     "quanet": ["QuaNet"],
     "evaluation": ["compare", "evaluate"],
+    "tables": ["read_bags"],
     "tuning": ["tune"],
     "metrics": ["CostSensitiveAE"],
     "base": ["Quantifier", "load"],

@@ -1,0 +1,242 @@
+"""Tables → bags: the same from every kind of file, matched by name, and every defect told in one sentence."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import histnetq as hq
+from tests.conftest import exactly
+
+
+def long_table(n=60, seed=0):
+    """Rows of three tows, unsorted, with numbers, a category, a weight and a class."""
+    rng = np.random.default_rng(seed)
+    return pd.DataFrame(
+        {
+            "tow": rng.choice(["north", "south", "west"], n),
+            "length": rng.normal(size=n).round(3),
+            "gear": rng.choice(["net", "pump"], n),
+            "width": rng.integers(0, 9, n),
+            "count": rng.integers(1, 4, n),
+            "species": rng.choice(["cod", "eel"], n),
+        }
+    )
+
+
+@pytest.fixture
+def table():
+    return long_table()
+
+
+def written(table, path, kind):
+    if kind == "parquet":
+        table.to_parquet(path / "t.parquet")
+        return path / "t.parquet"
+    if kind == "csv":
+        table.to_csv(path / "t.csv", index=False)
+        return str(path / "t.csv")
+    if kind == "semicolons":
+        table.to_csv(path / "t.csv", index=False, sep=";")
+        return path / "t.csv"
+    if kind == "packed":
+        table.to_csv(path / "t.csv.gz", index=False)
+        return path / "t.csv.gz"
+    if kind in ("glob", "list"):
+        for i in range(3):
+            table[20 * i : 20 * (i + 1)].to_parquet(path / f"part{i}.parquet")
+        return str(path / "part*.parquet") if kind == "glob" else [path / f"part{i}.parquet" for i in range(3)]
+    return table
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "csv", "semicolons", "packed", "glob", "list"])
+def test_every_kind_of_table_gives_the_same_bags(table, tmp_path, kind):
+    bags = hq.read_bags(written(table, tmp_path, kind), bag="tow", features=["length", "width"], label="species")
+    assert bags.ids.tolist() == list(dict.fromkeys(table["tow"])), "in the order of their first rows"
+    assert bags.feature_names == ["length", "width"]
+    assert bags.classes.tolist() == ["cod", "eel"]
+    for i, tow in enumerate(bags.ids):
+        own = table[table["tow"] == tow]
+        np.testing.assert_allclose(bags[i].gather(), own[["length", "width"]].to_numpy(), atol=1e-6)
+        assert bags.prevalences[i, 1] == pytest.approx((own["species"] == "eel").mean())
+
+
+def test_all_numbers_are_features_by_default(table):
+    bags = hq.read_bags(table, bag="tow", label="species", weight="count")
+    assert bags.feature_names == ["length", "width"]
+
+
+def test_weights(table):
+    bags = hq.read_bags(table, bag="tow", weight="count", weight_kind="count", features=["width"])
+    copies = table.loc[table.index.repeat(table["count"])]
+    assert bags.sizes.tolist() == [int((copies["tow"] == tow).sum()) for tow in bags.ids]
+
+
+def test_several_columns_name_a_bag(table):
+    bags = hq.read_bags(table, bag=["tow", "gear"], features=["width"])
+    assert bags.ids.tolist() == list(dict.fromkeys(table["tow"] + "/" + table["gear"]))
+    assert bags.sizes.sum() == 60
+
+
+def test_categories_become_features_that_another_table_is_read_by(table):
+    bags = hq.read_bags(table, bag="tow", features=["gear", "length"])
+    assert bags.feature_names == ["gear=net", "gear=pump", "length"]
+    np.testing.assert_array_equal(bags.gather()[:, 0] + bags.gather()[:, 1], 1)
+    other = long_table(seed=1)[["width", "length", "gear", "tow"]].replace({"gear": {"pump": "hook"}})
+    again = hq.read_bags(other, bag="tow", features=bags.feature_names)
+    assert again.feature_names == bags.feature_names
+    assert (again.gather()[:, 1] == 0).all(), "no pump here, and the hook is unknown"
+
+
+def test_a_model_reads_its_own_columns(table):
+    q = hq.PACC().fit(hq.read_bags(table, bag="tow", label="species", features=["width", "length"]))
+    shuffled = long_table(seed=2)[["species", "length", "tow", "width"]]
+    bags = hq.read_bags(shuffled, bag="tow", features=q.feature_names_)
+    assert q.predict(bags).shape == (3, 2)
+
+
+@pytest.mark.parametrize("kind", ["wide", "long", "counts", "file"])
+def test_proportions_in_a_second_table(table, tmp_path, kind):
+    wide = pd.DataFrame({"tow": ["west", "north", "south", "spare"], "eel": [0.2, 1, 0.5, 0], "cod": [0.8, 0, 0.5, 1]})
+    source, counts = wide, kind == "counts"
+    if kind == "long":
+        source = wide.melt("tow", var_name="class", value_name="value")
+    if kind == "counts":
+        source = wide.assign(eel=wide["eel"] * 30, cod=wide["cod"] * 30)
+    if kind == "file":
+        source = tmp_path / "tows.csv"
+        wide.to_csv(source, index=False)
+    bags = hq.read_bags(table, bag="tow", features=["width"], prevalences=source, counts=counts)
+    assert bags.classes.tolist() == ["cod", "eel"]
+    expected = wide.set_index("tow").loc[bags.ids, ["cod", "eel"]]
+    np.testing.assert_allclose(bags.prevalences, expected)
+    more = hq.read_bags(
+        table, bag="tow", features=["width"], prevalences=source, counts=counts, classes=["hake", "eel", "cod"]
+    )
+    np.testing.assert_allclose(more.prevalences[:, 0], 0)
+    np.testing.assert_allclose(more.prevalences[:, 1:], bags.prevalences[:, ::-1])
+
+
+def test_bags_named_by_numbers_match_across_kinds_of_files(tmp_path):
+    pd.DataFrame({"bag": [7, 7, 8], "x": [1.0, 2, 3]}).to_parquet(tmp_path / "rows.parquet")
+    (tmp_path / "known.csv").write_text("bag,a,b\n8,0.5,0.5\n7,1,0\n")
+    bags = hq.read_bags(tmp_path / "rows.parquet", bag="bag", prevalences=tmp_path / "known.csv")
+    assert bags.ids.tolist() == [7, 8]
+    np.testing.assert_allclose(bags.prevalences, [[1, 0], [0.5, 0.5]])
+
+
+def test_whole_numbers_that_turn_into_fractions_later(tmp_path):
+    lines = [f"a,{i}" for i in range(200_000)] + ["b,0.5"]
+    (tmp_path / "t.csv").write_text("\n".join(["bag,x", *lines]))
+    assert hq.read_bags(tmp_path / "t.csv", bag="bag").gather()[-1, 0] == 0.5
+
+
+FIX = "fill it in, drop the row, or name the features without this column."
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "is empty, expected a line of column names and rows."),
+        ("tow,x\n", "has no rows; check the file."),
+        ("tow,x,x\na,1,2\n", "has two columns 'x'; rename one."),
+        ("haul,x\na,1\n", "has no column 'tow', its columns are ['haul', 'x']; name one of them."),
+        ("tow,x\na,1\nb,\n", f"row 1 has nothing in column 'x', expected a number; {FIX}"),
+        ("tow,x\na,1\na,inf\n", f"row 1 has inf in column 'x', expected a number; {FIX}"),
+        ("tow,x\na,1\n,2\n", "row 1 has nothing in column 'tow'; fill it in or drop the row."),
+        (
+            "tow,x\na,1\na,2\na,o3\n",
+            "column 'x' holds numbers and the text 'o3' (row 2); correct it, or name the features without this column.",
+        ),
+        ("tow,name\na,b\n", "has no columns of numbers beside 'tow'; name the features."),
+    ],
+)
+def test_defects_of_rows(tmp_path, monkeypatch, text, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text(text)
+    with pytest.raises(ValueError, match=exactly(f"t.csv: {message}")):
+        hq.read_bags("t.csv", bag="tow")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"features": ["y"]}, "t.csv: has no column 'y', its columns are ['tow', 'x', 'k']; name one of them."),
+        ({"features": ["tow"]}, "features: 'tow' is the bag, label or weight column and no feature; leave it out."),
+        ({"features": "x"}, "features: expected a list of column names, got 'x'."),
+        ({"label": "kind"}, "t.csv: has no column 'kind', its columns are ['tow', 'x', 'k']; name one of them."),
+        ({"label": "k", "classes": ["d"]}, "classes: 'c' occurs but is not among ['d']; add it."),
+    ],
+)
+def test_wrong_names(tmp_path, monkeypatch, options, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("tow,x,k\na,1,c\n")
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags("t.csv", bag="tow", **options)
+
+
+@pytest.mark.parametrize(
+    ("known", "counts", "message"),
+    [
+        (
+            "tow,cod\nnorth,1\n",
+            False,
+            "has none of the bags, such as east; its first is north. Check that both tables name bags alike.",
+        ),
+        ("tow,cod\nwest,1\n", False, "has no row for bag east; add it, or drop the rows of this bag."),
+        ("tow,cod\neast,7\nwest,1\n", False, "bag east sums to 7, expected 1; pass counts=True if these are counts."),
+        ("tow,cod,eel\neast,2,-1\nwest,1,0\n", False, "bag east has the negative number -1; correct it."),
+        ("tow,cod\neast,0\nwest,1\n", True, "the counts of bag east are all 0; drop the bag."),
+        ("tow,cod\neast,1\neast,1\n", False, "row 1 names the bag east again; give one row per bag."),
+        (
+            "tow,class,value\neast,cod,1\neast,cod,0\n",
+            False,
+            "bag east has class cod twice; give one value for each.",
+        ),
+        ("tow\neast\n", False, "has no columns of classes beside 'tow'; add them."),
+        ("tow,cod\n", False, "has no rows; check the file."),
+        ("tow,cod\neast,many\n", False, "column 'cod' holds string, expected numbers."),
+    ],
+)
+def test_defects_of_proportions(tmp_path, monkeypatch, known, counts, message):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("tow,x\neast,1\nwest,2\n")
+    (tmp_path / "p.csv").write_text(known)
+    with pytest.raises(ValueError, match=exactly(f"p.csv: {message}")):
+        hq.read_bags("t.csv", bag="tow", prevalences="p.csv", counts=counts)
+
+
+def test_files_that_are_none(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(FileNotFoundError, match=exactly("source: none.csv does not exist; check the path.")):
+        hq.read_bags("none.csv", bag="tow")
+    (tmp_path / "t.xlsx").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"source: t\.xlsx ends neither in \.parquet nor \.csv; convert it"):
+        hq.read_bags("t.xlsx", bag="tow")
+    with pytest.raises(ValueError, match=r"source: \. is a directory; name its files, such as \./\*\.parquet\."):
+        hq.read_bags(".", bag="tow")
+    with pytest.raises(TypeError, match="source: expected a path, a list of paths or a data frame, got int"):
+        hq.read_bags(3, bag="tow")
+    (tmp_path / "latin.csv").write_bytes("tow,größe\na,1\n".encode("latin1"))
+    with pytest.raises(ValueError, match=r"latin\.csv: is not encoded in UTF-8; convert it"):
+        hq.read_bags("latin.csv", bag="tow")
+    long_table().to_parquet(tmp_path / "t.parquet")
+    whole = (tmp_path / "t.parquet").read_bytes()
+    (tmp_path / "cut.parquet").write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ValueError, match=r"cut\.parquet: cannot be read as Parquet \(.*\); write it again"):
+        hq.read_bags("cut.parquet", bag="tow")
+    long_table().drop(columns="width").to_parquet(tmp_path / "less.parquet")
+    with pytest.raises(ValueError, match=r"less\.parquet: has no column 'width', which t\.parquet has"):
+        hq.read_bags(["t.parquet", "less.parquet"], bag="tow")
+    (tmp_path / "t.csv").write_text("tow,x\na,1\n")
+    with pytest.raises(ValueError, match="source: expected files of one kind, got csv and parquet"):
+        hq.read_bags(["t.parquet", "t.csv"], bag="tow")
+    (tmp_path / "ragged.csv").write_text("tow,x\na,1\nb,2,3\n")
+    with pytest.raises(ValueError, match=r"ragged\.csv: cannot be read as CSV \(.*Expected 2 columns, got 3"):
+        hq.read_bags("ragged.csv", bag="tow")
+
+
+def test_labels_or_proportions_not_both(table):
+    with pytest.raises(ValueError, match="prevalences: expected either label= or prevalences=, got both"):
+        hq.read_bags(table, bag="tow", label="species", prevalences=table)
