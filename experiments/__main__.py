@@ -14,8 +14,12 @@ import click
 import numpy as np
 
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    import histnetq as hq
     from experiments.bagged import BagExperiment
     from experiments.budgets import Budget
+    from experiments.runs import Runs
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -392,7 +396,8 @@ def mixer_error(on: str, data: Path, work: Path, output: Path) -> None:
 
 
 @main.command()
-@click.option("--on", default="imdb,newsgroups,goemotions", show_default=True, help="Data sets, with commas between.")
+@click.option("--on", default="imdb,newsgroups,goemotions,fashion-mnist", show_default=True,
+              help="Data sets, with commas between.")  # fmt: skip
 @click.option("--measure", type=click.Choice(["ae", "rae"]), default="rae", show_default=True)
 @_options("methods", "budget", "seeds", "data", "work", "output")
 def shift(
@@ -408,25 +413,21 @@ def shift(
     import histnetq as hq
     from experiments import figures
     from experiments.bagged import METHODS
-    from experiments.budgets import BUDGETS
     from experiments.presets import PRESETS
 
     shown = ["CC", "PACC", "EMQ-BCTS", "DeepSets-avg", "SetTransformer", "HistNetQ-hard"]
     chosen = shown if methods is None else _chosen(methods, METHODS)
     if len(chosen) > 7:
         raise click.BadParameter(f"{len(chosen)} lines are too many, expected at most 7.", param_hint="--methods")
-    budget = _budget(BUDGETS, budget_name, seeds=seeds)
     panels, tables = [], []
-    for name in _chosen(on, [*PRESETS], "--on"):
-        experiment = _load(name, data, work)
-        runs = experiment.runs(budget)
+    for name in _chosen(on, [*PRESETS, "fashion-mnist"], "--on"):
+        test, train, runs = _finished(name, measure, budget_name, seeds, data, work)
         finished = {method: [run.estimates for run in runs.read(method)] for method in chosen}
         lacking = [method for method, found in finished.items() if not found]
         if lacking:
             command = f"python -m experiments {name} --budget {budget_name}"
             raise click.UsageError(f"{lacking[0]} is not finished; run {command} first.")
-        train = experiment.data.train.label_prevalences()[0]
-        comparison = hq.compare(finished, experiment.data.test, measures=[measure], train_prevalences=train)
+        comparison = hq.compare(finished, test, measures=[measure], train_prevalences=train)
         panels.append(partial(
             figures.draw_by_shift, title=name, comparison=comparison, methods=chosen, measure=measure
         ))  # fmt: skip
@@ -435,8 +436,23 @@ def shift(
         tables.append(table.reset_index().assign(data=name, measure=measure))
     output.mkdir(parents=True, exist_ok=True)
     pd.concat(tables).to_csv(output / "shift.csv", index=False, lineterminator="\n")
-    figures.save(output / "shift.png", panels, columns=3)
+    figures.save(output / "shift.png", panels)
     _wrote(output / "shift.csv", output / "shift.png")
+
+
+def _finished(
+    name: str, measure: str, budget_name: str, seeds: int | None, data: Path, work: Path
+) -> tuple[hq.Bags, NDArray[np.float64], Runs]:
+    """The test bags of a data set, the prevalences in training, and the runs that are finished."""
+    from experiments import fashion
+    from experiments.budgets import BUDGETS
+
+    if name == "fashion-mnist":
+        budget = _budget(fashion.BUDGETS, budget_name, seeds=seeds)
+        return fashion.finished(measure, budget, work / "fashion-mnist")
+    experiment = _load(name, data, work)
+    prevalences = experiment.data.train.label_prevalences()[0]
+    return experiment.data.test, prevalences, experiment.runs(_budget(BUDGETS, budget_name, seeds=seeds))
 
 
 @main.command(name="shift-types")

@@ -25,9 +25,10 @@ from experiments.classical import CLASSICAL
 from experiments.images import encoded_images
 from experiments.networks import NETWORKS, run_network
 from experiments.runs import Run, Runs, digest
+from histnetq import datasets
 from histnetq.datasets import Examples
 
-__all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "run"]
+__all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "finished", "run"]
 
 METHODS = [*CLASSICAL, *NETWORKS]
 BUDGETS = {
@@ -81,12 +82,10 @@ def fill(
     accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
     say(f"classifier: test accuracy {accuracy:.4f}")
     data, runs = Frozen(images, encoded), {}
-    identity = digest(data.validation.fingerprint(), data.test.fingerprint(), SPACE, TRAINING.identity())
     for measure in ("ae", "rae"):
-        place = directory / f"frozen-{identity}-{budget.name(measure)}"
-        runs[measure] = Runs(place, budget.seeds)
+        runs[measure] = Runs(_place(data, measure, budget, directory), budget.seeds)
         if measure in measures:
-            act = partial(run, loss=measure, data=data, budget=budget, work=place)
+            act = partial(run, loss=measure, data=data, budget=budget, work=runs[measure].directory)
             runs[measure].fill(methods, act, say)
     about = (
         f"Fashion-MNIST, {len(data.test):,} test bags of {BAG_SIZE} by APP. Frozen encoder: the classifier "
@@ -97,6 +96,20 @@ def fill(
         "Made by `python -m experiments fashion-mnist`."
     )
     return data.test, runs, about
+
+
+def finished(measure: str, budget: Budget, directory: Path) -> tuple[hq.Bags, NDArray[np.float64], Runs]:
+    """The test bags, the prevalences in training, and the runs that are finished for this measure."""
+    images = datasets.fashion_mnist()
+    data = Frozen(images, encoded_images(images, directory / "images.npz", print))
+    uniform = np.full(len(data.classes), 1 / len(data.classes))
+    return data.test, uniform, Runs(_place(data, measure, budget, directory), budget.seeds)
+
+
+def _place(data: Frozen, measure: str, budget: Budget, directory: Path) -> Path:
+    """The directory of runs and checkpoints."""
+    identity = digest(data.validation.fingerprint(), data.test.fingerprint(), SPACE, TRAINING.identity())
+    return directory / f"frozen-{identity}-{budget.name(measure)}"
 
 
 def run(name: str, seed: int, loss: str, data: Frozen, budget: Budget, work: Path) -> Run:
