@@ -76,7 +76,9 @@ def draw_by_shift(axes: Axes, title: str, comparison: Comparison, methods: Seque
         values = table[method, measure]
         axes.plot(middles, values, color=color, marker="osv^Dxp"[i], markersize=4, linewidth=1.4, label=method)
     axes.set(title=title, xlabel="prior shift |p_D − p_B|", ylabel=f"mean {measure.upper()}", yscale="log")
-    axes.legend(frameon=False, fontsize=8)
+    low, high = axes.get_ylim()
+    axes.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
+    axes.legend(frameon=False, fontsize=8, ncol=2, loc="upper center")
 
 
 def draw_mixture(

@@ -88,7 +88,6 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
     if isinstance(features, str) or not features:
         raise ValueError(f"features: expected a list of column names, got {features!r}.")
     parts: list[tuple[str, str | None]] = []
-    texts: dict[str, list[str]] = {}
     for name in features:
         column, _, value = name.partition("=")
         if name in special:
@@ -97,8 +96,8 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
             if is_number(table.types[name]):
                 parts.append((name, None))
             else:
-                texts[name] = _categories(table, name)
-                parts += [(name, value) for value in texts[name]]
+                _refuse_spoilt_numbers(table, [name])
+                parts += [(name, value) for value in _categories(table, name)]
         elif value and column in table.types:
             parts.append((column, value))
         else:
