@@ -42,7 +42,7 @@ class Budget:
 
 
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=8, epochs=60, minutes=2.0),
+    "quick": Budget(trials=4, trial_epochs=8, epochs=60, minutes=2.0, trial_minutes=0.25),
     "full": Budget(trials=4, trial_epochs=60, epochs=400, seeds=3),
 }
 # Of experiments that vary one thing and have nothing to choose.

@@ -2,7 +2,7 @@
 
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize
-from histnetq.nn.histograms import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn.histograms import Cumulative, HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
 from histnetq.nn.sequence import SortedLSTM
@@ -15,6 +15,7 @@ __all__ = [
     "PMA",
     "SAB",
     "BagNetwork",
+    "Cumulative",
     "HardHistogram",
     "Max",
     "Mean",

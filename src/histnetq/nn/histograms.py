@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 from histnetq.nn.kernels import backend
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 
-__all__ = ["HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
+__all__ = ["Cumulative", "HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
 
 _LN = math.log(1.01)
 _CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
@@ -319,3 +319,29 @@ def _through_sigmoid(grad: Tensor, rows: Tensor) -> None:
 
 def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
     return rows.split(max(1, _CHUNK // max(1, rows.shape[1])))
+
+
+class Cumulative(nn.Module):
+    """Histograms → how far their cumulative sums are from those of a flat one.
+
+    The same information, but a shift of a feature moves many of the numbers, and all in one direction, where it moves
+    single bins up and down: a head learns from them in fewer steps.
+
+    Parameters
+    ----------
+    n_bins : int
+
+    Examples
+    --------
+    >>> Cumulative(4)(torch.tensor([[1.0, 0, 0, 0, 0, 0, 0, 1.0]])).tolist()
+    [[0.75, 0.5, 0.25, 0.0, -0.25, -0.5, -0.75, 0.0]]
+    """
+
+    def __init__(self, n_bins: int) -> None:
+        super().__init__()
+        self.n_bins = n_bins
+
+    def forward(self, histograms: Tensor) -> Tensor:
+        sums = histograms.unflatten(-1, (-1, self.n_bins)).cumsum(-1)
+        flat = torch.arange(1, self.n_bins + 1, dtype=sums.dtype, device=sums.device) / self.n_bins
+        return (sums - flat).flatten(-2)
