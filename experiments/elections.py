@@ -39,6 +39,7 @@ SPACE: dict[str, list[Any]] = {
     "encoder": [(16,), (64,)],
     "head": [(256,)],
     "lr": [1e-3, 3e-3],
+    "cumulative": [False],
     "dropout": [0.0],
     "width": [32],
     "hidden": [32],

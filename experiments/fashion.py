@@ -45,6 +45,7 @@ SPACE: dict[str, list[Any]] = {
     "encoder": [nn.Identity(), (64, 32)],
     "head": [(512,)],
     "lr": [1e-3, 3e-3],
+    "cumulative": [False],
     "width": [64],
     "hidden": [64],
     "n_inducing": [16],

@@ -29,7 +29,11 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "HistNetQ-sigmoid": lambda **common: hq.HistNetQ("sigmoid", **common),
 }
 # What only one kind of network has.
-_OWN = {"HistNetQ": ("n_bins",), "SetTransformer": ("width", "hidden", "n_inducing", "n_heads"), "DeepSets": ()}
+_OWN = {
+    "HistNetQ": ("n_bins", "cumulative"),
+    "SetTransformer": ("width", "hidden", "n_inducing", "n_heads"),
+    "DeepSets": (),
+}
 
 
 def run_network(

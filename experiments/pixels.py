@@ -23,7 +23,9 @@ TRAINING = hq.Training(
     bags_per_epoch=500, batch_bags=2, patience=10, weight_decay=0.0, dropout=0.1, standardize=False,
     min_lr=1e-5, progress=False,
 )  # fmt: skip
-SETTING: dict[str, Any] = {"head": (1024,), "lr": 3e-4, "width": 512, "hidden": 256, "n_inducing": 32, "n_heads": 4}
+SETTING: dict[str, Any] = {
+    "head": (1024,), "lr": 3e-4, "cumulative": False, "width": 512, "hidden": 256, "n_inducing": 32, "n_heads": 4,
+}  # fmt: skip
 
 
 def fill(

@@ -86,11 +86,11 @@ def _npz(name: str) -> Callable[[Path], Dataset]:
 _LEQUA: dict[str, Any] = {"patience": 20, "min_lr": 1e-5, "progress": False}
 _T1A: dict[str, Any] = {
     "encoder": (1024, 1024, 300), "head": (2048, 2048, 2048), "lr": 1e-4, "dropout": 0.5, "weight_decay": 1e-5,
-    "n_bins": 32, "width": 512, "hidden": 256, "n_inducing": 32, "n_heads": 4,
+    "n_bins": 32, "cumulative": False, "width": 512, "hidden": 256, "n_inducing": 32, "n_heads": 4,
 }  # fmt: skip
 _T1B: dict[str, Any] = {
     "encoder": (1024, 512), "head": (4096,), "lr": 5e-4, "dropout": 0.5, "weight_decay": 1e-5,
-    "n_bins": 64, "width": 512, "hidden": 256, "n_inducing": 128, "n_heads": 4,
+    "n_bins": 64, "cumulative": False, "width": 512, "hidden": 256, "n_inducing": 128, "n_heads": 4,
 }  # fmt: skip
 
 

@@ -12,6 +12,7 @@ from torch import nn
 
 import histnetq as hq
 from histnetq import inference
+from histnetq.nn import Cumulative
 from histnetq.supervision import Supervision
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
@@ -348,3 +349,14 @@ def test_validation_bags_choose_the_best_epoch():
 def test_wrong_validation_bags(wrong, error, message):
     with pytest.raises(error, match=exactly(message)):
         hq.DeepSets(**SMALL).fit(known_bags(), validation=wrong)
+
+
+def test_the_head_reads_cumulative_histograms_unless_told_otherwise():
+    bags = known_bags()
+    q = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), training=QUICK, random_state=0).fit(bags)
+    plain = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), cumulative=False, training=QUICK, random_state=0).fit(bags)
+    assert isinstance(q.network_.head[0], Cumulative)
+    assert not isinstance(plain.network_.head[0], Cumulative)
+    histograms = torch.rand(5, 12)
+    expected = histograms.reshape(5, 3, 4).cumsum(2) - torch.tensor([0.25, 0.5, 0.75, 1.0])
+    torch.testing.assert_close(q.network_.head[0](histograms), expected.reshape(5, 12))
