@@ -16,11 +16,11 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
+from histnetq import plots
 from histnetq.comparison import Comparison
+from histnetq.plots import COLORS
 
 __all__ = ["draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
-
-_COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 
 
 def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 2, height: float = 3.4) -> None:
@@ -41,7 +41,7 @@ def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 
 
 def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]], label: str, before: int) -> None:
     """Losses by epoch, one line per name; some epochs came before."""
-    for color, (name, values) in zip(_COLORS, curves.items(), strict=False):
+    for color, (name, values) in zip(COLORS, curves.items(), strict=False):
         axes.plot(before + np.arange(1, len(values) + 1), values, color=color, label=name, linewidth=1.4)
     axes.set(title=title, xlabel="epoch", ylabel=label, yscale="log")
     axes.legend(frameon=False, fontsize=8)
@@ -51,7 +51,7 @@ def draw_errors(axes: Axes, title: str, errors: Mapping[str, NDArray[np.float64]
     """Distributions of errors over bags, with their means."""
     top = max(float(np.quantile(values, 0.995)) for values in errors.values())
     edges = np.linspace(0, top, 21)  # wider than the steps of proportions that are multiples of 1 / bag size
-    for color, (name, values) in zip(_COLORS, errors.items(), strict=False):
+    for color, (name, values) in zip(COLORS, errors.items(), strict=False):
         axes.hist(
             values, edges.tolist(), density=True, color=color, alpha=0.45, label=f"{name} (mean {values.mean():.4f})"
         )
@@ -63,22 +63,7 @@ def draw_errors(axes: Axes, title: str, errors: Mapping[str, NDArray[np.float64]
 
 def draw_by_shift(axes: Axes, title: str, comparison: Comparison, methods: Sequence[str], measure: str) -> None:
     """Mean error by the amount of prior shift, over a histogram of the bags."""
-    table = comparison.by_shift(8)
-    middles = [interval.mid for interval in table.index]
-    width = table.index[0].length
-    behind = axes.twinx()
-    behind.bar(middles, table["n_bags"], width=0.95 * width, color="#009E73", alpha=0.18)
-    behind.set_ylabel("bags", color="#00664b")
-    behind.spines["top"].set_visible(False)
-    axes.set_zorder(behind.get_zorder() + 1)
-    axes.patch.set_visible(False)
-    for i, (color, method) in enumerate(zip(_COLORS, methods, strict=False)):
-        values = table[method, measure]
-        axes.plot(middles, values, color=color, marker="osv^Dxp"[i], markersize=4, linewidth=1.4, label=method)
-    axes.set(title=title, xlabel="prior shift |p_D − p_B|", ylabel=f"mean {measure.upper()}", yscale="log")
-    low, high = axes.get_ylim()
-    axes.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
-    axes.legend(frameon=False, fontsize=8, ncol=2, loc="upper center")
+    plots.error_by_shift(comparison, measure, methods, ax=axes).set_title(title)
 
 
 def draw_mixture(
@@ -86,7 +71,7 @@ def draw_mixture(
 ) -> None:
     """Histograms of both classes, of a bag, and of the mixture of the classes that is nearest to the bag."""
     axes.stairs(bag, edges, fill=True, color="#bbbbbb", label="bag")
-    for color, (name, values) in zip(_COLORS, parts.items(), strict=False):
+    for color, (name, values) in zip(COLORS, parts.items(), strict=False):
         axes.stairs(values, edges, color=color, linewidth=1.2, linestyle="--", label=name)
     axes.stairs(mixture, edges, color="black", linewidth=1.8, label="mixture")
     axes.set(title=title, xlabel="posterior", ylabel="share")

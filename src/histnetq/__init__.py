@@ -9,7 +9,7 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from histnetq import datasets, interop, metrics, nn, simplex
+    from histnetq import datasets, interop, metrics, nn, plots, simplex
     from histnetq.bags import Bags
     from histnetq.base import Quantifier, load
     from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
@@ -55,6 +55,7 @@ __all__ = [
     "load",
     "metrics",
     "nn",
+    "plots",
     "read_bags",
     "simplex",
     "tune",
