@@ -57,10 +57,10 @@ _BINARY = [
     _setting((16,), 256, 0.5, 0.3, 32),
 ]
 _MANY_CLASSES = [
-    _setting((128,), 256, 0.5, 0.1, 16),
-    _setting((256, 64), 256, 0.5, 0.1, 16),
-    _setting((128,), 256, 0.3, 0.1, 16),
-    _setting((256,), 512, 0.5, 0.3, 16),
+    _setting((128,), 256, 0.5, 0.1, 8),
+    _setting((256, 64), 256, 0.5, 0.1, 8),
+    _setting((128,), 256, 0.3, 0.1, 4),
+    _setting((256,), 512, 0.5, 0.3, 4),
 ]
 _ANALOGUE: dict[str, Any] = {"patience": 6, "progress": False, "checkpoint_every": 5}
 
