@@ -47,7 +47,7 @@ _ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
 
 def _setting(encoder: tuple[int, ...], head: int, dropout: float, weight_decay: float, n_bins: int) -> dict[str, Any]:
     own = {"encoder": encoder, "head": (head,), "dropout": dropout, "weight_decay": weight_decay, "n_bins": n_bins}
-    return {**own, "lr": 1e-3, **_ATTENTION}
+    return {**own, "cumulative": True, "lr": 1e-3, **_ATTENTION}
 
 
 _BINARY = [

@@ -351,10 +351,10 @@ def test_wrong_validation_bags(wrong, error, message):
         hq.DeepSets(**SMALL).fit(known_bags(), validation=wrong)
 
 
-def test_the_head_reads_cumulative_histograms_unless_told_otherwise():
+def test_the_head_reads_cumulative_histograms_if_asked_to():
     bags = known_bags()
-    q = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), training=QUICK, random_state=0).fit(bags)
-    plain = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), cumulative=False, training=QUICK, random_state=0).fit(bags)
+    q = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), cumulative=True, training=QUICK, random_state=0).fit(bags)
+    plain = hq.HistNetQ(n_bins=4, encoder=(3,), head=(8,), training=QUICK, random_state=0).fit(bags)
     assert isinstance(q.network_.head[0], Cumulative)
     assert not isinstance(plain.network_.head[0], Cumulative)
     histograms = torch.rand(5, 12)

@@ -142,7 +142,8 @@ class HistNetQ(DeepQuantifier):
     head : tuple of int
         Hidden layers between histograms and prevalences.
     cumulative : bool
-        Whether the head reads cumulative histograms, from which it learns in fewer epochs; False as in the paper.
+        Whether the head reads cumulative histograms: it learns from many weak features (texts of many classes) in a
+        fraction of the epochs so, and from a few good ones not as well.
     loss : str or callable
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol
@@ -185,7 +186,7 @@ class HistNetQ(DeepQuantifier):
         *,
         encoder: Encoder = None,
         head: Sequence[int] = (512,),
-        cumulative: bool = True,
+        cumulative: bool = False,
         loss: str | Measure = "rae",
         sampler: str | Protocol | None = "auto",
         label_weight: float = 0.0,
