@@ -62,7 +62,9 @@ def fit_model(bags: Bags, method: str, *, calibration: float = 0.25, random_stat
             f"method: {name} learns from labelled rows, but these have none; name the label column, "
             "or use histnetq, deepsets or settransformer, which learn from proportions."
         )
-    model = kind(random_state=random_state) if "random_state" in kind().get_params() else kind()
+    accepted = kind().get_params(deep=False)
+    wanted = {"random_state": random_state, "classifier": _classifier()}
+    model = kind(**{name: value for name, value in wanted.items() if name in accepted})
     learned, held = bags, None
     if calibration > 0 and round(calibration * len(bags)) >= _FEWEST_TO_CALIBRATE:
         learned, held = bags.split(1 - calibration, random_state)
@@ -70,6 +72,15 @@ def fit_model(bags: Bags, method: str, *, calibration: float = 0.25, random_stat
     if held is not None:
         model.calibrate(held)
     return Fitted(model, learned, held)
+
+
+def _classifier() -> Any:
+    """For columns of any units."""
+    from sklearn.linear_model import LogisticRegression
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import StandardScaler
+
+    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
 def _as_one(bags: Bags) -> Bags:
