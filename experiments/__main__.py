@@ -103,10 +103,6 @@ def _load(name: str, data: Path, work: Path) -> BagExperiment:
         raise click.BadParameter(str(error), param_hint="--data") from None
 
 
-def _minutes(budget: Budget) -> str:
-    return "" if budget.minutes is None else f" or {budget.minutes:g} minutes"
-
-
 def _wrote(*paths: Path) -> None:
     click.echo(f"written to {', '.join(map(str, paths))}")
 
@@ -282,10 +278,11 @@ def bins(
     from experiments.budgets import VARIANTS
     from experiments.tables import write_frame
 
-    found = _vary(on, "bins", lambda preset: variants.bin_variants(), budget_name, seeds, epochs, data, work)
+    budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
+    found = _vary(on, "bins", lambda preset: variants.bin_variants(), budget, data, work)
     text = (
-        "HistNetQ by number of bins; the data set's first setting, at most "
-        f"{VARIANTS[budget_name].epochs} epochs{_minutes(VARIANTS[budget_name])}. Beside: the paper's, on LeQua-T1B. "
+        "HistNetQ by number of bins; the data set's first setting, "
+        f"{budget.words()}. Beside: the paper's, on LeQua-T1B. "
         "Made by `python -m experiments bins`.\n"
     )
     head = ["| bins | " + " | ".join(f"AE, {name} | RAE, {name}" for name in found) + " | AE, paper | RAE, paper |"]
@@ -313,9 +310,9 @@ def mixer_ablation(
     from experiments.budgets import VARIANTS
     from experiments.tables import write_frame
 
+    budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
     found = _vary(
-        on, "mixer-ablation", lambda preset: variants.mixer_variants(preset.real), budget_name, seeds, epochs,
-        data, work,
+        on, "mixer-ablation", lambda preset: variants.mixer_variants(preset.real), budget, data, work
     )  # fmt: skip
     parts, panels = [], []
     for name, part in found.items():
@@ -334,8 +331,8 @@ def mixer_ablation(
             ))  # fmt: skip
     about = (
         "Networks on the given bags alone, and with bags that the Bag Mixer makes of them; in parentheses how much "
-        "higher the error is without. The settings are the data set's first, at most "
-        f"{VARIANTS[budget_name].epochs} epochs{_minutes(VARIANTS[budget_name])} each, chosen by the validation bags. "
+        "higher the error is without. The settings are the data set's first, "
+        f"{budget.words()}; the best epoch by the validation bags. "
         "Made by `python -m experiments mixer-ablation`."
     )
     write_frame(output / "mixer-ablation", variants.joined(found), "\n\n".join([about, *parts]))
@@ -345,18 +342,15 @@ def mixer_ablation(
 
 
 def _vary(
-    on: str, place: str, make: Callable[[Any], Any], budget_name: str, seeds: int | None, epochs: int | None,
-    data: Path, work: Path,
+    on: str, place: str, make: Callable[[Any], Any], budget: Budget, data: Path, work: Path
 ) -> dict[str, Any]:  # fmt: skip
     """The variants of an experiment on each of its data sets."""
     from experiments import variants
-    from experiments.budgets import VARIANTS
     from experiments.presets import PRESETS
 
     found = {}
     for name in _chosen(on, [*PRESETS], "--on"):
         experiment = _load(name, data, work)
-        budget = _budget(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
         click.echo(f"{name}:")
         runs = variants.run_variants(experiment, place, make(experiment.preset), budget, click.echo)
         table = variants.variant_table(name, experiment.data.test, runs)

@@ -31,14 +31,18 @@ class Budget:
 
     def words(self) -> str:
         """How networks are trained, for the reader of a table."""
-        trial, last = (f" or {m:.2g} minutes" if m else "" for m in (self.trial_minutes, self.minutes))
-        chosen = f"networks after {self.trial_epochs} epochs{trial} each, " if self.trials > 1 else ""
-        return f"{chosen}the best going on to at most {self.epochs} epochs{last}; seeds: {self.seeds}"
+        trial = _length(self.trial_epochs, self.trial_minutes)
+        chosen = f"networks after {trial} each, the best going on to " if self.trials > 1 else ""
+        return f"{chosen}at most {_length(self.epochs, self.minutes)}; seeds: {self.seeds}"
 
     def name(self, measure: str) -> str:
         """A directory for the runs of this budget that are chosen by the measure."""
         limit = "" if self.minutes is None else f"-{self.minutes:g}min"
         return f"{measure}-{self.trials}x{self.trial_epochs}-{self.epochs}{limit}"
+
+
+def _length(epochs: int, minutes: float | None) -> str:
+    return f"{epochs} epochs" + (f" or {minutes:.2g} minutes" if minutes else "")
 
 
 BUDGETS = {

@@ -20,6 +20,7 @@ from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.networks import NETWORKS, run_network
 from experiments.runs import Run
+from histnetq.classical.posteriors import bag_means
 
 __all__ = ["BUDGETS", "FILE", "METHODS", "Elections", "read_elections", "run"]
 
@@ -118,6 +119,4 @@ def _ridge(known: hq.Bags, asked: hq.Bags, alpha: float) -> NDArray[np.float64]:
 
 def _shares(bags: hq.Bags) -> NDArray[np.float64]:
     """Each bag's mean row."""
-    counts = np.zeros((len(bags), bags.rows.shape[1]))
-    np.add.at(counts, bags.bag_of_entry, bags.rows[bags.index] * bags.entry_weights()[:, None])
-    return counts / counts.sum(1, keepdims=True)
+    return bag_means(bags.rows, bags.index, bags.offsets, bags.weights)

@@ -68,6 +68,8 @@ class Frozen:
         self.validation = hq.APP(BAG_SIZE).draw(chosen, CHOOSING_BAGS, random_state=1)
         tested = hq.Bags(encoded["test_posteriors"], labels=data.test.labels, classes=range(len(data.classes)))
         self.test = hq.APP(BAG_SIZE).draw(tested, TEST_BAGS, random_state=2)
+        bags = self.validation.fingerprint(), self.test.fingerprint()
+        self.identity = digest(*bags, SPACE, TRAINING.identity())
 
 
 def fill(
@@ -109,8 +111,7 @@ def finished(measure: str, budget: Budget, directory: Path) -> tuple[hq.Bags, ND
 
 def _place(data: Frozen, measure: str, budget: Budget, directory: Path) -> Path:
     """The directory of runs and checkpoints."""
-    identity = digest(data.validation.fingerprint(), data.test.fingerprint(), SPACE, TRAINING.identity())
-    return directory / f"frozen-{identity}-{budget.name(measure)}"
+    return directory / f"frozen-{data.identity}-{budget.name(measure)}"
 
 
 def run(name: str, seed: int, loss: str, data: Frozen, budget: Budget, work: Path) -> Run:

@@ -1,6 +1,6 @@
 """A classifier of Fashion-MNIST on the encoder that all methods share: two convolutions and a dense layer.
 
-Its features (256 numbers per image) and posteriors are computed once and kept on disk.
+Its posteriors are computed once and kept on disk, with the weights of the encoder.
 """
 
 from __future__ import annotations
@@ -49,16 +49,14 @@ class _Classifier(nn.Module):
 
 
 def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dict[str, NDArray]:
-    """Features and posteriors of all images: ``{train,test}_{features,posteriors}`` by row of the pool.
+    """Posteriors by row of the pool, ``{train,test,mirrored}_posteriors``, and the weights of the ``encoder/``.
 
     Trained by cross-entropy on the training part alone; the weights of the last epoch are kept.
     """
     if not path.exists():
-        model, accuracies = _train(data, say)
-        arrays: dict[str, Any] = {"accuracies": np.array(accuracies)}
-        for name, pool in (("train", data.train.rows), ("test", data.test.rows)):
-            arrays[f"{name}_features"], arrays[f"{name}_posteriors"] = _encode(model, pool)
-        arrays["mirrored_posteriors"] = _encode(model, data.train.rows[..., ::-1])[1]
+        model = _train(data, say)
+        images = {"train": data.train.rows, "test": data.test.rows, "mirrored": data.train.rows[..., ::-1]}
+        arrays = {f"{name}_posteriors": _classify(model, pool) for name, pool in images.items()}
         arrays |= {f"encoder/{name}": value.numpy() for name, value in model.encoder.state_dict().items()}
         save_arrays(path, **arrays)
     with np.load(path) as file:
@@ -73,13 +71,12 @@ def trained_encoder(encoded: dict[str, NDArray]) -> nn.Module:
     return encoder
 
 
-def _train(data: Examples, say: Callable[[str], Any]) -> tuple[_Classifier, list[float]]:
+def _train(data: Examples, say: Callable[[str], Any]) -> _Classifier:
     assert data.train.labels is not None
     assert data.validation is not None
     images, labels = torch.tensor(data.train.rows), torch.from_numpy(data.train.labels)
     rows, held = torch.from_numpy(data.train.index), torch.from_numpy(data.validation.index)
     generator = torch.Generator().manual_seed(0)
-    accuracies = []
     with torch.random.fork_rng([]):
         torch.manual_seed(0)
         model = _Classifier(len(data.classes))
@@ -97,19 +94,15 @@ def _train(data: Examples, say: Callable[[str], Any]) -> tuple[_Classifier, list
                 F.cross_entropy(model(batch_images), labels[batch]).backward()
                 optimizer.step()
                 schedule.step()
-            posteriors = _encode(model, data.train.rows[held.numpy()])[1]
-            accuracies.append(float((posteriors.argmax(1) == labels[held].numpy()).mean()))
+            posteriors = _classify(model, data.train.rows[held.numpy()])
+            accuracy = float((posteriors.argmax(1) == labels[held].numpy()).mean())
             seconds = time.perf_counter() - began
-            say(f"classifier, epoch {epoch}: validation accuracy {accuracies[-1]:.4f}, {seconds:.0f} s")
-    return model, accuracies
+            say(f"classifier, epoch {epoch}: validation accuracy {accuracy:.4f}, {seconds:.0f} s")
+    return model
 
 
 @torch.inference_mode()
-def _encode(model: _Classifier, pool: NDArray) -> tuple[NDArray[np.float32], NDArray[np.float64]]:
+def _classify(model: _Classifier, pool: NDArray) -> NDArray[np.float64]:
     model.eval()
-    features, posteriors = [], []
-    for start in range(0, len(pool), 1000):
-        found = model.encoder(torch.from_numpy(pool[start : start + 1000].copy()))
-        features.append(found)
-        posteriors.append(model.head(found).double().softmax(1))
-    return torch.cat(features).numpy(), torch.cat(posteriors).numpy()
+    parts = [torch.from_numpy(pool[start : start + 1000].copy()) for start in range(0, len(pool), 1000)]
+    return torch.cat([model(part).double().softmax(1) for part in parts]).numpy()

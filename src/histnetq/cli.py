@@ -81,12 +81,11 @@ def fit(
     Examples: histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq -o model
     """
-    from histnetq.commands import fit_model
+    from histnetq.commands import fit_model, refuse_existing
     from histnetq.tables import read_bags
 
     _refuse_unknown(prevalences, label)
-    if output.exists() and not force:
-        raise FileExistsError(f"output: {output} exists; choose another name or pass --force to replace it.")
+    refuse_existing(output, force)
     bags = read_bags(
         list(train), bag=list(bag), prevalences=prevalences, counts=counts, label=label, weight=weight,
         features=None if features is None else features.split(","),
@@ -126,10 +125,9 @@ def predict(
 
     Example: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
     """
-    from histnetq.commands import estimate, write_table
+    from histnetq.commands import estimate, refuse_existing, write_table
 
-    if output is not None and output.exists() and not force:
-        raise FileExistsError(f"output: {output} exists; choose another name or pass --force to replace it.")
+    refuse_existing(output, force)
     table = estimate(model, list(new), bag=list(bag), weight=weight, coverage=coverage)
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
@@ -158,9 +156,10 @@ def evaluate(
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
-    from histnetq.commands import score, write_table
+    from histnetq.commands import refuse_existing, score, write_table
 
     _refuse_unknown(prevalences, label)
+    refuse_existing(output, force)
     options = {"prevalences": prevalences, "counts": counts, "label": label, "weight": weight}
     errors = score(model, list(table), bag=list(bag), **options)
     if output is not None:

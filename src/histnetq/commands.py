@@ -22,7 +22,7 @@ from histnetq.tables import read_bags
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["METHODS", "Fitted", "estimate", "fit_model", "score", "write_table"]
+__all__ = ["METHODS", "Fitted", "estimate", "fit_model", "refuse_existing", "score", "write_table"]
 
 METHODS = {
     name.lower(): (module, name)
@@ -128,10 +128,15 @@ def _features(model: Quantifier) -> list[str]:
     return model.feature_names_
 
 
+def refuse_existing(path: Path | None, force: bool) -> None:
+    """Before the work is done, where it takes long."""
+    if path is not None and path.exists() and not force:
+        raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
+
+
 def write_table(table: pd.DataFrame, path: Path, *, force: bool, index: bool = False) -> None:
     """Write a CSV or Parquet file, all of it or nothing."""
-    if path.exists() and not force:
-        raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
+    refuse_existing(path, force)
     partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

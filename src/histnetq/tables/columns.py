@@ -33,20 +33,15 @@ class Codes:
         for codes, others in parts[1:]:
             combined = combined * len(others) + codes
             values = [f"{a}/{b}" for a in values for b in others]
-        used, local = np.unique(combined, return_inverse=True)
-        numbers = [self.place.setdefault(values[i], len(self.place)) for i in _by_occurrence(combined, used)]
+        used, first, local = np.unique(combined, return_index=True, return_inverse=True)
+        order = np.argsort(first)
         found = np.empty(len(used), np.int64)
-        found[np.searchsorted(used, _by_occurrence(combined, used))] = numbers
+        found[order] = [self.place.setdefault(values[i], len(self.place)) for i in used[order].tolist()]
         return found[local]
 
     @property
     def values(self) -> list[Any]:
         return list(self.place)
-
-
-def _by_occurrence(combined: NDArray, used: NDArray) -> list[int]:
-    first = np.unique(combined, return_index=True)[1]
-    return [int(i) for i in used[np.argsort(first)]]
 
 
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
