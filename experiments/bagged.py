@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 import histnetq as hq
 from experiments.budgets import Budget
-from experiments.classical import CLASSICAL, CLASSIFIER, Posteriors, run_classical
+from experiments.classical import CLASSICAL, CLASSIFIERS, Posteriors, run_classical
 from experiments.networks import NETWORKS, run_network
 from experiments.presets import Preset
 from experiments.runs import Run, Runs, digest
@@ -29,7 +29,7 @@ class BagExperiment:
         self.preset, self.data = preset, data
         self.directory = work / f"{name}-{data.train.fingerprint()[:8]}"
         bags = [part.fingerprint() for part in (data.bags, data.validation, data.test)]
-        self.identity = digest(bags, preset.settings, preset.training.identity(), preset.real)
+        self.identity = digest(bags, preset.settings, preset.training.identity(), preset.real, CLASSIFIERS)
         self.posteriors = Posteriors(data, self.directory)
 
     def place(self, what: str, budget: Budget) -> Path:
@@ -72,8 +72,8 @@ def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
     data = experiment.data
     return (
         f"{experiment.preset.what}, {len(data.test):,} test bags of {data.test.sizes[0]}. Classical methods: logistic "
-        f"regression ({', '.join(CLASSIFIER)} chosen), trained on {len(data.train.index):,} labelled rows. Networks: "
-        f"encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is chosen among "
+        f"regression ({', '.join(CLASSIFIERS[0])} chosen), trained on {len(data.train.index):,} labelled rows. "
+        f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is chosen among "
         f"{budget.trials} settings ({len(experiment.preset.settings[: budget.trials])} of networks) by RAE on "
         f"{len(data.validation)} validation bags, {budget.words()}. "
         f"Made by `python -m experiments {name}`."

@@ -18,10 +18,15 @@ from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.runs import Run, save_arrays
 from histnetq.datasets import Dataset
 
-__all__ = ["CLASSICAL", "CLASSIFIER", "Posteriors", "run_classical"]
+__all__ = ["CLASSICAL", "CLASSIFIERS", "Posteriors", "run_classical"]
 
-# Every combination is one trial.
-CLASSIFIER: dict[str, list[Any]] = {"C": [0.001, 0.01, 0.1, 1.0], "class_weight": [None, "balanced"]}
+# Of the logistic regression; every combination with a method's own parameters is one trial.
+CLASSIFIERS: list[dict[str, Any]] = [
+    {"C": 0.01, "class_weight": None},
+    {"C": 0.1, "class_weight": None},
+    {"C": 0.001, "class_weight": "balanced"},
+    {"C": 0.01, "class_weight": "balanced"},
+]
 
 
 @dataclass(frozen=True)
@@ -83,19 +88,19 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
         return _floor(data)
     method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
-    settings = draw_settings({**CLASSIFIER, **method.space}, trials, seed)
+    settings = draw_settings({"classifier": CLASSIFIERS, **method.space}, trials, seed)
     if len(settings) < trials:
         raise ValueError(f"trials: expected at most {len(settings)}, the settings that every method has, got {trials}.")
     for setting in settings:
         own = {k: v for k, v in setting.items() if k in method.space}
-        crossed, pool = posteriors.get({k: v for k, v in setting.items() if k in CLASSIFIER})
+        crossed, pool = posteriors.get(setting["classifier"])
         quantifier = method.make(seed, bag_size, **own)
         began = time.perf_counter()  # on given posteriors: the classifier is the same for all
         quantifier.fit_posteriors(crossed, posteriors.labels, classes=range(len(data.classes)))
         seconds = time.perf_counter() - began
         error = mean_error("rae", data.validation, _predict(quantifier, data.validation, pool))
         if best is None or error < best[0]:
-            best = error, quantifier, setting, seconds, pool
+            best = error, quantifier, {**setting["classifier"], **own}, seconds, pool
     assert best is not None
     error, quantifier, setting, seconds, pool = best
     began = time.perf_counter()

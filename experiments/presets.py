@@ -45,24 +45,25 @@ class Preset:
 _ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
 
 
-def _setting(encoder: tuple[int, ...], head: int, dropout: float, weight_decay: float, n_bins: int) -> dict[str, Any]:
-    own = {"encoder": encoder, "head": (head,), "dropout": dropout, "weight_decay": weight_decay, "n_bins": n_bins}
-    return {**own, "cumulative": True, "lr": 1e-3, **_ATTENTION}
+def _setting(encoder: tuple[int, ...], n_bins: int, **others: Any) -> dict[str, Any]:
+    common = {"head": (256,), "cumulative": True, "lr": 1e-3, **_ATTENTION}
+    return {"encoder": encoder, "n_bins": n_bins, **others, **common}
 
 
 _BINARY = [
-    _setting((64, 16), 256, 0.5, 0.3, 32),
-    _setting((256, 32), 256, 0.7, 0.1, 32),
-    _setting((64, 16), 256, 0.7, 0.3, 32),
-    _setting((16,), 256, 0.5, 0.3, 32),
+    _setting((64, 16), 32, dropout=0.5, weight_decay=0.3),
+    _setting((256, 32), 32, dropout=0.7, weight_decay=0.1),
+    _setting((64, 16), 32, dropout=0.7, weight_decay=0.3),
+    _setting((128, 16), 16, dropout=0.5, weight_decay=0.3),
 ]
+# With few distinct rows and many classes, few bins and dropout of inputs keep rows from being learned by heart.
 _MANY_CLASSES = [
-    _setting((128,), 256, 0.5, 0.1, 8),
-    _setting((256, 64), 256, 0.5, 0.1, 8),
-    _setting((128,), 256, 0.3, 0.1, 4),
-    _setting((256,), 512, 0.5, 0.3, 4),
+    _setting((256,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
+    _setting((512,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
+    _setting((256,), 4, dropout=0.5, weight_decay=0.3, input_dropout=0.5),
+    _setting((128,), 4, dropout=0.3, weight_decay=0.1, input_dropout=0.0),
 ]
-_ANALOGUE: dict[str, Any] = {"patience": 6, "progress": False, "checkpoint_every": 5}
+_ANALOGUE: dict[str, Any] = {"progress": False, "checkpoint_every": 5}
 
 
 FILES = {
@@ -97,15 +98,15 @@ _T1B: dict[str, Any] = {
 PRESETS = {
     "imdb": Preset(
         "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
-        _BINARY, hq.Training(batch_bags=20, warmup=5, **_ANALOGUE), 0.5,
+        _BINARY, hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=5, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=5, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",

@@ -102,7 +102,7 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
     ) -> BagNetwork:
         check_sizes("head", self.head)
-        encoder = _make_encoder(self.encoder, shape, self.training.dropout)
+        encoder = _make_encoder(self.encoder, shape, self.training)
         prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
         pooling = self._pooling(n_outputs(encoder, shape))
         network = BagNetwork(
@@ -297,7 +297,7 @@ class SetTransformer(DeepQuantifier):
         return SetAttention(n_features, self.width, self.hidden, self.n_inducing, self.n_heads)
 
 
-def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> nn.Module:
+def _make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -> nn.Module:
     if isinstance(encoder, nn.Module):
         return copy.deepcopy(encoder)
     if callable(encoder):
@@ -306,8 +306,8 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], dropout: float) -> n
             raise TypeError(f"encoder: expected the factory to return an nn.Module, got {type(made).__name__}.")
         return made
     if encoder is None and len(shape) in (2, 3):
-        return CNN(shape, dropout=dropout)
+        return CNN(shape, dropout=training.dropout)
     sizes = _DEFAULT_ENCODER if encoder is None else encoder
     if not are_sizes(sizes) or not sizes:
         raise ValueError(f"encoder: expected None, layer sizes, an nn.Module or a factory, got {encoder!r}.")
-    return MLP(int(np.prod(shape)), sizes, dropout)
+    return MLP(int(np.prod(shape)), sizes, training.dropout, training.input_dropout)

@@ -14,8 +14,11 @@ __all__ = ["Training"]
 _WHOLE = (
     "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
 )  # fmt: skip
+_NUMBERS = (
+    "minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "input_dropout", "clip", "validation",
+)  # fmt: skip
 _NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
-_ABSENT = (("warmup", 0),)  # not there in checkpoints made before there was such an option
+_ABSENT = (("warmup", 0), ("input_dropout", 0.0))  # not there in checkpoints made before there was such an option
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,8 @@ class Training:
         Of AdamW, on weights only: not on bins, biases and norms.
     dropout : float
         In encoders and heads that are given by sizes.
+    input_dropout : float
+        Of the rows' features, before an encoder that is given by sizes.
     clip : float, optional
         Largest norm of the gradient.
     validation : float
@@ -85,6 +90,7 @@ class Training:
     warmup: int = 0
     weight_decay: float = 1e-5
     dropout: float = 0.1
+    input_dropout: float = 0.0
     clip: float | None = None
     validation: float = 0.3
     validation_bags: int = 200
@@ -103,7 +109,7 @@ class Training:
             value = getattr(self, f.name)
             if isinstance(value, Number) and hasattr(value, "item"):
                 object.__setattr__(self, f.name, value.item())
-        for name in ("minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "clip", "validation"):
+        for name in _NUMBERS:
             value = getattr(self, name)
             if not (isinstance(value, Real) or (name in ("clip", "minutes") and value is None)):
                 raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
@@ -117,10 +123,12 @@ class Training:
             value = getattr(self, name)
             if value is not None and not value >= 0:
                 raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
-        if not self.lr > 0 or not 0 <= self.dropout < 1 or not 0 < self.validation < 1:
+        dropouts = (self.dropout, self.input_dropout)
+        if not self.lr > 0 or not all(0 <= rate < 1 for rate in dropouts) or not 0 < self.validation < 1:
             raise ValueError(
-                "training: expected lr > 0, 0 ≤ dropout < 1 and 0 < validation < 1, "
-                f"got lr={self.lr!r}, dropout={self.dropout!r}, validation={self.validation!r}."
+                "training: expected lr > 0, 0 ≤ dropout and input_dropout < 1 and 0 < validation < 1, "
+                f"got lr={self.lr!r}, dropout={self.dropout!r}, input_dropout={self.input_dropout!r}, "
+                f"validation={self.validation!r}."
             )
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"training: expected dtype 'float32' or 'float64', got {self.dtype!r}.")

@@ -23,6 +23,9 @@ class MLP(nn.Sequential):
     sizes : sequence of int
         Outputs of each layer; the last is the number of features.
     dropout : float
+        Between layers.
+    input_dropout : float
+        Of the inputs: rows of many weak features are then not learned by heart.
 
     Examples
     --------
@@ -30,8 +33,8 @@ class MLP(nn.Sequential):
     torch.Size([2, 3])
     """
 
-    def __init__(self, n_inputs: int, sizes: Sequence[int], dropout: float = 0.0) -> None:
-        layers: list[nn.Module] = [nn.Flatten()]
+    def __init__(self, n_inputs: int, sizes: Sequence[int], dropout: float = 0.0, input_dropout: float = 0.0) -> None:
+        layers: list[nn.Module] = [nn.Flatten(), nn.Dropout(input_dropout)] if input_dropout else [nn.Flatten()]
         for i, (before, after) in enumerate(zip([n_inputs, *sizes[:-1]], sizes, strict=True)):
             if i > 0:
                 layers += [nn.LeakyReLU(), nn.Dropout(dropout)] if dropout else [nn.LeakyReLU()]
