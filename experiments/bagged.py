@@ -69,12 +69,11 @@ class BagExperiment:
 
 def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
     """What the table of an experiment shows, in words."""
-    data = experiment.data
+    data, n_settings = experiment.data, len(experiment.preset.settings[: budget.trials])
     return (
         f"{experiment.preset.what}, {len(data.test):,} test bags of {data.test.sizes[0]}. Classical methods: logistic "
         f"regression ({', '.join(CLASSIFIERS[0])} chosen), trained on {len(data.train.index):,} labelled rows. "
-        f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is chosen among "
-        f"{budget.trials} settings ({len(experiment.preset.settings[: budget.trials])} of networks) by RAE on "
-        f"{len(data.validation)} validation bags, {budget.words()}. "
-        f"Made by `python -m experiments {name}`."
+        f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is "
+        f"chosen among {budget.trials} settings ({n_settings} of networks) by RAE on {len(data.validation)} validation "
+        f"bags, {budget.words()}. Made by `python -m experiments {name}`."
     )
