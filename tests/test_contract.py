@@ -78,6 +78,8 @@ def test_intervals_hold_the_estimate_and_survive_saving(make_any, tmp_path):
     assert (narrow.upper - narrow.lower <= wide.upper - wide.lower + 1e-12).all()
     assert wide.region.contains(wide.estimates).all()
     q.save(tmp_path / "model")
+    assert hq.load(tmp_path / "model").trust(bags).equals(q.trust(bags))
+    assert q.trust(bags)["p_value"].between(0, 1).all()
     again = hq.load(tmp_path / "model").predict_interval(bags)
     np.testing.assert_allclose(again.upper, wide.upper, atol=1e-12)
     np.testing.assert_allclose(again.region.radius, wide.region.radius)

@@ -7,7 +7,7 @@ import dataclasses
 import importlib
 import os
 from importlib import metadata
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,10 +20,14 @@ from histnetq.intervals import Calibration, Intervals
 from histnetq.metrics import CostSensitiveAE
 from histnetq.options import Training
 from histnetq.persistence import dump_estimator, load_estimator, read_model, write_model
+from histnetq.trust import Trust, bag_moments
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 __all__ = ["Quantifier", "load"]
 
-_CALIBRATION = "calibration/"
+_CALIBRATION, _TRUST = "calibration/", "trust/"
 _ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical", "histnetq.quanet")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
@@ -42,6 +46,8 @@ class Quantifier(BaseEstimator):
     feature_names_: list[str] | None
     train_prevalences_: NDArray[np.float64]
     calibration_: Calibration
+    trust_: Trust
+    provenance_: dict[str, Any]
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -68,7 +74,9 @@ class Quantifier(BaseEstimator):
         return estimates if isinstance(X, Bags) else estimates[0]
 
     def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
-        """Learn from bags of known proportions how far estimates are from the truth, for `predict_interval`.
+        """Learn from bags of known proportions how far estimates are from the truth, and what bags look like.
+
+        After it, `predict_interval` gives intervals and `trust` tells bags that look otherwise.
 
         Parameters
         ----------
@@ -84,6 +92,9 @@ class Quantifier(BaseEstimator):
         bags = bags.with_known_prevalences().with_classes(self.classes_)
         assert bags.prevalences is not None
         self.calibration_ = Calibration.of(bags.prevalences, self.predict(bags), bags.sizes, random_state)
+        moments = bag_moments(bags)
+        moments = np.empty((len(bags), 0)) if moments is None else moments
+        self.trust_ = Trust.of(moments, bags.sizes, random_state)
         return self
 
     def predict_interval(self, X: Any, coverage: float = 0.9) -> Intervals:
@@ -102,14 +113,29 @@ class Quantifier(BaseEstimator):
         Intervals
             With `estimates`, `lower` and `upper` in the shape that `predict` gives, and `region`.
         """
-        self._require_fitted()
-        if not hasattr(self, "calibration_"):
-            raise NotFittedError(
-                f"{type(self).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
-            )
         bags = self._bags_to_estimate(X)
+        self._require_calibrated()
         found = self.calibration_.intervals(self.predict(bags), bags.sizes, coverage)
         return found if isinstance(X, Bags) else found.of_one()
+
+    def trust(self, X: Any) -> pd.DataFrame:
+        """Tell whether bags look like the calibration bags, by the mean and spread of their features.
+
+        Parameters
+        ----------
+        X : Bags, or one bag as an array of rows
+
+        Returns
+        -------
+        DataFrame, one row per bag
+            `p_value`: part of the calibration bags that are at least as far from the usual, NaN for texts; `small`:
+            smaller than every calibration bag; `trust`: "ok", or what is doubted, "unusual" and "small". Estimates and
+            intervals of bags that are not "ok" have no promise.
+        """
+        bags = self._bags_to_estimate(X)
+        self._require_calibrated()
+        self._require_same_features(bags)
+        return self.trust_.judge(bag_moments(bags), bags.sizes).set_index(np.asarray(bags.ids))
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads."""
@@ -127,10 +153,12 @@ class Quantifier(BaseEstimator):
             "feature_names": self.feature_names_,
             "train_prevalences": self.train_prevalences_.tolist(),
             "learned": self._learned(),
+            "provenance": getattr(self, "provenance_", {}),
         }
         arrays = self._weights()
         if hasattr(self, "calibration_"):
             arrays |= {f"{_CALIBRATION}{name}": a for name, a in self.calibration_.to_arrays().items()}
+            arrays |= {f"{_TRUST}{name}": a for name, a in self.trust_.to_arrays().items()}
         write_model(path, config, arrays, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
@@ -146,9 +174,9 @@ class Quantifier(BaseEstimator):
         return self
 
     def _forget_calibration(self) -> None:
-        """Of an earlier fit."""
-        if hasattr(self, "calibration_"):
-            del self.calibration_
+        """And the provenance: of an earlier fit."""
+        for name in ("calibration_", "trust_", "provenance_"):
+            self.__dict__.pop(name, None)
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         raise NotImplementedError
@@ -176,6 +204,12 @@ class Quantifier(BaseEstimator):
     def _require_fitted(self) -> None:
         if not hasattr(self, "classes_"):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
+
+    def _require_calibrated(self) -> None:
+        if not hasattr(self, "calibration_"):
+            raise NotFittedError(
+                f"{type(self).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
+            )
 
     def _require_same_features(self, bags: Bags) -> None:
         shape = tuple(bags.rows.shape[1:])
@@ -220,14 +254,20 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
         quantifier.input_shape_ = tuple(config["input_shape"])
         quantifier.feature_names_ = config["feature_names"]
         quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
+        quantifier.provenance_ = config.get("provenance", {})
         learned = config["learned"]
     except (KeyError, AttributeError):
         raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
-    stored = {name: weights.pop(name) for name in list(weights) if name.startswith(_CALIBRATION)}
+    calibration, trust = (_taken(weights, prefix) for prefix in (_CALIBRATION, _TRUST))
     quantifier._restore(weights, learned)
-    if stored:
-        quantifier.calibration_ = Calibration(**{k.removeprefix(_CALIBRATION): v for k, v in stored.items()})
+    if calibration:
+        quantifier.calibration_, quantifier.trust_ = Calibration(**calibration), Trust(**trust)
     return quantifier
+
+
+def _taken(weights: dict[str, NDArray], prefix: str) -> dict[str, NDArray]:
+    """The arrays whose names start so, without this start; the others are left."""
+    return {name.removeprefix(prefix): weights.pop(name) for name in list(weights) if name.startswith(prefix)}
 
 
 def _to_json(value: Any) -> Any:

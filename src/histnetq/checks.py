@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Number, Real
+from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ __all__ = [
     "check_names",
     "check_offsets",
     "check_weights",
+    "check_whole",
     "column_names",
     "encode_labels",
     "join_weights",
@@ -302,6 +303,13 @@ def check_fraction(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
         raise ValueError(f"{name}: expected a number between 0 and 1, such as 0.9, got {value!r}.")
     return float(value)
+
+
+def check_whole(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}.")
+    return int(value)
 
 
 def stack(pools: Sequence[Any]) -> Any:

@@ -17,7 +17,9 @@ from histnetq.simplex import check_prevalences
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Calibration", "Intervals", "Region"]
+__all__ = [
+    "Calibration", "Intervals", "Region", "fit_size_scale", "from_resamples", "scale_by_size", "split_for_scale",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 _FOR_SCALE = 1 / 3  # of the calibration bags
@@ -56,24 +58,16 @@ class Calibration:
     def of(cls, p_true: ArrayLike, p_pred: ArrayLike, sizes: ArrayLike, random_state: int = 0) -> Calibration:
         """Calibrate by the true and estimated prevalences ``(n_bags, n_classes)`` of bags of these sizes."""
         p_true, p_pred, sizes = (np.asarray(a, dtype=np.float64) for a in (p_true, p_pred, sizes))
-        n_bags = len(p_true)
-        n_scale = _n_for_scale(n_bags)
-        if n_bags <= n_scale:
-            raise ValueError(
-                f"bags: expected at least {_FEWEST_FOR_SCALE + 1} calibration bags, got {n_bags}; "
-                "draw more of them from rows not used in training."
-            )
-        order = np.random.default_rng(random_state).permutation(n_bags)
-        fitted, scored = order[:n_scale], order[n_scale:]
+        fitted, scored = split_for_scale(len(p_true), random_state)
         errors, terms = np.abs(p_true - p_pred), _class_terms(p_pred, sizes)
         coefficients = np.stack([_fit_scale(errors[fitted, c], terms[fitted, c]) for c in range(errors.shape[1])])
-        distances, joint_terms = _hellinger(p_true, p_pred), _size_terms(sizes)
-        joint_coefficients = _fit_scale(distances[fitted], joint_terms[fitted])
+        distances = _hellinger(p_true, p_pred)
+        joint_coefficients = fit_size_scale(distances[fitted], sizes[fitted])
         return cls(
             coefficients,
             joint_coefficients,
             np.sort((errors / _scale(terms, coefficients))[scored], axis=0),
-            np.sort((distances / _scale(joint_terms, joint_coefficients))[scored]),
+            np.sort((distances / scale_by_size(sizes, joint_coefficients))[scored]),
         )
 
     def intervals(self, estimates: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
@@ -81,7 +75,7 @@ class Calibration:
         coverage, sizes = check_fraction("coverage", coverage), np.asarray(sizes, dtype=np.float64)
         rank = self._rank(coverage)
         reach = self.scores[rank - 1] * _scale(_class_terms(estimates, sizes), self.coefficients)
-        radius = self.joint_scores[rank - 1] * _scale(_size_terms(sizes), self.joint_coefficients)
+        radius = self.joint_scores[rank - 1] * scale_by_size(sizes, self.joint_coefficients)
         lower, upper = np.clip(estimates - reach, 0, 1), np.clip(estimates + reach, 0, 1)
         return Intervals(estimates, lower, upper, sizes, coverage, Region(estimates, radius))
 
@@ -128,8 +122,8 @@ class Region:
 class Intervals:
     """Estimates with an interval for each class and a joint region for each bag.
 
-    An interval holds the truth of a bag that is exchangeable with the calibration bags with probability `coverage`, and
-    so does its joint region. Bags that came about otherwise have no such promise.
+    By calibration, an interval holds the truth of a bag that is exchangeable with the calibration bags with probability
+    `coverage`, and so does its joint region. Bags that came about otherwise have no such promise.
 
     Attributes
     ----------
@@ -166,6 +160,40 @@ class Intervals:
         columns: dict[str, Any] = {"bag": np.repeat(ids, n_classes), "class": np.tile(np.asarray(classes), n_bags)}
         columns |= {"estimate": estimates.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
         return pd.DataFrame({**columns, "n": np.repeat(self.sizes, n_classes)})
+
+
+def from_resamples(estimates: Floats, resampled: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
+    """Intervals between quantiles of resampled estimates ``(n_resamples, n_bags, n_classes)``, the estimate inside.
+
+    The joint region has the radius within which that part of the resamples lies.
+    """
+    coverage = check_fraction("coverage", coverage)
+    lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
+    radius = np.quantile(_hellinger(resampled, estimates), coverage, axis=0)
+    lower, upper = np.clip(np.minimum(lower, estimates), 0, 1), np.clip(np.maximum(upper, estimates), 0, 1)
+    return Intervals(estimates, lower, upper, np.asarray(sizes, dtype=np.float64), coverage, Region(estimates, radius))
+
+
+def split_for_scale(n_bags: int, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """The calibration bags that fit scales, drawn by this seed, and the others, which are measured by them."""
+    n_scale = _n_for_scale(n_bags)
+    if n_bags <= n_scale:
+        raise ValueError(
+            f"bags: expected at least {_FEWEST_FOR_SCALE + 1} calibration bags, got {n_bags}; "
+            "draw more of them from rows not used in training."
+        )
+    order = np.random.default_rng(random_state).permutation(n_bags)
+    return order[:n_scale], order[n_scale:]
+
+
+def fit_size_scale(errors: Floats, sizes: Floats) -> Floats:
+    """(2,): coefficients of the scale ``√(a + b / n)`` that errors (n_bags,) of bags of these sizes have."""
+    return _fit_scale(errors, _size_terms(sizes))
+
+
+def scale_by_size(sizes: Floats, coefficients: Floats) -> Floats:
+    """(n_bags,): the scale of bags of these sizes."""
+    return _scale(_size_terms(sizes), coefficients)
 
 
 def _n_for_scale(n_bags: int) -> int:

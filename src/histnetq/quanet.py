@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -12,6 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.bags import Bags
+from histnetq.checks import check_whole
 from histnetq.classical.counting import assigned_shares, misclassification, solve_mixture
 from histnetq.classical.likelihood import maximise_likelihood
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints, bag_means
@@ -50,6 +50,8 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
     Esuli, Moreo & Sebastiani (2018), *A recurrent neural network for sentiment quantification*.
     """
 
+    resamples = False
+
     def __init__(
         self,
         classifier: Any = None,
@@ -76,9 +78,7 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
     def _check(self) -> None:
         self._check_params()
         for name in ("hidden", "n_steps"):
-            value = getattr(self, name)
-            if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}.")
+            check_whole(name, getattr(self, name))
         check_sizes("head", self.head)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

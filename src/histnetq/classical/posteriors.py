@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from numbers import Real
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -16,7 +17,8 @@ from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
-from histnetq.checks import column_names, encode_labels, shown, used_rows
+from histnetq.checks import check_fraction, check_whole, column_names, encode_labels, shown, used_rows
+from histnetq.intervals import Intervals, from_resamples
 from histnetq.persistence import dump_estimator, load_estimator
 
 __all__ = ["ClassifierQuantifier", "bag_means", "labelled_rows", "with_classifier"]
@@ -24,6 +26,7 @@ __all__ = ["ClassifierQuantifier", "bag_means", "labelled_rows", "with_classifie
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _ROWS_AT_ONCE = 1 << 16
+_TRAINING = ("training_posteriors_", "training_labels_", "training_weights_")  # for resamples
 
 
 class ClassifierQuantifier(Quantifier):
@@ -44,6 +47,9 @@ class ClassifierQuantifier(Quantifier):
     cv: int | float | None
     random_state: int | None
     classifier_: Any
+    resamples: ClassVar[bool] = True
+    training_posteriors_: NDArray[np.float32]
+    training_labels_: NDArray[np.int32]
 
     def set_params(self, **params: Any) -> ClassifierQuantifier:
         """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on."""
@@ -103,13 +109,65 @@ class ClassifierQuantifier(Quantifier):
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
         return estimates if isinstance(X, Bags) else estimates[0]
 
+    def bootstrap_interval(
+        self, X: Any, coverage: float = 0.9, *, n_resamples: int = 200, random_state: int = 0
+    ) -> Intervals:
+        """Estimate with intervals from resamples of each bag's rows and of the posteriors learned from.
+
+        They need no calibration bags and are about the population that a bag was drawn from, so that they are wider than
+        those of `predict_interval`, which are about the bag itself. They rest on what the method assumes of the bags
+        (such as prior shift), and do not see that the classifier might have been another.
+
+        Parameters
+        ----------
+        X : Bags, or one bag as an array of rows
+        coverage : float between 0 and 1
+        n_resamples : int
+        random_state : int
+        """
+        if not self.resamples:
+            raise TypeError(
+                f"bootstrap_interval: {type(self).__name__} takes too long to learn from every resample; "
+                "use calibrate and predict_interval."
+            )
+        coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
+        bags = self._bags_to_estimate(X)
+        self._require_same_features(bags)
+        p, index = self._bag_posteriors(bags)
+        rng, sizes, starts = np.random.default_rng(random_state), bags.sizes, np.repeat(bags.offsets[:-1], bags.sizes)
+        resampled = np.empty((n_resamples, len(bags), len(self.classes_)))
+        for estimates in resampled:
+            drawn = starts + (rng.random(len(starts)) * np.repeat(sizes, sizes)).astype(np.int64)
+            weights = None if bags.weights is None else bags.weights[drawn]
+            estimates[:] = self._relearned(rng)._quantify(p, index[drawn], bags.offsets, weights)
+        estimates = self._quantify(p, index, bags.offsets, bags.weights)
+        found = from_resamples(estimates, resampled, sizes, coverage)
+        return found if isinstance(X, Bags) else found.of_one()
+
+    def _relearned(self, rng: np.random.Generator) -> ClassifierQuantifier:
+        """The same, learned from as many rows of each class, drawn with replacement."""
+        labels = self.training_labels_
+        order = np.argsort(labels, kind="stable")
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        drawn = order[first + (rng.random(len(labels)) * np.repeat(counts, counts)).astype(np.int64)]
+        again = copy.copy(self)
+        posteriors, weights = self.training_posteriors_[drawn].astype(np.float64), getattr(self, _TRAINING[2], None)
+        again._learn(posteriors, labels[drawn], None if weights is None else weights[drawn])
+        return again
+
     def _predict(self, bags: Bags) -> Floats:
+        p, index = self._bag_posteriors(bags)
+        return self._quantify(p, index, bags.offsets, bags.weights)
+
+    def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
+        """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
             raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
         p = np.concatenate([self._posteriors(self.classifier_, bags.rows[chunk], self.classes_) for chunk in chunks])
-        return self._quantify(p, index, bags.offsets, bags.weights)
+        return p, index
 
     def _check(self) -> None:
         """Refuse wrong parameters, before any work."""
@@ -127,6 +185,12 @@ class ClassifierQuantifier(Quantifier):
         self._learn(posteriors, labels, weights)
         self._forget_calibration()
         self.classes_ = classes
+        for name in _TRAINING:
+            self.__dict__.pop(name, None)
+        if self.resamples:
+            self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
+            if weights is not None:
+                self.training_weights_ = weights
 
     def _cross_fit(
         self, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None, classes: NDArray
@@ -162,7 +226,7 @@ class ClassifierQuantifier(Quantifier):
         return full
 
     def _weights(self) -> dict[str, NDArray]:
-        arrays = self._arrays()
+        arrays = self._arrays() | {name[:-1]: array for name, array in vars(self).items() if name in _TRAINING}
         if self.classifier_ is not None:
             arrays["classifier"] = np.frombuffer(dump_estimator(self.classifier_), np.uint8)
         return arrays

@@ -1,0 +1,150 @@
+"""Whether bags look like those a quantifier was calibrated by: a conformal p-value of their distance from them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+from numba import njit
+from numpy.typing import ArrayLike, NDArray
+from scipy import sparse
+
+from histnetq.bags import Bags
+from histnetq.intervals import fit_size_scale, scale_by_size, split_for_scale
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["Trust", "bag_moments"]
+
+Floats = NDArray[np.float64]
+_MOST_DIRECTIONS = 10
+_DOUBT = 0.01  # p-value from which a bag is doubted
+
+
+@dataclass(frozen=True)
+class Trust:
+    """What calibration bags look like, by the mean and the standard deviation of each feature in a bag.
+
+    A third of the bags says how bags usually differ: along their main directions, and in the rest. The distance of a
+    bag from the usual is measured in these units, and in units of ``√(a + b / n)``, as small bags differ more. The
+    p-value of a bag is the part of the other calibration bags that are at least as far: low for bags unlike them, and
+    uniform for bags that are exchangeable with them.
+
+    Attributes
+    ----------
+    center, unit : (n_moments,)
+    directions : (n_directions, n_moments)
+    spread : (n_directions + 1,)
+        Mean square along each direction, and in the rest.
+    coefficients : (2,)
+        a and b.
+    scores : (n_scores,), rising
+        Distances of the other bags.
+    smallest : (1,)
+        Size of the smallest calibration bag.
+    """
+
+    center: Floats
+    unit: Floats
+    directions: Floats
+    spread: Floats
+    coefficients: Floats
+    scores: Floats
+    smallest: Floats
+
+    @classmethod
+    def of(cls, moments: Floats, sizes: ArrayLike, random_state: int = 0) -> Trust:
+        """Learn from the moments ``(n_bags, n_moments)`` of calibration bags of these sizes."""
+        sizes = np.asarray(sizes, dtype=np.float64)
+        usual, scored = split_for_scale(len(moments), random_state)
+        center, unit = moments[usual].mean(0), moments[usual].std(0)
+        unit = np.maximum(unit, 1e-6 * np.abs(center) + 1e-12)  # a feature that never varied may by rounding
+        standard = (moments[usual] - center) / unit
+        strengths, directions = np.linalg.svd(standard, full_matrices=False)[1:]
+        n = min(_MOST_DIRECTIONS, len(usual) // 3, len(directions))
+        spread = np.append(strengths[:n] ** 2, (strengths[n:] ** 2).sum()) / len(usual)
+        parts = center, unit, directions[:n], np.maximum(spread, 1e-6)
+        distances = _distances(moments, *parts)
+        coefficients = fit_size_scale(distances[usual], sizes[usual])
+        scores = np.sort((distances / scale_by_size(sizes, coefficients))[scored])
+        return cls(*parts, coefficients, scores, np.array([sizes.min()]))
+
+    def p_values(self, moments: Floats, sizes: ArrayLike) -> Floats:
+        """(n_bags,): the part of the calibration bags, a new bag counted as one, that are at least as far."""
+        distances = _distances(moments, self.center, self.unit, self.directions, self.spread)
+        scale = scale_by_size(np.asarray(sizes, dtype=np.float64), self.coefficients)
+        n_scores = len(self.scores)
+        farther = n_scores - np.searchsorted(self.scores, distances / scale, side="left")
+        p: Floats = (1 + farther) / (1 + n_scores)
+        return p
+
+    def judge(self, moments: Floats | None, sizes: ArrayLike) -> pd.DataFrame:
+        """One row per bag: p_value (NaN without moments), small (smaller than every calibration bag), trust."""
+        import pandas as pd
+
+        sizes = np.asarray(sizes)
+        p = np.full(len(sizes), np.nan) if moments is None else self.p_values(moments, sizes)
+        doubted = p <= max(_DOUBT, 1 / (1 + len(self.scores)))
+        small = sizes < self.smallest[0]
+        words = np.select([doubted & small, doubted, small], ["unusual; small", "unusual", "small"], "ok")
+        return pd.DataFrame({"p_value": p, "small": small, "trust": words})
+
+    def to_arrays(self) -> dict[str, Floats]:
+        """All attributes, to be stored."""
+        return dict(vars(self))
+
+
+def _distances(moments: Floats, center: Floats, unit: Floats, directions: Floats, spread: Floats) -> Floats:
+    """(n_bags,): root mean square of a bag's coordinates, each in units of its usual size."""
+    standard = (moments - center) / unit
+    along = standard @ directions.T
+    rest = np.maximum((standard**2).sum(1) - (along**2).sum(1), 0)
+    squares = np.column_stack([along**2, rest]) / spread
+    distances: Floats = np.sqrt(squares.mean(1))
+    return distances
+
+
+def bag_moments(bags: Bags) -> Floats | None:
+    """Mean and standard deviation of each feature in each bag, (n_bags, 2 · n_features); None if rows are texts.
+
+    Examples
+    --------
+    >>> bag_moments(Bags.from_arrays([[[1.0], [3.0]], [[5.0]]]))
+    array([[2., 1.],
+           [5., 0.]])
+    """
+    rows = bags.rows
+    if rows.dtype.kind not in "biuf":
+        return None
+    weights = bags.entry_weights().astype(np.float64)
+    if sparse.issparse(rows):
+        shares = sparse.csr_matrix((weights, bags.index, bags.offsets), shape=(len(bags), rows.shape[0]))
+        shares = sparse.diags(1 / np.asarray(shares.sum(1)).ravel()) @ shares
+        mean, square = (np.asarray((shares @ part).todense()) for part in (rows, rows.multiply(rows)))
+        return np.hstack([mean, np.sqrt(np.maximum(square - mean**2, 0))])
+    flat = rows.reshape(len(rows), -1)
+    flat = flat if flat.dtype.kind in "iuf" else flat.astype(np.uint8)
+    origin = flat[:1000].mean(0, dtype=np.float64)  # near the values, so that squares lose no digits
+    out = np.zeros((len(bags), 2 * flat.shape[1]))
+    _add_moments(flat, bags.index, bags.offsets, weights, origin, out)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _add_moments(rows, index, offsets, weights, origin, out):  # type: ignore[no-untyped-def]
+    n_features = rows.shape[1]
+    for bag in range(len(offsets) - 1):
+        total = 0.0
+        for entry in range(offsets[bag], offsets[bag + 1]):
+            w, row = weights[entry], index[entry]
+            total += w
+            for j in range(n_features):
+                away = rows[row, j] - origin[j]
+                out[bag, j] += w * away
+                out[bag, n_features + j] += w * away * away
+        for j in range(n_features):
+            mean = out[bag, j] / total
+            out[bag, n_features + j] = np.sqrt(max(out[bag, n_features + j] / total - mean * mean, 0.0))
+            out[bag, j] = mean + origin[j]
