@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,13 +13,18 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
+    from histnetq.bags import Bags
     from histnetq.comparison import Comparison
     from histnetq.intervals import Intervals
 
-__all__ = ["bias", "coverage", "error_by_shift", "estimates", "prevalences", "training"]
+__all__ = [
+    "bias", "coverage", "error_by_shift", "estimates", "histograms", "prevalences", "require_matplotlib", "training",
+]  # fmt: skip
 
+Floats = NDArray[np.float64]
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 _MARKERS = "osv^Dxp"
+_MOST_LINES = 6  # of histograms in one picture
 
 
 def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -26,7 +32,9 @@ def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     classes = _classes(table)
     for i, name in enumerate(classes):
-        ax.scatter(table[f"true_{name}"], table[f"estimated_{name}"], s=9, alpha=0.5, color=_color(i), label=name)
+        ax.scatter(
+            table[f"true_{name}"], table[f"estimated_{name}"], s=9, alpha=0.5, color=_color(i), label=_label(name)
+        )
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
     ax.set(xlabel="true prevalence", ylabel="estimate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
     if len(classes) <= 12:
@@ -43,7 +51,8 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for box in boxes["boxes"]:
         box.set(facecolor=COLORS[5], alpha=0.6)
     ax.axhline(0, color="black", linewidth=0.8)
-    ax.set_xticks(range(1, len(classes) + 1), classes, rotation=45 if len(classes) > 4 else 0, ha="right")
+    names = [_label(name) for name in classes]
+    ax.set_xticks(range(1, len(classes) + 1), names, rotation=45 if len(classes) > 4 else 0, ha="right")
     ax.set_ylabel("estimate − truth")
     return ax
 
@@ -67,7 +76,7 @@ def error_by_shift(
     ax.patch.set_visible(False)
     for i, method in enumerate(comparison.table.index if methods is None else methods):
         style = {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], "markersize": 4, "linewidth": 1.4}
-        ax.plot(middles, table[method, measure], label=method, **style)
+        ax.plot(middles, table[method, measure], label=_label(method), **style)
     ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}", yscale="log")
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
@@ -110,15 +119,14 @@ def prevalences(
     if len(p) == 1:
         reach = np.maximum(np.stack([p[0] - lower[0], upper[0] - p[0]]), 0)
         ax.bar(range(len(classes)), p[0], yerr=reach, color=COLORS[5], capsize=3)
-        ax.set_xticks(
-            range(len(classes)), [str(c) for c in classes], rotation=45 if len(classes) > 4 else 0, ha="right"
-        )
+        names = [_label(name) for name in classes]
+        ax.set_xticks(range(len(classes)), names, rotation=45 if len(classes) > 4 else 0, ha="right")
     else:
         x = np.arange(len(p))
         for j, name in enumerate(classes):
-            ax.plot(x, p[:, j], color=_color(j), label=str(name), linewidth=1.4)
+            ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
             ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
-        names = [str(i) for i in (x if ids is None else ids)]
+        names = [_label(i) for i in (x if ids is None else ids)]
         step = -(-len(names) // 12)
         ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
         if len(classes) <= 12:
@@ -127,12 +135,97 @@ def prevalences(
     return ax
 
 
+def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
+    """What a fitted `HistNetQ` sees of the bags: their histograms of one feature of its encoder, in the learned bins.
+
+    A grey bar stands where its bin is and is as wide (where bins fade out: at half their height); it shows the mean
+    over all bags. Up to six bags are a line each. More of them are a line for each class: the mean of the tenth of the
+    bags that has the largest share of the class, known or else estimated; of more than six classes, those six whose
+    lines are farthest from the mean. Where the lines part, the network can tell the classes apart.
+
+    Parameters
+    ----------
+    feature : int, optional
+        Number of the feature. Default: the one whose histogram varies most between the bags.
+    """
+    pooling: Any = getattr(getattr(quantifier, "network_", None), "pooling", None)
+    if not hasattr(pooling, "bins"):
+        kind = type(quantifier).__name__
+        raise TypeError(f"quantifier: expected a fitted HistNetQ, the only one with histograms, got {kind}.")
+    pooled = _pooled(quantifier.network_, bags).reshape(len(bags), -1, pooling.n_bins)
+    if feature is None:
+        feature = int(pooled.var(0).sum(1).argmax())
+    if not 0 <= feature < pooled.shape[1]:
+        raise ValueError(f"feature: expected a number from 0 to {pooled.shape[1] - 1}, got {feature!r}.")
+    ax = _axes(ax)
+    _draw_histograms(ax, *_places(pooling, feature), pooled[:, feature], _lines(quantifier, bags, pooled[:, feature]))
+    ax.set(xlabel=f"feature {feature} of the encoder", ylabel="share of the rows")
+    return ax
+
+
+def _draw_histograms(ax: Axes, centers: Floats, widths: Floats, shares: Floats, lines: dict[str, Floats]) -> None:
+    """Bars for the mean of the shares ``(n_bags, n_bins)``, and the lines ``(n_bins,)``."""
+    see_through: dict[str, Any] = {"facecolor": "#8a939c40", "edgecolor": "#8a939c", "linewidth": 0.6}
+    ax.bar(centers, shares.mean(0), width=widths, label="mean of all bags", **see_through)  # bins may overlap
+    order = np.argsort(centers)
+    for i, (name, line) in enumerate(lines.items()):
+        style = {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], "markersize": 3, "linewidth": 1.2}
+        ax.plot(centers[order], line[order], label=_label(name), **style)
+    held = shares.max(0) >= 0.005 * shares.max()
+    ax.set_xlim((centers - widths / 2)[held].min(), (centers + widths / 2)[held].max())
+    ax.set_ylim(0)
+    ax.legend(frameon=False, fontsize=8)
+
+
+def _pooled(network: Any, bags: Bags) -> Floats:
+    """(n_bags, n_features · n_bins): what the head reads."""
+    import torch
+
+    from histnetq.checks import used_rows
+    from histnetq.inference import encode_rows
+
+    used, index = used_rows(bags.index, bags.rows.shape[0])
+    weights = None if bags.weights is None else torch.as_tensor(bags.weights)
+    places = (torch.as_tensor(bags.offsets), weights, torch.as_tensor(index))
+    with torch.inference_mode():
+        features = encode_rows(network.eval(), bags, used)
+        pooled = network.pooling(features, *(None if t is None else t.to(features.device) for t in places))
+    return np.asarray(pooled.cpu().double())
+
+
+def _places(pooling: Any, feature: int) -> tuple[Floats, Floats]:
+    """(n_bins,) each: centres and full widths of the bins of a feature."""
+    centers, scales = (t.detach().cpu().double().numpy()[feature] for t in pooling.bins())
+    kind = getattr(pooling, "kind", "hard")
+    if kind in ("soft", "rbf"):  # from inverse widths; the height is one half at w / 2 and at w √ln 2
+        return centers, {"soft": 1.0, "rbf": 2 * np.sqrt(np.log(2))}[kind] / scales
+    return centers, 2 * np.maximum(scales, 0)
+
+
+def _lines(quantifier: Any, bags: Bags, shares: Floats) -> dict[str, Floats]:
+    """Histograms worth a line, by their names: of each bag, or of the bags with much of a class."""
+    if len(bags) <= _MOST_LINES:
+        return {f"bag {name}": line for name, line in zip(bags.ids, shares, strict=True)}
+    p: Any = quantifier.predict(bags) if bags.prevalences is None else bags.prevalences
+    classes: Any = quantifier.classes_ if bags.prevalences is None else bags.classes
+    n_most = max(1, len(bags) // 10)
+    lines = np.stack([shares[np.argsort(-column, kind="stable")[:n_most]].mean(0) for column in np.transpose(p)])
+    apart = np.abs(lines - shares.mean(0)).sum(1)
+    chosen = np.sort(np.argsort(-apart, kind="stable")[:_MOST_LINES])
+    return {f"most of {classes[j]}": lines[j] for j in chosen}
+
+
+def require_matplotlib() -> None:
+    """Refuse to draw where it is not installed."""
+    if find_spec("matplotlib") is None:
+        raise ImportError("plots need matplotlib; install it by pip install 'histnetq[report]'.")
+
+
 def _axes(ax: Axes | None) -> Axes:
     if ax is None:
-        try:
-            import matplotlib.pyplot as plt
-        except ImportError:
-            raise ImportError("plots need matplotlib; install it by pip install 'histnetq[report]'.") from None
+        require_matplotlib()
+        import matplotlib.pyplot as plt
+
         ax = plt.subplots()[1]
     ax.spines[["top", "right"]].set_visible(False)
     return ax
@@ -140,6 +233,12 @@ def _axes(ax: Axes | None) -> Axes:
 
 def _classes(table: pd.DataFrame) -> list[str]:
     return [str(column).removeprefix("true_") for column in table if str(column).startswith("true_")]
+
+
+def _label(name: Any) -> str:
+    """A name as matplotlib shows it to the letter: dollars begin no formula, and a leading _ does not hide it."""
+    text = str(name).replace("$", r"\$")
+    return f" {text}" if text.startswith("_") else text
 
 
 def _color(i: int) -> Any:
