@@ -46,11 +46,11 @@ def _length(epochs: int, minutes: float | None) -> str:
 
 
 BUDGETS = {
-    "quick": Budget(trials=4, trial_epochs=16, epochs=100, minutes=3.0, trial_minutes=0.6),
+    "quick": Budget(trials=4, trial_epochs=12, epochs=60, minutes=2.0, trial_minutes=0.4),
     "full": Budget(trials=4, trial_epochs=60, epochs=400, seeds=3),
 }
 # Of experiments that vary one thing and have nothing to choose.
 VARIANTS = {
-    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=2.0),
+    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=1.5),
     "full": Budget(trials=1, trial_epochs=1, epochs=400, seeds=3),
 }

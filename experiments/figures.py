@@ -12,6 +12,7 @@ mpl.use("Agg")
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
@@ -20,7 +21,7 @@ from histnetq import plots
 from histnetq.comparison import Comparison
 from histnetq.plots import COLORS
 
-__all__ = ["draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
+__all__ = ["coverage_panels", "draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
 
 
 def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 2, height: float = 3.4) -> None:
@@ -64,6 +65,17 @@ def draw_errors(axes: Axes, title: str, errors: Mapping[str, NDArray[np.float64]
 def draw_by_shift(axes: Axes, title: str, comparison: Comparison, methods: Sequence[str], measure: str) -> None:
     """Mean error by the amount of prior shift, over a histogram of the bags."""
     plots.error_by_shift(comparison, measure, methods, ax=axes).set_title(title)
+
+
+def coverage_panels(found: pd.DataFrame) -> list[Callable[[Axes], Any]]:
+    """Observed against nominal coverage of conformal intervals, one panel for each data set and method."""
+    parts = found[found["interval"] == "conformal"].groupby(["data", "method"], sort=False)
+
+    def panel(title: str, part: pd.DataFrame) -> Callable[[Axes], Any]:
+        observed = {level: (own, joint) for level, own, joint in part[["level", "coverage", "joint"]].to_numpy()}
+        return lambda axes: plots.coverage(observed, axes).set_title(title)
+
+    return [panel(f"{data}, {method}", part) for (data, method), part in parts]
 
 
 def draw_mixture(

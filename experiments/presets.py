@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from histnetq.datasets import Dataset, lequa2022, read_npz
 
-__all__ = ["FILES", "PRESETS", "Preset", "read_labels"]
+__all__ = ["FILES", "PRESETS", "Preset", "read_labels", "read_split"]
 
 
 @dataclass(frozen=True)
@@ -75,8 +75,17 @@ FILES = {
 
 def read_labels(name: str, folder: Path) -> NDArray[np.int64]:
     """The labels of all rows of an analogue, to judge by; learning from bags never sees them."""
+    return _read(name, folder, "y")
+
+
+def read_split(name: str, folder: Path) -> NDArray[np.int64]:
+    """Of each row: 0 labelled for training, 1 in development bags, 2 for tests."""
+    return _read(name, folder, "split")
+
+
+def _read(name: str, folder: Path, key: str) -> NDArray[np.int64]:
     with np.load(folder / FILES[name], allow_pickle=False) as file:
-        return file["y"].astype(np.int64)
+        return file[key].astype(np.int64)
 
 
 def _npz(name: str) -> Callable[[Path], Dataset]:
