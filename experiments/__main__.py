@@ -152,6 +152,7 @@ def _on_bags(name: str, what: str) -> None:
         chosen = _chosen(methods, METHODS)
         budget = _budget(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
         experiment = _load(name, data, work)
+        budget = budget.at(experiment.preset.pace)
         if trials is not None and trials > max(1, len(experiment.preset.settings)):
             most = len(experiment.preset.settings)
             raise click.BadParameter(f"{trials} is more than the {most} settings of networks.", param_hint="--trials")

@@ -32,6 +32,8 @@ class Preset:
     training : Training
     real : float
         Part of real bags beside mixed ones.
+    pace : float
+        The minutes of a budget are so many times longer here.
     """
 
     what: str
@@ -40,6 +42,7 @@ class Preset:
     settings: list[dict[str, Any]]
     training: hq.Training
     real: float
+    pace: float = 1.0
 
 
 _ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
@@ -59,7 +62,7 @@ _BINARY = [
 # With few distinct rows and many classes, few bins and dropout of inputs keep rows from being learned by heart.
 _MANY_CLASSES = [
     _setting((256,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
-    _setting((512,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
+    _setting((128,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
     _setting((256,), 4, dropout=0.5, weight_decay=0.3, input_dropout=0.5),
     _setting((128,), 4, dropout=0.3, weight_decay=0.1, input_dropout=0.0),
 ]
@@ -111,11 +114,11 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.25,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.25,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
