@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import sys
+
 import matplotlib as mpl
 
 mpl.use("Agg")
@@ -9,10 +12,12 @@ mpl.use("Agg")
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
+import torch
 
 import histnetq as hq
 from histnetq import plots
-from tests.conftest import QUICK, known_bags
+from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from tests.conftest import QUICK, exactly, known_bags
 
 
 @pytest.fixture(autouse=True)
@@ -61,6 +66,84 @@ def test_prevalences_of_one_bag_and_of_many(model):
     one = model.predict_interval(bags[0].gather(), 0.8)
     ax = plots.prevalences(one, model.classes_)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], one.estimates)
+
+
+@pytest.mark.parametrize("bins", ["hard", "soft", "rbf", "sigmoid"])
+def test_histograms_of_a_few_bags_are_what_the_head_reads(bins):
+    q = hq.HistNetQ(bins, 4, encoder=(3,), head=(8,), training=QUICK, random_state=0).fit(known_bags())
+    bags = known_bags(5, seed=5)
+    ax = plots.histograms(q, bags, feature=1)
+    rows, offsets = torch.as_tensor(bags.gather()), torch.as_tensor(bags.offsets)
+    with torch.inference_mode():
+        read = q.network_.pooling(q.network_.encode(rows), offsets).reshape(5, 3, 4)[:, 1].numpy()
+    centers = q.network_.pooling.bins()[0][1].detach().numpy()
+    order = np.argsort(centers)
+    for line, own in zip(ax.get_lines(), read, strict=True):
+        np.testing.assert_allclose(line.get_xdata(), centers[order])
+        np.testing.assert_allclose(line.get_ydata(), own[order], atol=1e-6)
+    np.testing.assert_allclose([bar.get_height() for bar in ax.patches], read.mean(0), atol=1e-6)
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == [*(f"bag {i}" for i in range(5)), "mean of all bags"]
+
+
+@pytest.mark.parametrize(("bins", "at_start"), [("hard", 0.25), ("soft", 0.25), ("rbf", 0.2081), ("sigmoid", 0.25)])
+def test_bins_are_drawn_as_wide_as_they_are(bins, at_start):
+    """A bin counts a value at its edge half, or not any more."""
+    layer = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}[bins](1, 4)
+    centers, widths = plots._places(layer, 0)
+    np.testing.assert_allclose(widths, at_start, atol=1e-4)
+    layer.squash = None
+    edges = torch.as_tensor(centers + widths / 2, dtype=torch.float32)[:, None]
+    counted = layer(edges, torch.arange(5)).detach().numpy().reshape(4, 4).diagonal()
+    np.testing.assert_allclose(counted, 0.0 if bins == "hard" else 0.5, atol=1e-3)
+
+
+def test_histograms_of_many_bags_are_means_of_those_with_most_of_a_class(model):
+    bags = known_bags(40, seed=6)
+    some = {name: bags[np.argsort(-p, kind="stable")[:4]] for name, p in zip("abc", bags.prevalences.T, strict=True)}
+    ax = plots.histograms(model, bags)
+    feature = int(re.fullmatch(r"feature (\d+) of the encoder", ax.get_xlabel())[1])
+    labels = [text.get_text() for text in ax.get_legend().get_texts()]
+    assert labels == ["most of a", "most of b", "most of c", "mean of all bags"]
+    for line, own in zip(ax.get_lines(), some.values(), strict=True):
+        bars = plots.histograms(model, own, feature).patches
+        drawn = sorted((bar.get_x() + bar.get_width() / 2, bar.get_height()) for bar in bars)
+        np.testing.assert_allclose(np.column_stack(line.get_data()), drawn, atol=1e-6)
+
+
+def test_histograms_are_of_the_feature_that_varies_most(model):
+    bags = known_bags(6, seed=7)
+    drawn = [[line.get_ydata() for line in plots.histograms(model, bags, j).get_lines()] for j in range(4)]
+    widest = np.var(drawn, axis=1).sum(1).argmax()
+    assert plots.histograms(model, bags).get_xlabel() == f"feature {widest} of the encoder"
+
+
+def test_histograms_refuse(model):
+    bags = known_bags(3)
+    q = hq.DeepSets(encoder=(4,), head=(8,), training=QUICK, random_state=0).fit(bags)
+    for other in (q, hq.HistNetQ()):
+        name = type(other).__name__
+        message = f"quantifier: expected a fitted HistNetQ, the only one with histograms, got {name}."
+        with pytest.raises(TypeError, match=exactly(message)):
+            plots.histograms(other, bags)
+    with pytest.raises(ValueError, match=exactly("feature: expected a number from 0 to 3, got 4.")):
+        plots.histograms(model, bags, feature=4)
+
+
+def test_names_are_shown_to_the_letter():
+    names = ["_other", "$x$", r"\frac"]
+    table = hq.evaluate([[0.2, 0.3, 0.5]], hq.Bags(np.zeros((2, 1)), prevalences=[[0.2, 0.3, 0.5]], classes=names))
+    ax = plots.estimates(table)
+    ax.figure.canvas.draw()  # a formula that is none would fail here
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [" _other", r"\$x\$", r"\frac"]
+
+
+def test_without_matplotlib(model, monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        ImportError, match=exactly("plots need matplotlib; install it by pip install 'histnetq[report]'.")
+    ):
+        plots.training(model.history_)
 
 
 def test_many_classes_have_colours_of_their_own():

@@ -28,13 +28,14 @@ def write_model(
     path: str | os.PathLike[str], config: dict[str, Any], weights: dict[str, NDArray], overwrite: bool
 ) -> None:
     """Write a model directory, all of it or nothing."""
+    from safetensors import SafetensorError
     from safetensors.numpy import save_file
 
     target = Path(path)
     _refuse_occupied(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
     made, replaced = (target.with_name(f".{target.name}-{uuid.uuid4().hex}{end}") for end in ("", ".old"))
     try:
+        target.parent.mkdir(parents=True, exist_ok=True)
         made.mkdir()
         save_file({k: np.ascontiguousarray(v) for k, v in weights.items()}, made / _WEIGHTS)
         full = {"format": FORMAT, **config}
@@ -43,11 +44,12 @@ def write_model(
         if target.exists():
             os.replace(target, replaced)
         os.replace(made, target)
-    except BaseException:
+    except (OSError, SafetensorError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise OSError(f"path: {target} cannot be written ({reason}); choose another place.") from None
+    finally:
         if replaced.exists() and not target.exists():
             os.replace(replaced, target)
-        raise
-    finally:
         shutil.rmtree(made, ignore_errors=True)
         if target.exists():
             shutil.rmtree(replaced, ignore_errors=True)

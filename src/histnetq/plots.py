@@ -51,8 +51,7 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     for box in boxes["boxes"]:
         box.set(facecolor=COLORS[5], alpha=0.6)
     ax.axhline(0, color="black", linewidth=0.8)
-    names = [_label(name) for name in classes]
-    ax.set_xticks(range(1, len(classes) + 1), names, rotation=45 if len(classes) > 4 else 0, ha="right")
+    _name_ticks(ax, range(1, len(classes) + 1), classes)
     ax.set_ylabel("estimate − truth")
     return ax
 
@@ -119,8 +118,7 @@ def prevalences(
     if len(p) == 1:
         reach = np.maximum(np.stack([p[0] - lower[0], upper[0] - p[0]]), 0)
         ax.bar(range(len(classes)), p[0], yerr=reach, color=COLORS[5], capsize=3)
-        names = [_label(name) for name in classes]
-        ax.set_xticks(range(len(classes)), names, rotation=45 if len(classes) > 4 else 0, ha="right")
+        _name_ticks(ax, range(len(classes)), classes)
     else:
         x = np.arange(len(p))
         for j, name in enumerate(classes):
@@ -233,6 +231,13 @@ def _axes(ax: Axes | None) -> Axes:
 
 def _classes(table: pd.DataFrame) -> list[str]:
     return [str(column).removeprefix("true_") for column in table if str(column).startswith("true_")]
+
+
+def _name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> None:
+    turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
+    if len(classes) > 12:
+        turn, side, size = 90, "center", 7
+    ax.set_xticks(places, [_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
 
 
 def _label(name: Any) -> str:

@@ -114,8 +114,8 @@ class ClassifierQuantifier(Quantifier):
     ) -> Intervals:
         """Estimate with intervals from resamples of each bag's rows and of the posteriors learned from.
 
-        They need no calibration bags. They are about the population that a bag was drawn from, hence wider than those of
-        `predict_interval`, which are about the bag itself. They rest on what the method assumes of the bags (such as
+        They need no calibration bags. They are about the population that a bag was drawn from, hence wider than those
+        of `predict_interval`, which are about the bag itself. They rest on what the method assumes of the bags (such as
         prior shift), and do not see that the classifier might have been another.
 
         Parameters

@@ -139,9 +139,13 @@ def _is_numeral(text: str) -> bool:
     return True
 
 
-def read_features(batch: pa.RecordBatch, plan: Plan, table: str, first_row: int) -> NDArray[np.float32]:
+def read_features(
+    batch: pa.RecordBatch, plan: Plan, table: str, first_row: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """(n_rows, n_features), and (n_rows,): whether a row has a text that no feature stands for."""
     out = np.zeros((batch.num_rows, len(plan.parts)), np.float32)
     texts: dict[str, tuple[NDArray[np.int64], list[str]]] = {}
+    unseen = np.zeros(batch.num_rows, bool)
     for j, (column, value) in enumerate(plan.parts):
         if value is None:
             out[:, j] = read_numbers(batch, column, table, first_row)
@@ -149,10 +153,12 @@ def read_features(batch: pa.RecordBatch, plan: Plan, table: str, first_row: int)
         if column not in texts:
             codes, values = _distinct(batch, column, table, first_row)
             texts[column] = codes, [str(v) for v in values]
+            known = {text for name, text in plan.parts if name == column}
+            unseen |= np.array([text not in known for text in texts[column][1]], bool)[codes]
         codes, values = texts[column]
         if value in values:
             out[:, j] = codes == values.index(value)
-    return out
+    return out, unseen
 
 
 def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:

@@ -14,7 +14,7 @@ from histnetq.tables.columns import Codes, Plan, plan_features, read_features, r
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.source import Table, open_table
 
-__all__ = ["read_bags"]
+__all__ = ["read_bags", "read_bags_and_unseen"]
 
 Names = str | Sequence[str]
 
@@ -70,6 +70,25 @@ def read_bags(
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
+    return read_bags_and_unseen(
+        source, bag=bag, features=features, label=label, weight=weight, weight_kind=weight_kind,
+        prevalences=prevalences, counts=counts, classes=classes,
+    )[0]  # fmt: skip
+
+
+def read_bags_and_unseen(
+    source: Any,
+    *,
+    bag: Names,
+    features: Sequence[str] | None = None,
+    label: str | None = None,
+    weight: str | None = None,
+    weight_kind: str = "survey",
+    prevalences: Any = None,
+    counts: bool = False,
+    classes: Sequence[Any] | None = None,
+) -> tuple[Bags, NDArray[np.float64]]:
+    """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
     table = open_table(source, "source")
     keys = [bag] if isinstance(bag, str) else list(bag)
     special = [*keys, *(name for name in (label, weight) if name is not None)]
@@ -78,6 +97,7 @@ def read_bags(
     read = _read(table, keys, plan, label, weight)
     order = np.argsort(read.codes, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(read.codes, minlength=len(read.ids)))])
+    unseen = np.bincount(read.codes, read.unseen, minlength=len(read.ids)) / np.diff(offsets)
     common: dict[str, Any] = {"ids": read.ids, "feature_names": plan.names}
     if read.weights is not None:
         common |= {"weights": read.weights[order], "weight_kind": weight_kind}
@@ -85,19 +105,20 @@ def read_bags(
         if label is not None:
             raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
         p, names = read_prevalences(prevalences, keys, read.ids, counts, classes)
-        return Bags(read.rows, order, offsets, prevalences=p, classes=names, **common)
+        return Bags(read.rows, order, offsets, prevalences=p, classes=names, **common), unseen
     if read.labels is None:
-        return Bags(read.rows, order, offsets, **common)
+        return Bags(read.rows, order, offsets, **common), unseen
     names = order_classes(read.label_names, classes)
     place = {name: i for i, name in enumerate(names)}
     labels = np.array([place[name] for name in read.label_names])[read.labels]
     bags = Bags(read.rows, order, offsets, labels=labels, classes=names, **common)
-    return bags.with_prevalences(bags.label_prevalences())
+    return bags.with_prevalences(bags.label_prevalences()), unseen
 
 
 @dataclass(frozen=True)
 class _Read:
     rows: NDArray[np.float32]
+    unseen: NDArray[np.bool_]
     codes: NDArray[np.int64]
     ids: NDArray
     labels: NDArray[np.int64] | None
@@ -111,6 +132,7 @@ def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: 
     numbers = [column for column in [*plan.columns, weight] if column is not None and column not in texts]
     names = [*keys, *([] if label is None else [label]), *sorted(texts)]
     rows = _Grown(table.n_rows, len(plan.parts), np.float32)
+    unseen = _Grown(table.n_rows, None, np.bool_)
     codes = _Grown(table.n_rows, None, np.int64)
     marks = _Grown(table.n_rows if label else 0, None, np.int64)
     weights = _Grown(table.n_rows if weight else 0, None, np.float64)
@@ -119,7 +141,9 @@ def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: 
         if batch.num_rows == 0:
             continue
         codes.add(bags.of(batch, n))
-        rows.add(read_features(batch, plan, table.name, n))
+        features, other = read_features(batch, plan, table.name, n)
+        rows.add(features)
+        unseen.add(other)
         if labels is not None:
             marks.add(labels.of(batch, n))
         if weight is not None:
@@ -128,7 +152,7 @@ def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: 
     if n == 0:
         raise ValueError(f"{table.name}: has no rows; check the file.")
     return _Read(
-        rows.all(), codes.all(), np.array(bags.values), None if labels is None else marks.all(),
+        rows.all(), unseen.all(), codes.all(), np.array(bags.values), None if labels is None else marks.all(),
         [] if labels is None else labels.values, None if weight is None else weights.all(),
     )  # fmt: skip
 

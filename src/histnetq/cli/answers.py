@@ -1,0 +1,151 @@
+"""Commands that ask stored models: predict, evaluate, report, info; and the demonstration."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import click
+
+from histnetq.cli.group import command_line, options, refuse_unknown, say
+
+__all__ = ["COMMANDS"]
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("new", nargs=-1, required=True)
+@options("bag", "weight")
+@click.option("--coverage", type=float, help="Of the intervals.  [default: 0.9]")
+@click.option("--interval", type=click.Choice(["conformal", "bootstrap"]),
+              help="Kind of intervals; bootstrap needs no calibration and is for classical methods.  "
+              "[default: conformal if calibrated]")  # fmt: skip
+@options("table", "force", "json")
+def predict(
+    model: Path, new: tuple[str, ...], bag: tuple[str, ...], weight: str | None, coverage: float | None,
+    interval: str | None, output: Path | None, force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Estimate the bags of the tables NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
+
+    Trust is "ok", or says that a bag is unusual or small beside the calibration bags, or has unseen values of texts.
+
+    Example: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
+    """
+    from histnetq.commands import estimate, refuse_existing, write_table
+
+    refuse_existing(output, force)
+    table = estimate(model, list(new), bag=list(bag), weight=weight, coverage=coverage, interval=interval)
+    if output is None:
+        text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
+        click.echo(text.rstrip("\n"))
+        return
+    write_table(table, output, force=force)
+    by_bag = table.drop_duplicates("bag")
+    doubted = int((~by_bag["trust"].isin(["ok", "unchecked"])).sum())
+    facts = {"output": str(output), "bags": len(by_bag), "rows": len(table), "doubted": doubted}
+    lines = [f"{len(by_bag)} bags estimated, written to {output}."]
+    if doubted:
+        lines.append(f"{doubted} of them are unlike those the model was calibrated by; see the column trust.")
+    say(as_json, facts, lines)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("table", nargs=-1, required=True)
+@options("bag", "known", "weight")
+@click.option("-o", "--output", type=click.Path(path_type=Path), help="CSV file with the errors of each bag.")
+@options("force", "json")
+def evaluate(
+    model: Path, table: tuple[str, ...], output: Path | None, force: bool, as_json: bool, **known: Any
+) -> None:
+    """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
+
+    Example: histnetq evaluate model rows.csv --bag tow --label species
+    """
+    from histnetq.commands import refuse_existing, score, write_table
+
+    refuse_unknown(known["prevalences"], known["label"])
+    refuse_existing(output, force)
+    known["bag"] = list(known["bag"])
+    errors = score(model, list(table), **known)
+    if output is not None:
+        write_table(errors, output, force=force, index=True)
+    means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
+    lines = [f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}."]
+    say(as_json, {"bags": len(errors), **means}, [*lines, *([] if output is None else [f"written to {output}."])])
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("table", nargs=-1, required=True)
+@options("bag", "known", "weight")
+@click.option(
+    "--against", multiple=True, type=click.Path(path_type=Path), help="Another stored model, to compare with."
+)
+@click.option("--coverage", type=float, default=0.9, show_default=True, help="Of the intervals.")
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
+@options("force", "json")
+def report(
+    model: Path, table: tuple[str, ...], against: tuple[Path, ...], coverage: float, output: Path, force: bool,
+    as_json: bool, **known: Any,
+) -> None:  # fmt: skip
+    """Write one page about MODEL and its estimates of the bags of TABLE, with errors where proportions are known.
+
+    \b
+    Examples: histnetq report model new.csv --bag tow -o report.html
+              histnetq report model checked.csv --bag tow --label species --against other
+    """
+    from histnetq.commands import refuse_existing
+    from histnetq.commands import report as write
+
+    if None not in (known["prevalences"], known["label"]):
+        refuse_unknown(known["prevalences"], known["label"])
+    refuse_existing(output, force)
+    known["bag"] = list(known["bag"])
+    write(
+        output, model, list(table), against=against, coverage=coverage, command=command_line(), force=force, **known
+    )  # fmt: skip
+    say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@options("json")
+def info(model: Path, as_json: bool) -> None:
+    """Tell what a stored MODEL is: method, classes, features, calibration.
+
+    Example: histnetq info model
+    """
+    from histnetq.base import load
+
+    q = load(model)
+    scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
+    facts = {
+        "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
+        "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
+        "provenance": q.provenance_,
+    }  # fmt: skip
+    shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
+    lines = [
+        f"method       {facts['method']}",
+        f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
+        f"features     {', '.join(q.feature_names_ or ['not named'])}",
+        f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
+        f"parameters   {' '.join(repr(q).split())}",
+        *(f"{name:<13}{q.provenance_[name]}" for name in ("command", "date", "why") if name in q.provenance_),
+    ]
+    say(as_json, facts, lines)
+
+
+@click.command()
+def demo() -> None:
+    """Train, compare and predict on scikit-learn's digits, and write a report; about a minute.
+
+    Example: histnetq demo
+    """
+    from histnetq.demo import run_demo
+
+    run_demo(click.echo)
+
+
+COMMANDS = (predict, evaluate, report, info, demo)

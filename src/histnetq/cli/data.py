@@ -1,0 +1,50 @@
+"""Commands about data sets."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+__all__ = ["data"]
+
+
+@click.group()
+def data() -> None:
+    """Data sets by name: list them, fetch them."""
+
+
+@data.command(name="list")
+@click.option(
+    "--in", "directory", type=click.Path(path_type=Path), help="Look in this directory.  [default: all usual]"
+)
+def list_data(directory: Path | None) -> None:
+    """Show the known data sets, where they come from and whether they are present.
+
+    Example: histnetq data list
+    """
+    from histnetq.datasets import SOURCES
+
+    for source in SOURCES.values():
+        click.echo(f"{source.name:<15}{source.about}")
+        click.echo(f"{'':<15}from {source.origin}: {source.state(directory)}")
+
+
+@data.command()
+@click.argument("name")
+@click.option("--to", type=click.Path(path_type=Path), help="Directory for the files.  [default: where loaders look]")
+@click.option("--url", help="Another address, of a folder with the same files or of one file.")
+@click.option(
+    "--sha256", multiple=True, help="Checksum to verify: digits for one file, FILE=DIGITS for one of several."
+)
+def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) -> None:
+    """Download the data set NAME from its public record, or continue to; sizes and checksums are verified.
+
+    Example: histnetq data fetch fashion-mnist --to data
+    """
+    from histnetq.datasets import fetch as fetch_dataset
+
+    try:
+        fetch_dataset(name, to, url=url, sha256=sha256, say=click.echo)
+    except (OSError, ValueError) as error:
+        raise click.ClickException(str(error)) from None

@@ -1,0 +1,151 @@
+"""Commands that make models: fit, tune, compare."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from histnetq.cli.group import command_line, options, refuse_unknown, say
+
+if TYPE_CHECKING:
+    from histnetq.bags import Bags
+    from histnetq.commands import Fitted
+
+__all__ = ["COMMANDS"]
+
+
+@click.command()
+@click.argument("train", nargs=-1, required=True)
+@options("bag", "known", "features", "weight")
+@click.option("--method", default="histnetq", show_default=True,
+              help="Any quantifier, such as histnetq, emq or pacc; auto keeps the best of a few.")  # fmt: skip
+@options("calibration", "seed", "model", "force", "json")
+def fit(
+    train: tuple[str, ...], method: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
+    **table: Any,
+) -> None:  # fmt: skip
+    """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
+
+    \b
+    Examples: histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
+              histnetq fit rows.csv --bag tow --label species --method emq -o model
+              histnetq fit rows.csv --bag tow --label species --method auto -o model
+    """
+    from histnetq.commands import fit_best, fit_model, refuse_existing
+
+    refuse_existing(output, force)
+    bags = _read(train, **table)
+    about = {"command": command_line(), "sources": list(train)}
+    if method == "auto":
+        fitted, comparison = fit_best(bags, calibration=calibration, random_state=seed, about=about)
+        if not as_json:
+            click.echo(f"{comparison}\n\n{fitted.model.provenance_['why']}")
+    else:
+        fitted = fit_model(bags, method, calibration=calibration, random_state=seed, about=about)
+    _keep(fitted, output, force, as_json)
+
+
+@click.command()
+@click.argument("train", nargs=-1, required=True)
+@options("bag", "known", "features", "weight")
+@click.option("--method", default="histnetq", show_default=True, help="Any quantifier, such as histnetq, emq or pacc.")
+@click.option(
+    "--trials", default=20, show_default=True, type=click.IntRange(1), help="In all, with those of the storage."
+)
+@click.option("--storage", help="Journal file or database URL of the trials; the same line again continues.")
+@options("calibration", "seed", "model", "force", "json")
+def tune(
+    train: tuple[str, ...], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
+    force: bool, as_json: bool, **table: Any,
+) -> None:  # fmt: skip
+    """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
+
+    Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
+    """
+    from histnetq.commands import refuse_existing, tune_model
+
+    refuse_existing(output, force)
+    bags = _read(train, **table)
+    about = {"command": command_line(), "sources": list(train)}
+    fitted, _ = tune_model(
+        bags, method, trials, storage=storage, calibration=calibration, random_state=seed, about=about
+    )
+    if not as_json:
+        click.echo(fitted.model.provenance_["why"])
+    _keep(fitted, output, force, as_json)
+
+
+@click.command()
+@click.argument("table", nargs=-1, required=True)
+@options("bag", "known", "features", "weight")
+@click.option("--methods", help="To fit to three quarters of the bags, with commas between.  [default: a few]")
+@click.option(
+    "--model", "models", multiple=True, type=click.Path(path_type=Path), help="A stored model; as often as wanted."
+)
+@options("seed", "table", "force", "json")
+def compare(
+    table: tuple[str, ...], methods: str | None, models: tuple[Path, ...], seed: int, output: Path | None,
+    force: bool, as_json: bool, features: str | None, **known: Any,
+) -> None:  # fmt: skip
+    """Compare methods on a quarter of the bags of TABLE, kept apart; or stored models on all of them.
+
+    \b
+    Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
+              histnetq compare checked.csv --bag tow --label species --model old --model new
+    """
+    from histnetq.commands import compare_methods, compare_models, refuse_existing, write_table
+
+    if models and (methods is not None or features is not None):
+        raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
+    refuse_existing(output, force)
+    if models:
+        refuse_unknown(known["prevalences"], known["label"])
+        known["bag"] = list(known["bag"])
+        found = compare_models(models, list(table), **known)
+    else:
+        bags = _read(table, features=features, **known)
+        found = compare_methods(bags, None if methods is None else methods.split(","), random_state=seed)
+    means = found.table.xs("mean", axis=1, level="statistic")
+    if output is not None:
+        write_table(means.reset_index(), output, force=force)
+    facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
+    say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
+
+
+COMMANDS = (fit, tune, compare)
+
+
+def _read(
+    train: tuple[str, ...], *, bag: tuple[str, ...], prevalences: str | None, counts: bool, label: str | None,
+    features: str | None, weight: str | None,
+) -> Bags:  # fmt: skip
+    from histnetq.tables import read_bags
+
+    refuse_unknown(prevalences, label)
+    return read_bags(
+        list(train), bag=list(bag), prevalences=prevalences, counts=counts, label=label, weight=weight,
+        features=None if features is None else features.split(","),
+    )  # fmt: skip
+
+
+def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:
+    """Save the model and tell what it is."""
+    model = fitted.model
+    model.save(output, overwrite=force)
+    names, n_calibrated = model.feature_names_ or [], 0 if fitted.calibrated is None else len(fitted.calibrated)
+    facts = {
+        "model": str(output), "method": type(model).__name__, "bags": len(fitted.learned),
+        "calibration_bags": n_calibrated, "features": names, "classes": model.classes_.tolist(),
+        "why": model.provenance_.get("why"),
+    }  # fmt: skip
+    lines = [
+        f"{facts['method']} learned {len(facts['classes'])} classes from {len(fitted.learned)} bags and "
+        f"{len(names)} features; kept in {output}.",
+        f"Calibrated by {n_calibrated} other bags: predict gives intervals."
+        if n_calibrated
+        else "Too few bags to keep some apart for intervals: predict gives estimates alone"
+        + ("; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "."),
+    ]
+    say(as_json, facts, lines)

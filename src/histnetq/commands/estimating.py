@@ -1,0 +1,135 @@
+"""Estimate and judge the bags of a table by stored models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags import Bags
+from histnetq.base import Quantifier, load
+from histnetq.comparison import Comparison
+from histnetq.evaluation import compare, evaluate
+from histnetq.intervals import Intervals
+from histnetq.report import write_report
+from histnetq.tables import read_bags_and_unseen
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare_models", "estimate", "report", "score"]
+
+Place = str | os.PathLike[str]
+
+
+def estimate(
+    path: Place,
+    source: Any,
+    *,
+    bag: Sequence[str],
+    weight: str | None = None,
+    coverage: float | None = None,
+    interval: str | None = None,
+) -> pd.DataFrame:
+    """Estimate the bags of a table by a stored model: bag, class, estimate, lower and upper, n, trust.
+
+    Parameters
+    ----------
+    interval : "conformal", "bootstrap" or None
+        Default: conformal if the model is calibrated, else none.
+    """
+    import pandas as pd
+
+    model = load(path)
+    bags, unseen = _read(model, source, bag=bag, weight=weight)
+    n_classes = len(model.classes_)
+    if interval is None and (coverage is not None or hasattr(model, "calibration_")):
+        interval = "conformal"
+    if interval is None:
+        columns = {"bag": np.repeat(bags.ids, n_classes), "class": np.tile(model.classes_, len(bags))}
+        columns |= {"estimate": model.predict(bags).ravel(), "n": np.repeat(bags.sizes, n_classes)}
+        frame = pd.DataFrame(columns)
+    else:
+        found = find_intervals(model, bags, interval, 0.9 if coverage is None else coverage)
+        frame = found.to_frame(model.classes_, bags.ids)
+    return frame.assign(trust=np.repeat(judge(model, bags, unseen)["trust"].to_numpy(), n_classes))
+
+
+def score(path: Place, source: Any, **options: Any) -> pd.DataFrame:
+    """Errors of a stored model on bags of known proportions; options are those of `read_bags`."""
+    model = load(path)
+    return evaluate(model, _read(model, source, **options)[0])
+
+
+def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
+    """Stored models on the same bags of known proportions; options are those of `read_bags`."""
+    models = {str(path): load(path) for path in paths}
+    bags = {name: _read(model, source, **options)[0] for name, model in models.items()}
+    estimates = {name: _by_class(model, bags[name]) for name, model in models.items()}
+    return compare(estimates, next(iter(bags.values())))
+
+
+def report(
+    path: Path,
+    model_path: Place,
+    source: Any,
+    *,
+    against: Sequence[Place] = (),
+    coverage: float = 0.9,
+    command: str = "",
+    force: bool = False,
+    **options: Any,
+) -> None:
+    """Write a page about a stored model and the bags of a table, of known proportions or not."""
+    model = load(model_path)
+    bags, unseen = _read(model, source, **options)
+    intervals = find_intervals(model, bags, "conformal", coverage) if hasattr(model, "calibration_") else None
+    others = {str(other): load(other) for other in against}
+    rivals = {name: _by_class(other, _read(other, source, **options)[0]) for name, other in others.items()}
+    names = [os.fspath(item) for item in (source if isinstance(source, list | tuple) else [source])]
+    write_report(
+        path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
+        command=command, sources=names, force=force,
+    )  # fmt: skip
+
+
+def find_intervals(model: Any, bags: Bags, kind: str, coverage: float) -> Intervals:
+    """Conformal intervals, or those of the bootstrap."""
+    if kind == "conformal":
+        return model.predict_interval(bags, coverage)
+    if not hasattr(model, "bootstrap_interval"):
+        raise ValueError(
+            f"interval: {type(model).__name__} has no bootstrap, which classical methods have; "
+            "fit with more bags, so that some calibrate it."
+        )
+    return model.bootstrap_interval(bags, coverage)
+
+
+def judge(model: Quantifier, bags: Bags, unseen: NDArray[np.float64]) -> pd.DataFrame:
+    """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
+    import pandas as pd
+
+    if hasattr(model, "trust_"):
+        found = model.trust(bags)
+    else:
+        found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))
+    words = found["trust"].where(unseen == 0, found["trust"].replace({"ok": "", "unchecked": ""}) + "; unseen values")
+    return found.assign(unseen=unseen, trust=words.str.removeprefix("; "))
+
+
+def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
+    """Estimates with the classes as columns."""
+    import pandas as pd
+
+    return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
+
+
+def _read(model: Quantifier, source: Any, **options: Any) -> tuple[Bags, NDArray[np.float64]]:
+    """The bags of a table with the model's features, and which part of a bag's rows has texts not met in training."""
+    if model.feature_names_ is None:
+        raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+    return read_bags_and_unseen(source, features=model.feature_names_, **options)

@@ -1,0 +1,283 @@
+"""The report: it says what it was given, escaped; it is written as a whole or not at all; and it works in a browser."""
+
+from __future__ import annotations
+
+import html
+import json
+import re
+import shutil
+import subprocess
+import sys
+
+import matplotlib as mpl
+
+mpl.use("Agg")
+
+import numpy as np
+import pandas as pd
+import pytest
+
+import histnetq as hq
+from histnetq import report
+from histnetq.report import write_report
+from tests.conftest import QUICK, exactly, known_bags, labelled
+
+AWKWARD = ["<b>cod</b>", "a&b", "_$x$"]
+BROWSERS = [shutil.which(name) for name in ("chromium", "chromium-browser", "google-chrome")]
+BROWSER = next((found for found in BROWSERS if found), None)
+QUIET = [
+    "--headless", "--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update",
+    "--disable-sync", "--disable-extensions", "--disable-default-apps", "--no-first-run", "--enable-logging=stderr",
+    "--window-size=1280,900",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def model():
+    q = hq.PACC(cv=3).fit(*labelled()).calibrate(known_bags(40, seed=1))
+    q.provenance_ = {
+        "command": "histnetq fit <rows>.csv", "sources": ["rows.csv"], "bags": 75, "rows": 900, "calibration_bags": 40,
+        "seconds": 1.25, "date": "2024-05-06", "versions": {"numpy": "1.2.3"}, "why": "lowest error & fast",
+    }  # fmt: skip
+    return q
+
+
+def doubts(n_bags, doubted=(1,)):
+    table = pd.DataFrame({"p_value": np.linspace(0.2, 0.9, n_bags), "small": False, "unseen": 0.0, "trust": "ok"})
+    table.loc[list(doubted), ["p_value", "trust"]] = [np.nan, "unusual; <small>"]
+    return table
+
+
+def read(path):
+    return path.read_text(encoding="utf-8")
+
+
+def titles(text):
+    return re.findall("<h[23]>(.*?)</h[23]>", text)
+
+
+def test_everything_known(model, tmp_path):
+    bags = known_bags(30, seed=2)
+    found = model.predict_interval(bags, 0.8)
+    rivals = {"PACC": found.estimates, "EMQ <2>": np.full((30, 3), 1 / 3)}
+    path = tmp_path / "deep" / "report.html"
+    write_report(
+        path, model=model, bags=bags, intervals=found, trust=doubts(30, [4, 7]), rivals=rivals,
+        command="histnetq report 'a&b'", sources=["new.csv"],
+    )  # fmt: skip
+    text = read(path)
+    assert titles(text) == [
+        "What was learned from what", "Errors", "Plots", "Estimates against the truth", "Bias", "Coverage",
+        "Error by shift", "Estimates by bag", "Bags", "Trust", "How to repeat this",
+    ]  # fmt: skip
+    compared = hq.compare(
+        {"PACC (reported)": found.estimates, **rivals, "mean of training": np.tile(model.train_prevalences_, (30, 1))},
+        bags,
+    )
+    assert compared._repr_html_() in text
+    ours, mean = 100 * compared.table["ae", "mean"].iloc[[0, -1]]
+    assert f"<b>{ours:.2f} percentage points</b> away from the truth" in text
+    assert f"would be {mean:.2f} points away" in text
+    assert f"Of its 80% intervals, {found.contains(bags.prevalences).mean():.1%} hold the truth; 2 bags carry a" in text
+    for fact in ("75 bags, 900 rows", "40 other bags", "1.2 s, 2024-05-06", "lowest error &amp; fast", "numpy 1.2.3"):
+        assert fact in text
+    assert "<pre>histnetq fit &lt;rows&gt;.csv\nhistnetq report &#x27;a&amp;b&#x27;</pre>" in text
+    assert "new.csv" in text
+    assert f"numpy {np.__version__}" in text
+    assert len(re.findall('<tr class="warn" title="unusual; &lt;small&gt;">', text)) == 2
+    assert list(tmp_path.rglob("*.*")) == [path]
+
+
+def test_cells_of_a_bag(model, tmp_path):
+    bags = known_bags(2, seed=3)
+    found = model.predict_interval(bags, 0.5)
+    write_report(tmp_path / "r.html", model=model, bags=bags, intervals=found, trust=doubts(2))
+    row = re.findall("<tr[^>]*>(<th scope=.row.>.*)</tr>", read(tmp_path / "r.html"))[1]
+    numbers = 100 * np.stack([found.estimates, found.lower, found.upper, bags.prevalences])[:, 1]
+    cells = [f"<td>{p:.1f}<small>{a:.1f}–{b:.1f}</small><small>true {t:.1f}</small></td>" for p, a, b, t in numbers.T]
+    error = np.abs(found.estimates[1] - bags.prevalences[1]).mean()
+    ends = [f"<td>{error:.4f}</td>", "<td>–</td>", '<td class="text">unusual; &lt;small&gt;</td>']
+    assert row == "".join(['<th scope="row">1</th>', f"<td>{bags.sizes[1]}</td>", *cells, *ends])
+
+
+def test_truth_unknown_and_no_intervals(tmp_path):
+    q = hq.CC(cv=3).fit(*labelled())
+    write_report(tmp_path / "r.html", model=q, bags=hq.Bags(labelled(seed=5)[0], offsets=[0, 50, 120]))
+    text = read(tmp_path / "r.html")
+    assert titles(text) == ["What was learned from what", "Plots", "Estimates by bag", "Bags", "How to repeat this"]
+    assert "The true shares are not known" in text
+    assert "not calibrated" in text
+    assert "No command was given" in text
+    assert "<small>true" not in text
+    assert " interval" not in text
+
+
+def test_one_bag_and_many_classes(tmp_path):
+    X, y = np.zeros((130, 2)), np.arange(130) % 13
+    q = hq.MLPE().fit(X, y)
+    for name, offsets in {"one": [0, 130], "several": [0, 20, 130]}.items():
+        write_report(tmp_path / name, model=q, bags=hq.Bags(X, offsets=offsets))
+    assert "A bar for each class." in read(tmp_path / "one")
+    assert "each of the 12 most common classes in the bags" in read(tmp_path / "several")
+
+
+def test_unchecked_is_no_warning(model, tmp_path):
+    trust = doubts(3).assign(trust="unchecked", p_value=np.nan)
+    write_report(tmp_path / "r.html", model=model, bags=hq.Bags(labelled()[0], offsets=[0, 9, 20, 120]), trust=trust)
+    text = read(tmp_path / "r.html")
+    assert text.count('<td>–</td><td class="text">unchecked</td>') == 3
+    assert "trust warning" not in text
+    assert 'class="warn"' not in text
+
+
+def test_names_are_escaped(tmp_path):
+    X, y = labelled()
+    names = ["<i>w</i>", "b", "c", "d&e"]
+    frame = pd.DataFrame(X, columns=names)
+    q = hq.CC(cv=3).fit(frame, np.array(AWKWARD)[np.arange(len(y)) % 3])
+    bags = hq.Bags(
+        frame, offsets=[0, 60, 120], prevalences=[[0.2, 0.3, 0.5]] * 2, classes=AWKWARD, ids=["<script>1", '">2']
+    )
+    write_report(
+        tmp_path / "r.html", model=q, bags=bags, rivals={"<u>": q.predict(bags)}, sources=["<s>.csv"],
+        trust=doubts(2).assign(trust='"<img src=x>"'),
+    )  # fmt: skip
+    text = read(tmp_path / "r.html")
+    for name in [*AWKWARD, *names, *bags.ids, "<u>", "<s>.csv"]:
+        assert html.escape(str(name)) in text
+    assert not re.search("<(b>cod|i>w|script>1|u>|s>|img src=x)", text)
+    assert 'title="&quot;&lt;img src=x&gt;&quot;"' in text
+
+
+def test_a_network_shows_training_and_histograms(tmp_path):
+    q = hq.HistNetQ(n_bins=4, encoder=(4,), head=(8,), training=QUICK, random_state=0).fit(known_bags())
+    write_report(tmp_path / "r.html", model=q, bags=hq.Bags(labelled()[0]))
+    assert {"Training", "Learned histograms"} <= set(titles(read(tmp_path / "r.html")))
+
+
+def test_self_contained(model, tmp_path):
+    write_report(tmp_path / "r.html", model=model, bags=known_bags(3))
+    text = read(tmp_path / "r.html")
+    assert 'http-equiv="Content-Security-Policy" content="default-src \'none\';' in text
+    assert not re.search(r"(src|href)=.(?!data:|#)", text)
+    assert not re.search(r"url\(|@import|https?:", text)
+    assert all(re.findall('<img src="data:image/png;base64,[^"]+" alt="([^"]+)">', text))
+
+
+def test_existing_files_are_kept(model, tmp_path):
+    path, bags = tmp_path / "r.html", known_bags(3)
+    path.write_text("mine")
+    with pytest.raises(
+        FileExistsError, match=exactly(f"output: {path} exists; choose another name or pass --force to replace it.")
+    ):
+        write_report(path, model=model, bags=bags)
+    assert path.read_text() == "mine"
+    write_report(path, model=model, bags=bags, force=True)
+    assert "<!DOCTYPE html>" in read(path)
+
+
+def test_nothing_half_written(model, tmp_path, monkeypatch):
+    path, bags = tmp_path / "r.html", known_bags(3)
+    path.write_text("mine")
+
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(report.os, "replace", fail)
+    with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (No space left on device)")):
+        write_report(path, model=model, bags=bags, force=True)
+    assert list(tmp_path.iterdir()) == [path]
+    assert path.read_text() == "mine"
+
+
+def test_wrong_arguments(model, tmp_path, monkeypatch):
+    path, bags = tmp_path / "r.html", known_bags(3)
+    message = "trust: expected 3 rows with p_value and trust, got 2 with p_value, small, unseen, trust."
+    with pytest.raises(ValueError, match=exactly(message)):
+        write_report(path, model=model, bags=bags, trust=doubts(2))
+    message = "intervals: expected shape (n_bags, n_classes) = (3, 3), got (2, 3); make them of these bags."
+    with pytest.raises(ValueError, match=exactly(message)):
+        write_report(path, model=model, bags=bags, intervals=model.predict_interval(bags[:2], 0.5))
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
+    with pytest.raises(
+        ImportError, match=exactly("plots need matplotlib; install it by pip install 'histnetq[report]'.")
+    ):
+        write_report(path, model=model, bags=bags)
+    assert not path.exists()
+
+
+def browse(text, script, folder):
+    """Open a page with a script at its end: what the script returns, console lines, addresses that the page asked."""
+    page, log = folder / "page.html", folder / "net.json"
+    told = f"document.documentElement.dataset.found = JSON.stringify((() => {{{script}}})())"
+    page.write_text(f"{text}<script>addEventListener('load', () => {{{told}}});</script>", encoding="utf-8")
+    options = [f"--user-data-dir={folder / 'profile'}", f"--log-net-log={log}", "--dump-dom"]
+    run = subprocess.run(
+        [BROWSER, *QUIET, *options, page.as_uri()], capture_output=True, text=True, timeout=60, check=False
+    )
+    found = re.search('data-found="(.*?)"', run.stdout)
+    assert found is not None, run.stderr
+    started = [event.get("params", {}) for event in json.loads(log.read_text())["events"]]
+    own = [
+        p["url"] for p in started if p.get("initiator", "not an origin") != "not an origin"
+    ]  # others: Chromium's own
+    asked = [url for url in own if not url.startswith(("file:", "data:"))]
+    return json.loads(html.unescape(found[1])), re.findall("CONSOLE.*", run.stderr), asked
+
+
+@pytest.fixture(scope="module")
+def shown(model, tmp_path_factory):
+    """The text of a report, and the table in it."""
+    if BROWSER is None:
+        pytest.skip("no Chromium to open the report with")
+    bags = known_bags(12, seed=4)
+    bags.ids = np.array([f"tow{i}" for i in range(12)])
+    found, trust = model.predict_interval(bags, 0.8), doubts(12, [0, 2, 5, 7, 9])
+    path = tmp_path_factory.mktemp("report") / "r.html"
+    write_report(path, model=model, bags=bags, intervals=found, trust=trust)
+    columns = {"bag": range(12), "n": bags.sizes}
+    columns |= {name: (100 * found.estimates[:, j]).round(1) for j, name in enumerate("abc")}
+    columns |= {"AE": np.abs(found.estimates - bags.prevalences).mean(1).round(4)}
+    columns |= {"p-value": trust["p_value"].round(3), "trust": trust["trust"]}
+    return read(path), pd.DataFrame(columns).set_index(bags.ids)
+
+
+def test_headers_sort_in_a_browser(shown, tmp_path):
+    text, table = shown
+    script = """
+        const heads = Array.from(document.querySelectorAll(".bags thead th"));
+        return heads.map(head => ["ascending", "descending"].map(() => {
+            head.querySelector("button").click();
+            const rows = Array.from(document.querySelectorAll(".bags tbody tr"));
+            return [rows.map(row => row.cells[0].textContent), heads.map(h => h.getAttribute("aria-sort"))];
+        }));"""
+    clicks, console, asked = browse(text, script, tmp_path)
+    for column, (name, found) in enumerate(zip(table, clicks, strict=True)):
+        for rising, (order, states) in zip((True, False), found, strict=True):
+            expected = table[name].sort_values(ascending=rising, na_position="last")
+            pd.testing.assert_series_equal(table.loc[order, name], expected, check_index=False)
+            assert states == [("ascending" if rising else "descending") if i == column else None for i in range(8)]
+    assert sorted(order) == sorted(table.index)
+    assert (console, asked) == ([], [])
+
+
+def test_the_page_may_not_use_the_network(shown, tmp_path):
+    script = "new Image().src = 'http://127.0.0.1:9/a'; fetch('http://127.0.0.1:9/b').catch(() => null); return 1;"
+    for name, text, reached in (("report", shown[0], []), ("other", "<!DOCTYPE html>", ["a", "b"])):
+        (tmp_path / name).mkdir()
+        _, console, asked = browse(text, script, tmp_path / name)
+        assert sorted({url[-1] for url in asked}) == reached
+        assert any("Content Security Policy" in line for line in console) == (name == "report")
+
+
+def test_a_phone_scrolls_nothing_but_the_table(shown, tmp_path):
+    text = (
+        f'<!DOCTYPE html><iframe style="width:390px;height:800px;border:0" srcdoc="{html.escape(shown[0])}"></iframe>'
+    )
+    script = """
+        const inside = document.querySelector("iframe").contentDocument;
+        return [inside.documentElement, inside.querySelector(".bags")].map(e => [e.clientWidth, e.scrollWidth]);"""
+    (page, table), console, _ = browse(text, script, tmp_path)
+    assert page[1] <= page[0] <= 390
+    assert table[1] > table[0]
+    assert console == []
