@@ -62,9 +62,9 @@ _BINARY = [
 # With few distinct rows and many classes, few bins and dropout of inputs keep rows from being learned by heart.
 _MANY_CLASSES = [
     _setting((256,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
-    _setting((128,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
-    _setting((256,), 4, dropout=0.5, weight_decay=0.3, input_dropout=0.5),
-    _setting((128,), 4, dropout=0.3, weight_decay=0.1, input_dropout=0.0),
+    _setting((256,), 2, dropout=0.5, weight_decay=0.3, input_dropout=0.5),
+    _setting((256,), 4, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
+    _setting((256,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.3),
 ]
 _ANALOGUE: dict[str, Any] = {"progress": False, "checkpoint_every": 5}
 
@@ -114,11 +114,11 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.25,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.25,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
