@@ -30,9 +30,10 @@ def test_help():
     assert "demo" in result.output
 
 
-def test_demo(monkeypatch):
+def test_demo(monkeypatch, tmp_path):
     monkeypatch.setattr("histnetq.demo._TRAINING", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
-    result = CliRunner().invoke(main, ["demo"])
+    result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
-    for text in ("HistNetQ", "DeepSets", "mean of training", "AE", "RAE", "whose error is the median"):
+    for text in ("HistNetQ", "DeepSets", "mean of training", "AE", "RAE", "whose error is the median", "interval"):
         assert text in result.output
+    assert "HistNetQ" in (tmp_path / "demo/report.html").read_text()

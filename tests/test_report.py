@@ -18,7 +18,6 @@ import pandas as pd
 import pytest
 
 import histnetq as hq
-from histnetq import report
 from histnetq.report import write_report
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
@@ -183,7 +182,7 @@ def test_nothing_half_written(model, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(report.os, "replace", fail)
+    monkeypatch.setattr("histnetq.files.os.replace", fail)
     with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (No space left on device)")):
         write_report(path, model=model, bags=bags, force=True)
     assert list(tmp_path.iterdir()) == [path]

@@ -21,7 +21,8 @@ __all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"
 # Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
 # for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
 _BLOCK_ROWS = 256
-_FEATURES_IN_MEMORY = 1 << 28  # numbers; more go to a temporary file
+_FEATURES_IN_MEMORY = 1 << 27  # numbers; more are encoded bag by bag, or go to a temporary file if bags share rows
+_FEW_SHARED = 2  # entries per row at which a row may be encoded several times
 _POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
 _CODED_AT_ONCE = 1 << 28  # numbers in the entries of bags whose pooling reads rows in place
 _GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
@@ -60,10 +61,15 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
     network.eval()
     used, index = used_rows(bags.index, bags.rows.shape[0])
+    many = len(used) * network.pooling.n_features > _FEATURES_IN_MEMORY
+    if many and len(bags.index) <= _FEW_SHARED * len(used):
+        groups = _groups(bags, network, _GATHERED_AT_ONCE)
+        return np.concatenate([predict_bags(network, bags[group]) for group in groups])
     features = encode_rows(network, bags, used)
     device = next(network.parameters()).device
     parts = []
-    for group in _groups(bags, network):
+    at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
+    for group in _groups(bags, network, at_once):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
         # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
         rows, entries = used_rows(index[first:last], len(features))
@@ -123,10 +129,9 @@ def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | N
     return torch.as_tensor(weights, dtype=kind, device=device)
 
 
-def _groups(bags: Bags, network: BagNetwork) -> Iterator[slice]:
-    """Consecutive bags that are pooled together: as many as memory allows, at least one."""
+def _groups(bags: Bags, network: BagNetwork, at_once: int) -> Iterator[slice]:
+    """Consecutive bags that are handled together: as many as have so many numbers in their entries, at least one."""
     pooling = network.pooling
-    at_once = _CODED_AT_ONCE if isinstance(pooling, MergeablePooling) else _GATHERED_AT_ONCE
     load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE) + bags.offsets * (pooling.n_features / at_once)
     start = 0
     while start < len(bags):

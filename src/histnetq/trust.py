@@ -21,6 +21,7 @@ __all__ = ["Trust", "bag_moments"]
 Floats = NDArray[np.float64]
 _MOST_DIRECTIONS = 10
 _DOUBT = 0.01  # p-value from which a bag is doubted
+_FARTHEST = 10.0  # units at which a moment counts no more: one feature that never varied before is no other world
 
 
 @dataclass(frozen=True)
@@ -61,7 +62,7 @@ class Trust:
         usual, scored = split_for_scale(len(moments), random_state)
         center, unit = moments[usual].mean(0), moments[usual].std(0)
         unit = np.maximum(unit, 1e-6 * np.abs(center) + 1e-12)  # a feature that never varied may by rounding
-        standard = (moments[usual] - center) / unit
+        standard = _standard(moments[usual], center, unit)
         strengths, directions = np.linalg.svd(standard, full_matrices=False)[1:]
         n = min(_MOST_DIRECTIONS, len(usual) // 3, len(directions))
         spread = np.append(strengths[:n] ** 2, (strengths[n:] ** 2).sum()) / len(usual)
@@ -96,9 +97,13 @@ class Trust:
         return dict(vars(self))
 
 
+def _standard(moments: Floats, center: Floats, unit: Floats) -> Floats:
+    return np.clip((moments - center) / unit, -_FARTHEST, _FARTHEST)
+
+
 def _distances(moments: Floats, center: Floats, unit: Floats, directions: Floats, spread: Floats) -> Floats:
     """(n_bags,): root mean square of a bag's coordinates, each in units of its usual size."""
-    standard = (moments - center) / unit
+    standard = _standard(moments, center, unit)
     along = standard @ directions.T
     rest = np.maximum((standard**2).sum(1) - (along**2).sum(1), 0)
     squares = np.column_stack([along**2, rest]) / spread

@@ -138,14 +138,16 @@ def info(model: Path, as_json: bool) -> None:
 
 
 @click.command()
-def demo() -> None:
+@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True,
+              help="Directory of the report.")  # fmt: skip
+def demo(output: Path) -> None:
     """Train, compare and predict on scikit-learn's digits, and write a report; about a minute.
 
     Example: histnetq demo
     """
     from histnetq.demo import run_demo
 
-    run_demo(click.echo)
+    run_demo(click.echo, output)
 
 
 COMMANDS = (predict, evaluate, report, info, demo)

@@ -2,7 +2,8 @@
 
 from histnetq.commands.estimating import compare_models, estimate, report, score
 from histnetq.commands.fitting import METHODS, Fitted, compare_methods, fit_best, fit_model, tune_model
-from histnetq.commands.output import refuse_existing, write_table
+from histnetq.commands.output import write_table
+from histnetq.files import refuse_existing
 
 __all__ = [
     "METHODS", "Fitted", "compare_methods", "compare_models", "estimate", "fit_best", "fit_model", "refuse_existing",

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import html
 import os
 import platform
 import sys
-import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -24,8 +22,9 @@ from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.comparison import Comparison
 from histnetq.evaluation import align, compare, evaluate
+from histnetq.files import refuse_existing, whole_file
 from histnetq.intervals import Intervals
-from histnetq.report_plots import figures
+from histnetq.report.figures import figures
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -128,8 +127,7 @@ def write_report(
         Replace an existing file.
     """
     path = Path(path)
-    if path.exists() and not force:
-        raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
+    refuse_existing(path, force)
     plots.require_matplotlib()
     if trust is not None and (len(trust) != len(bags) or not {"p_value", "trust"} <= set(trust)):
         raise ValueError(
@@ -142,7 +140,9 @@ def write_report(
         )
     estimates = model.predict(bags) if intervals is None else intervals.estimates
     facts = Facts(model, bags, estimates, intervals, trust, command, sources)
-    _write(path, _page(facts if bags.prevalences is None else _with_errors(facts, rivals or {})))
+    text = _page(facts if bags.prevalences is None else _with_errors(facts, rivals or {}))
+    with whole_file(path) as partial:
+        partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
@@ -164,7 +164,7 @@ def _page(facts: Facts) -> str:
         "repeat": ("How to repeat this", _repeat(facts)),
     }
     kept = {key: (title, content) for key, (title, content) in sections.items() if content}
-    template = Template(resources.files("histnetq").joinpath("report.html").read_text("utf-8"))
+    template = Template(resources.files("histnetq.report").joinpath("page.html").read_text("utf-8"))
     return template.substitute(
         title=f"Class shares in {_count(len(facts.bags), 'bag')}, estimated by {_text(facts.method)}",
         summary=" ".join(_summary(facts)),
@@ -342,17 +342,3 @@ def _count(n: int, what: str) -> str:
 
 def _text(value: Any) -> str:
     return html.escape(str(value))
-
-
-def _write(path: Path, text: str) -> None:
-    """All of it or nothing."""
-    partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        partial.write_text(text, encoding="utf-8", newline="\n")
-        os.replace(partial, path)
-    except OSError as error:
-        raise OSError(f"output: {path} cannot be written ({error.strerror or error}); choose another place.") from None
-    finally:
-        with contextlib.suppress(OSError):
-            partial.unlink(missing_ok=True)

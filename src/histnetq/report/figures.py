@@ -18,7 +18,7 @@ from histnetq.intervals import Intervals, Region
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-    from histnetq.report import Facts
+    from histnetq.report.page import Facts
 
 __all__ = ["figures"]
 
