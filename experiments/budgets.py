@@ -57,6 +57,6 @@ BUDGETS = {
 }
 # Of experiments that vary one thing and have nothing to choose.
 VARIANTS = {
-    "quick": Budget(trials=1, trial_epochs=1, epochs=40, minutes=1.5),
+    "quick": Budget(trials=1, trial_epochs=1, epochs=25, minutes=1.5),
     "full": Budget(trials=1, trial_epochs=1, epochs=400, seeds=3),
 }
