@@ -313,6 +313,23 @@ def test_histograms_in_small_groups_change_nothing(monkeypatch):
     np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)
 
 
+def test_bags_that_share_few_rows_are_encoded_in_groups(monkeypatch):
+    q = small().fit(known_bags())
+    bags = hq.Bags(np.random.default_rng(0).normal(size=(600, 4)), offsets=np.arange(0, 601, 20))
+    whole, shapes = q.predict(bags), []
+    encode = inference.encode_rows
+
+    def noted(network, some, used):
+        shapes.append(len(used))
+        return encode(network, some, used)
+
+    monkeypatch.setattr(inference, "encode_rows", noted)
+    monkeypatch.setattr(inference, "_ENCODED_AT_ONCE", 50 * q.network_.pooling.n_features)
+    np.testing.assert_allclose(q.predict(bags), whole, atol=1e-12)
+    assert sum(shapes) == 600
+    assert max(shapes) <= 50
+
+
 def test_features_far_from_zero_keep_their_digits():
     X, y = labelled()
     q = small().fit(X, y)

@@ -21,7 +21,8 @@ __all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"
 # Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
 # for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
 _BLOCK_ROWS = 256
-_FEATURES_IN_MEMORY = 1 << 27  # numbers; more are encoded bag by bag, or go to a temporary file if bags share rows
+_FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
+_ENCODED_AT_ONCE = 1 << 24  # numbers in the features of bags that share few rows
 _FEW_SHARED = 2  # entries per row at which a row may be encoded several times
 _POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
 _CODED_AT_ONCE = 1 << 28  # numbers in the entries of bags whose pooling reads rows in place
@@ -60,11 +61,11 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
 def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
     network.eval()
+    if len(bags) > 1 and len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]:
+        groups = list(_groups(bags, network, _ENCODED_AT_ONCE))
+        if len(groups) > 1:
+            return np.concatenate([predict_bags(network, bags[group]) for group in groups])
     used, index = used_rows(bags.index, bags.rows.shape[0])
-    many = len(used) * network.pooling.n_features > _FEATURES_IN_MEMORY
-    if many and len(bags.index) <= _FEW_SHARED * len(used):
-        groups = _groups(bags, network, _GATHERED_AT_ONCE)
-        return np.concatenate([predict_bags(network, bags[group]) for group in groups])
     features = encode_rows(network, bags, used)
     device = next(network.parameters()).device
     parts = []

@@ -123,9 +123,10 @@ def bag_moments(bags: Bags) -> Floats | None:
     rows = bags.rows
     if rows.dtype.kind not in "biuf":
         return None
-    weights = bags.entry_weights().astype(np.float64)
+    weights = None if bags.weights is None else bags.weights.astype(np.float64)
     if sparse.issparse(rows):
-        shares = sparse.csr_matrix((weights, bags.index, bags.offsets), shape=(len(bags), rows.shape[0]))
+        ones = np.ones(len(bags.index)) if weights is None else weights
+        shares = sparse.csr_matrix((ones, bags.index, bags.offsets), shape=(len(bags), rows.shape[0]))
         shares = sparse.diags(1 / np.asarray(shares.sum(1)).ravel()) @ shares
         mean, square = (np.asarray((shares @ part).todense()) for part in (rows, rows.multiply(rows)))
         return np.hstack([mean, np.sqrt(np.maximum(square - mean**2, 0))])
@@ -133,17 +134,17 @@ def bag_moments(bags: Bags) -> Floats | None:
     flat = flat if flat.dtype.kind in "iuf" else flat.astype(np.uint8)
     origin = flat[:1000].mean(0, dtype=np.float64)  # near the values, so that squares lose no digits
     out = np.zeros((len(bags), 2 * flat.shape[1]))
-    _add_moments(flat, bags.index, bags.offsets, weights, origin, out)
+    _add_moments(flat, bags.index, bags.offsets, np.ones(1) if weights is None else weights, origin, out)
     return out
 
 
 @njit(cache=True, nogil=True)
 def _add_moments(rows, index, offsets, weights, origin, out):  # type: ignore[no-untyped-def]
-    n_features = rows.shape[1]
+    n_features, weighted = rows.shape[1], len(weights) == len(index)
     for bag in range(len(offsets) - 1):
         total = 0.0
         for entry in range(offsets[bag], offsets[bag + 1]):
-            w, row = weights[entry], index[entry]
+            w, row = weights[entry if weighted else 0], index[entry]
             total += w
             for j in range(n_features):
                 away = rows[row, j] - origin[j]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from histnetq.bags import Bags
 from histnetq.tables.columns import Codes, Plan, plan_features, read_features, read_numbers
 from histnetq.tables.proportions import order_classes, read_prevalences
-from histnetq.tables.source import Table, open_table
+from histnetq.tables.source import Table, open_table, release_memory
 
 __all__ = ["read_bags", "read_bags_and_unseen"]
 
@@ -97,7 +97,7 @@ def read_bags_and_unseen(
     read = _read(table, keys, plan, label, weight)
     order = np.argsort(read.codes, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(read.codes, minlength=len(read.ids)))])
-    unseen = np.bincount(read.codes, read.unseen, minlength=len(read.ids)) / np.diff(offsets)
+    unseen = np.bincount(read.codes[read.unseen], minlength=len(read.ids)) / np.diff(offsets)
     common: dict[str, Any] = {"ids": read.ids, "feature_names": plan.names}
     if read.weights is not None:
         common |= {"weights": read.weights[order], "weight_kind": weight_kind}
@@ -119,7 +119,7 @@ def read_bags_and_unseen(
 class _Read:
     rows: NDArray[np.float32]
     unseen: NDArray[np.bool_]
-    codes: NDArray[np.int64]
+    codes: NDArray[np.int32]
     ids: NDArray
     labels: NDArray[np.int64] | None
     label_names: list[Any]
@@ -133,7 +133,7 @@ def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: 
     names = [*keys, *([] if label is None else [label]), *sorted(texts)]
     rows = _Grown(table.n_rows, len(plan.parts), np.float32)
     unseen = _Grown(table.n_rows, None, np.bool_)
-    codes = _Grown(table.n_rows, None, np.int64)
+    codes = _Grown(table.n_rows, None, np.int32)
     marks = _Grown(table.n_rows if label else 0, None, np.int64)
     weights = _Grown(table.n_rows if weight else 0, None, np.float64)
     n = 0
@@ -151,6 +151,7 @@ def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: 
         n += batch.num_rows
     if n == 0:
         raise ValueError(f"{table.name}: has no rows; check the file.")
+    release_memory()
     return _Read(
         rows.all(), unseen.all(), codes.all(), np.array(bags.values), None if labels is None else marks.all(),
         [] if labels is None else labels.values, None if weight is None else weights.all(),

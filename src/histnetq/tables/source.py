@@ -18,7 +18,7 @@ from histnetq.checks import shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Table", "is_number", "open_table"]
+__all__ = ["Table", "is_number", "open_table", "release_memory"]
 
 _BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
@@ -69,6 +69,13 @@ def open_table(source: Any, argument: str) -> Table:
     )  # fmt: skip
 
 
+def release_memory() -> None:
+    """Give back what arrow keeps of tables that were read."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
 def is_number(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -107,28 +114,28 @@ def _kind(path: str, argument: str) -> str:
 
 def _open_parquet(paths: list[str]) -> Table:
     import pyarrow as pa
-    from pyarrow import dataset, parquet
+    from pyarrow import parquet
 
+    n_rows = 0
     for path in paths:
         try:
-            schema = parquet.read_schema(path)
+            described = parquet.ParquetFile(path)
+            schema, n_rows = described.schema_arrow, n_rows + described.metadata.num_rows
         except (pa.ArrowInvalid, OSError) as error:
             raise ValueError(f"{path}: cannot be read as Parquet ({_first_line(error)}); write it again.") from None
         if path == paths[0]:
             first = schema
         _refuse_other_columns(paths[0], first.names, path, schema.names)
-    whole = dataset.dataset(paths, format="parquet", schema=first)
 
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
-        try:
-            # Few batches ahead: the whole file may be larger than memory.
-            yield from whole.to_batches(
-                columns=columns, batch_size=_BATCH_ROWS, batch_readahead=2, fragment_readahead=1
-            )
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(f"{_named(paths)}: cannot be read ({_first_line(error)}); write it again.") from None
+        for path in paths:
+            try:
+                # One group of rows after the other: the whole file may be larger than memory.
+                yield from parquet.ParquetFile(path, pre_buffer=False).iter_batches(_BATCH_ROWS, columns=columns)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ValueError(f"{path}: cannot be read ({_first_line(error)}); write it again.") from None
 
-    return Table(_named(paths), first.names, first.types, batches, whole.count_rows())
+    return Table(_named(paths), first.names, first.types, batches, n_rows)
 
 
 def _open_csv(paths: list[str]) -> Table:
