@@ -10,7 +10,7 @@ from pathlib import Path
 import click
 import torch
 
-NAMES = ("histograms", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables")
+NAMES = ("histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables")
 RESULTS = Path(__file__).parent / "results.csv"
 
 

@@ -482,7 +482,7 @@ def shift_types(
 @main.command()
 @click.option("--on", default="digits,imdb,newsgroups", show_default=True, help="Data sets, with commas between.")
 @click.option("--splits", default=20, show_default=True, type=click.IntRange(1), help="Of the held-out rows.")
-@click.option("--bags", default=200, show_default=True, type=click.IntRange(1), help="On which to compare bootstraps.")
+@click.option("--bags", default=100, show_default=True, type=click.IntRange(1), help="On which to compare bootstraps.")
 @click.option(
     "--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of the text data sets."
 )

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from histnetq.nn import (
     HardHistogram,
+    Likelihood,
     Max,
     Mean,
     Median,
@@ -30,7 +31,7 @@ seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 HISTOGRAMS = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}
 MERGEABLE = {"mean": Mean, "max": Max, **HISTOGRAMS}
-POOLINGS = {**MERGEABLE, "median": Median, "attention": SetAttention, "lstm": SortedLSTM}
+POOLINGS = {**MERGEABLE, "median": Median, "attention": SetAttention, "lstm": SortedLSTM, "likelihood": Likelihood}
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 every_mergeable = pytest.mark.parametrize("name", MERGEABLE)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)

@@ -1,0 +1,273 @@
+"""Maximum likelihood as a pooling: the rows' class scores → the prevalences under which a bag is most likely.
+
+The scores of row *i* are ``s_ic = log P(x_i | c)`` up to a constant of the row, such as the logits of a classifier
+minus the logarithms of the prevalences it was trained at. With weights w, their total W, a pseudo-count a of each of C
+classes and ``N = W + aC``, the prevalences of a bag are the fixed point of expectation maximisation
+
+    p_c = (a + Σ_i w_i r_ic) / N,    r_i = softmax(s_i + log p),
+
+which maximises ``Σ_i w_i log Σ_c p_c exp(s_ic) + a Σ_c log p_c`` over the simplex. Without pseudo-counts classes may be
+absent, ``p_c = 0``; their responsibilities r are zero, and so are all gradients through them.
+
+Nothing of the iterations is kept. At the fixed point, a gradient u of the prevalences pulls at the scores by
+
+    ∂/∂s_i = w_i r_i ∘ (y − r_i · y),    R y = p ∘ (u − p · u),    R = Σ_i w_i r_i r_iᵀ + a I,
+
+and at the weights by ``r_i · y``: one system of equations per bag, over the classes that are present. The inverse of
+the observed information on the simplex is ``diag(p) R⁻¹ diag(p) − p pᵀ / N``.
+
+References
+----------
+Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*.
+"""
+
+from __future__ import annotations
+
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from histnetq.nn.kernels import backend, likelihood_plain, plain
+from histnetq.nn.kernels.precision import widest
+from histnetq.nn.pooling import Pooling, bag_totals
+
+__all__ = ["Likelihood", "covariance", "maximise", "standard_errors"]
+
+_WELL_POSED = 1e-8  # squared pivots from which on a system is solved as it is
+_SINGULAR = 1e-12  # eigenvalues, of systems with a diagonal of ones, that count as zero
+
+
+class Likelihood(Pooling):
+    """Prevalences of maximum likelihood, given the class scores of the rows; `maximise` as a layer.
+
+    Rows that all but belong to one class pass little gradient on, and classes that the rows hardly tell apart a lot: a
+    prior keeps both in bounds.
+
+    Parameters
+    ----------
+    n_classes : int
+    prior : float
+        Pseudo-count of each class.
+
+    Examples
+    --------
+    >>> layer = Likelihood(2)
+    >>> scores = torch.tensor([[4.0, 0.0], [4.0, 0.0], [0.0, 4.0], [1.0, 0.0]])
+    >>> layer(scores, offsets=torch.tensor([0, 3, 4]))
+    tensor([[0.6729, 0.3271],
+            [1.0000, 0.0000]])
+    >>> Likelihood(2, prior=1.0)(scores, offsets=torch.tensor([0, 3, 4]))
+    tensor([[0.6005, 0.3995],
+            [0.6013, 0.3987]])
+    """
+
+    def __init__(self, n_classes: int, prior: float = 0.0) -> None:
+        super().__init__(n_classes, n_classes)
+        self.prior = _check_prior(prior)
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        return maximise(rows, offsets, weights, index, self.prior)
+
+    def standard_errors(
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
+    ) -> Tensor:
+        """(n_bags, n_classes): called like the layer; see `standard_errors`."""
+        index, weights = self._check(rows, offsets, weights, index)
+        return standard_errors(rows, offsets, weights, index, self.prior)
+
+    def extra_repr(self) -> str:
+        return f"n_classes={self.n_features}, prior={self.prior:g}"
+
+
+def maximise(
+    scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
+) -> Tensor:
+    """Prevalences of maximum likelihood, differentiable by the scores and by weights.
+
+    Where several are equally likely, classes that are alike in all rows of a bag get equal parts, and no gradient asks
+    for a difference between them. A bag without rows of positive weight gets equal prevalences.
+
+    Parameters
+    ----------
+    scores : (n_rows, n_classes)
+        Log-likelihood of each row under each class, up to a constant of the row; −∞ for what cannot be.
+    offsets : (n_bags + 1,) of int64
+    weights : (n_entries,), optional
+        A weight of k equals k copies.
+    index : (n_entries,) of int64, optional
+        The row of each entry.
+    prior : float
+        Pseudo-count of each class: the α − 1 of a Dirichlet distribution, of whose product with the likelihood the
+        maximum is taken.
+
+    Returns
+    -------
+    (n_bags, n_classes), on the simplex.
+
+    Examples
+    --------
+    >>> scores = torch.tensor([[0.0, -1.0], [0.0, -1.0], [-1.0, 0.0]], requires_grad=True)
+    >>> p = maximise(scores, torch.tensor([0, 3]))
+    >>> p
+    tensor([[0.8607, 0.1393]], grad_fn=<...>)
+    >>> p[0, 0].backward()
+    >>> scores.grad
+    tensor([[ 0.1534, -0.1534],
+            [ 0.1534, -0.1534],
+            [ 0.6138, -0.6138]])
+    """
+    index, weights = _check(scores, offsets, weights, index)
+    p: Tensor = _Maximise.apply(scores, weights, index, offsets, _check_prior(prior))
+    return p
+
+
+@torch.no_grad()
+def covariance(
+    scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
+) -> Tensor:
+    """Covariance of the prevalences by the observed information; called like `maximise`.
+
+    Classes that are absent have none. Classes that the rows do not tell apart have a huge one, yet finite.
+
+    Returns
+    -------
+    (n_bags, n_classes, n_classes) of float64 where the device has it; rows and columns sum to zero.
+
+    Examples
+    --------
+    Without doubt about any row's class, that of counts, p (1 − p) / n:
+
+    >>> scores = torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10)
+    >>> covariance(scores, torch.tensor([0, 40]))
+    tensor([[[ 0.0047, -0.0047],
+             [-0.0047,  0.0047]]], dtype=torch.float64)
+    """
+    index, weights = _check(scores, offsets, weights, index)
+    likelihoods, totals = _likelihoods(scores), _totals(scores, offsets, weights, _check_prior(prior))
+    p, curvature = _kernels(likelihoods).maximise(likelihoods, index, offsets, weights, totals, prior, True)
+    system, scale = _system(curvature, p)
+    values, vectors = torch.linalg.eigh(system.nan_to_num())
+    half = vectors * values.clamp(min=_SINGULAR).rsqrt()[:, None, :] * torch.where(p == 0, 0.0, scale)[:, :, None]
+    return (half @ half.mT - p[:, :, None] * p[:, None, :]) / totals[:, None, None]
+
+
+def standard_errors(
+    scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
+) -> Tensor:
+    """Standard error of each prevalence, the root of the diagonal of `covariance`; called like `maximise`.
+
+    Returns
+    -------
+    (n_bags, n_classes)
+
+    Examples
+    --------
+    >>> standard_errors(torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10), torch.tensor([0, 40]))
+    tensor([[0.0685, 0.0685]])
+    """
+    variances = covariance(scores, offsets, weights, index, prior).diagonal(dim1=1, dim2=2)
+    return variances.clamp(min=0).sqrt().to(scores.dtype)
+
+
+class _Maximise(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, scores: Tensor, weights: Tensor | None, index: Tensor, offsets: Tensor, prior: float
+    ) -> Tensor:
+        likelihoods, totals = _likelihoods(scores), _totals(scores, offsets, weights, prior)
+        curved = any(ctx.needs_input_grad)
+        p, curvature = _kernels(likelihoods).maximise(likelihoods, index, offsets, weights, totals, prior, curved)
+        ctx.save_for_backward(likelihoods, p, curvature, index, offsets, weights, totals)
+        return p.to(scores.dtype)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        likelihoods, p, curvature, index, offsets, weights, totals = ctx.saved_tensors
+        grad = grads[0].to(p.dtype)
+        system, scale = _system(curvature, p)
+        solution = _solve(system, (grad - (p * grad).sum(1, keepdim=True)) * scale)
+        pull = torch.where(p == 0, 0.0, solution * scale / (p * totals[:, None]))
+        scatter = _kernels(likelihoods).scatter
+        grad_scores, means = scatter(likelihoods, p, pull, index, offsets, weights, grads[0].dtype)
+        return grad_scores, means if ctx.needs_input_grad[1] else None, None, None, None
+
+
+def _system(curvature: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
+    """The curvature scaled to a diagonal of ones, ones for absent classes included, and the scale of each class."""
+    diagonal = curvature.diagonal(dim1=1, dim2=2)
+    scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
+    system = curvature * scale[:, :, None] * scale[:, None, :]
+    return system + torch.diag_embed((p == 0).to(system.dtype)), scale
+
+
+def _solve(system: Tensor, sides: Tensor) -> Tensor:
+    """(n_bags, n): solutions of symmetric systems; of singular ones, the shortest that comes nearest."""
+    factor, info = torch.linalg.cholesky_ex(system)
+    solution = torch.cholesky_solve(sides[:, :, None], factor)[:, :, 0]
+    ill = (info > 0) | ~(factor.diagonal(dim1=1, dim2=2).square().amin(1) > _WELL_POSED)
+    if bool(ill.any()):
+        values, vectors = torch.linalg.eigh(system[ill].nan_to_num())
+        parts = (vectors.mT @ sides[ill][:, :, None])[:, :, 0]
+        parts = torch.where(values > _SINGULAR, parts / values, 0.0 * parts)  # what is not a number stays that
+        solution[ill] = (vectors @ parts[:, :, None])[:, :, 0]
+    return solution
+
+
+def _likelihoods(scores: Tensor) -> Tensor:
+    """(n_rows, n_classes) of float64 where the device has it: likelihoods up to a factor of the row."""
+    scores = scores.detach()
+    wide = scores.to(widest(scores.device), copy=True)
+    # The largest of each row takes as long as all exponentials; on the CPU, where asking is cheap, it may be spared.
+    if scores.device.type != "cpu" or not _moderate(scores):
+        wide -= wide.amax(1, keepdim=True)
+    return wide.exp_()
+
+
+def _moderate(scores: Tensor) -> bool:
+    """Whether no exponential of the scores comes near what overflows or vanishes."""
+    low, high = scores.aminmax() if scores.numel() else (torch.zeros(()), torch.zeros(()))
+    return bool(low > -100) and bool(high < 100)
+
+
+def _totals(scores: Tensor, offsets: Tensor, weights: Tensor | None, prior: float) -> Tensor:
+    """(n_bags,): weight and pseudo-counts of each bag, or the least number where there is neither."""
+    totals = bag_totals(offsets, weights) + prior * scores.shape[1]
+    return totals.clamp(min=torch.finfo(totals.dtype).tiny)
+
+
+def _kernels(likelihoods: Tensor) -> ModuleType:
+    if backend(likelihoods) is plain:
+        return likelihood_plain
+    from histnetq.nn.kernels import likelihood_compiled
+
+    return likelihood_compiled
+
+
+def _check(
+    scores: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """Check shapes, fill in the index, and widen the weights."""
+    if scores.ndim != 2 or not scores.shape[1] or not scores.is_floating_point():
+        shape = tuple(scores.shape)
+        raise ValueError(f"scores: expected floats of shape (n_rows, n_classes), got {scores.dtype} of shape {shape}.")
+    if index is None:
+        index = torch.arange(len(scores), device=scores.device)
+    if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
+        raise ValueError(
+            f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
+        )
+    if weights is None:
+        return index, None
+    if weights.shape != index.shape:
+        raise ValueError(f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}.")
+    return index, weights.to(widest(weights.device))
+
+
+def _check_prior(prior: float) -> float:
+    if not 0 <= prior < float("inf"):
+        raise ValueError(f"prior: expected a pseudo-count of at least 0, got {prior!r}.")
+    return prior
