@@ -16,7 +16,7 @@ from sklearn.model_selection import train_test_split
 import histnetq as hq
 from experiments.presets import PRESETS, read_labels, read_split
 
-__all__ = ["DATA", "LEVELS", "Trained", "load_trained", "run_bootstrap", "run_conformal", "summary"]
+__all__ = ["DATA", "LEVELS", "Trained", "kept_table", "load_trained", "run_bootstrap", "run_conformal", "summary"]
 
 DATA = ("digits", "imdb", "newsgroups")
 LEVELS = (0.8, 0.9, 0.95)
@@ -31,6 +31,22 @@ class Trained:
     held: hq.Bags
     sizes: tuple[int, int]
     learned: hq.Bags
+
+
+def kept_table(name: str, data: Path | None, work: Path, n_splits: int, n_bags: int) -> pd.DataFrame:
+    """The rows of `run_conformal` and `run_bootstrap` for a data set, each computed once and kept."""
+    parts, trained = [], None
+    for kind, n in (("conformal", n_splits), ("bootstrap", n_bags)):
+        path = work / f"{name}-{kind}-{n}.csv"
+        if not path.exists():
+            trained = trained or load_trained(name, data, work)
+            if kind == "conformal":
+                found = run_conformal(name, trained, n, n_calibration=1000, n_test=2000)
+            else:
+                found = run_bootstrap(name, trained, n, n_resamples=200)
+            found.to_csv(path, index=False)
+        parts.append(pd.read_csv(path))
+    return pd.concat(parts)
 
 
 def load_trained(name: str, data: Path | None, work: Path) -> Trained:
@@ -142,10 +158,12 @@ def _quapy_rows(
     name: str, method: str, classifier: Any, learned: hq.Bags, test: hq.Bags, n_resamples: int
 ) -> list[dict[str, Any]]:
     """QuaPy's bootstrap around the same method and classifier; joint: all classes in their intervals at once."""
+    import quapy
     from quapy.method.aggregative import EMQ, PACC
     from quapy.method.confidence import AggregativeBootstrap, ConfidenceIntervals
     from sklearn.base import clone
 
+    quapy.environ["N_JOBS"] = 1
     own = {"EMQ": EMQ.EMQ_BCTS, "PACC": PACC}[method](clone(classifier))
     model = AggregativeBootstrap(own, n_train_samples=1, n_test_samples=n_resamples, random_state=0)
     assert learned.labels is not None
