@@ -8,6 +8,8 @@ import dataclasses
 import numpy as np
 from click.testing import CliRunner
 
+import histnetq as hq
+from experiments import coverage
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -218,3 +220,16 @@ def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
     with (tmp_path / "out/lequa-t1a.csv").open() as file:
         chosen = [row["chosen"] for row in csv.DictReader(file) if row["method"] == "HistNetQ-hard"]
     assert "encoder=(1024, 1024, 300), head=(2048, 2048, 2048), lr=0.0001" in chosen[0]
+
+
+def test_coverage_of_a_trained_quantifier():
+    data = hq.datasets.digits(n_bags=5, bag_size=20)
+    pool = data.test
+    held = hq.Bags(pool.rows, labels=pool.labels, classes=pool.classes)
+    trained = coverage.Trained({"PACC": hq.PACC(random_state=0).fit(data.train)}, held, (10, 30), data.train)
+    table = coverage.run_conformal("digits", trained, n_splits=2, n_calibration=60, n_test=40)
+    assert len(table) == 2 * len(coverage.LEVELS)
+    found = coverage.summary(table).set_index("level")
+    assert found.loc[0.95, "coverage"] >= found.loc[0.8, "coverage"] > 0.6
+    assert found.loc[0.95, "width"] > found.loc[0.8, "width"] > 0
+    assert (found["splits"] == 2).all()
