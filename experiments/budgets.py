@@ -41,6 +41,10 @@ class Budget:
         limits = {key: value and pace * value for key, value in vars(self).items() if key.endswith("minutes")}
         return dataclasses.replace(self, **limits)
 
+    def longer(self, times: float) -> Budget:
+        """The same with more epochs and more minutes, for data on which everything needs more of them."""
+        return dataclasses.replace(self.at(times), epochs=round(times * self.epochs))
+
     def name(self, measure: str) -> str:
         """A directory for the runs of this budget that are chosen by the measure."""
         limit = "" if self.minutes is None else f"-{self.minutes:g}min"

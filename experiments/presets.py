@@ -34,6 +34,8 @@ class Preset:
         Part of real bags beside mixed ones.
     pace : float
         The minutes of a budget are so many times longer here.
+    study : float
+        Networks whose variants are compared train so many times longer here.
     """
 
     what: str
@@ -43,6 +45,7 @@ class Preset:
     training: hq.Training
     real: float
     pace: float = 1.0
+    study: float = 1.0
 
 
 _ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
@@ -114,11 +117,11 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5,
+        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",

@@ -40,7 +40,7 @@ def bins(
     found = _vary(on, "bins", lambda preset: variants.bin_variants(), budget, data, work)
     text = (
         "HistNetQ by number of bins; the data set's first setting, "
-        f"{budget.words()}. Beside: the paper's, on LeQua-T1B. "
+        f"{budget.words()}{_longer(found)}. Beside: the paper's, on LeQua-T1B. "
         "Made by `python -m experiments bins`.\n"
     )
     head = ["| bins | " + " | ".join(f"AE, {name} | RAE, {name}" for name in found) + " | AE, paper | RAE, paper |"]
@@ -90,7 +90,7 @@ def mixer_ablation(
     about = (
         "Networks on the given bags alone, and with bags that the Bag Mixer makes of them; in parentheses how much "
         "higher the error is without. The settings are the data set's first, "
-        f"{budget.words()}; the best epoch by the validation bags. "
+        f"{budget.words()}{_longer(found)}; the best epoch by the validation bags. "
         "Made by `python -m experiments mixer-ablation`."
     )
     write_frame(output / "mixer-ablation", variants.joined(found), "\n\n".join([about, *parts]))
@@ -114,6 +114,12 @@ def _vary(
         table = variants.variant_table(name, experiment.data.test, runs)
         found[name] = variants.Found(experiment, runs, table)
     return found
+
+
+def _longer(found: dict[str, Any]) -> str:
+    """Which data sets had more epochs and minutes, in words."""
+    times = {name: part.experiment.preset.study for name, part in found.items()}
+    return "".join(f"; {name} {study:g} times as long" for name, study in times.items() if study != 1)
 
 
 @main.command(name="mixer-error")

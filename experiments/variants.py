@@ -59,6 +59,7 @@ def run_variants(
         where = place / "trials" / name.replace(" ", "-")
         return experiment.train(network, seed, [{**experiment.preset.settings[0], **own}], budget, where, **fixed)
 
+    budget = budget.longer(experiment.preset.study)
     place = experiment.place(what, budget)
     runs = Runs(place, budget.seeds)
     runs.fill(variants, act, say)

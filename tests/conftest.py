@@ -32,6 +32,7 @@ QUANTIFIERS = {
     "DeepSets-median": lambda **kw: hq.DeepSets("median", **{**SMALL, **kw}),
     "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
     "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
+    "EMNetQ": lambda **kw: hq.EMNetQ(**{"encoder": (8,), "training": QUICK, "random_state": 0, **kw}),
     "CC": lambda **kw: hq.CC(cv=3, **kw),
     "PCC": lambda **kw: hq.PCC(cv=3, **kw),
     "ACC": lambda **kw: hq.ACC(cv=3, **kw),
@@ -47,7 +48,7 @@ QUANTIFIERS = {
     "QuaNet": lambda **kw: hq.QuaNet(cv=3, **{"hidden": 6, "n_steps": 20, "training": QUICK, "random_state": 0, **kw}),
 }
 CLASSICAL = [name for name in QUANTIFIERS if name.startswith(("CC", "PCC", "ACC", "PACC", "EMQ", "HDy", "DyS", "KDEy"))]
-NETWORKS = [name for name in QUANTIFIERS if name.startswith(("HistNetQ", "DeepSets", "SetTransformer"))]
+NETWORKS = [name for name in QUANTIFIERS if name.startswith(("HistNetQ", "DeepSets", "SetTransformer", "EMNetQ"))]
 
 
 def labelled(n: int = 120, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from histnetq.base import Quantifier, load
     from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
+    from histnetq.emnetq import EMNetQ
     from histnetq.evaluation import compare, evaluate
     from histnetq.metrics import CostSensitiveAE
     from histnetq.options import Training
@@ -40,6 +41,7 @@ __all__ = [
     "DeepSets",
     "Dirichlet",
     "DyS",
+    "EMNetQ",
     "HDy",
     "HistNetQ",
     "KDEy",
@@ -65,6 +67,7 @@ _HOME = {
     "bags": ["Bags"],
     "classical": ["ACC", "CC", "EMQ", "MLPE", "PACC", "PCC", "DyS", "HDy", "KDEy"],
     "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
+    "emnetq": ["EMNetQ"],
     "quanet": ["QuaNet"],
     "evaluation": ["compare", "evaluate"],
     "tables": ["read_bags"],

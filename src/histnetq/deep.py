@@ -42,7 +42,7 @@ from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
 from histnetq.trained import TrainedNetwork, are_sizes, check_sizes
 
-__all__ = ["DeepQuantifier", "DeepSets", "HistNetQ", "SetTransformer"]
+__all__ = ["DeepQuantifier", "DeepSets", "Encoder", "HistNetQ", "SetTransformer", "make_encoder", "make_standardize"]
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 
@@ -102,12 +102,11 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
     ) -> BagNetwork:
         check_sizes("head", self.head)
-        encoder = _make_encoder(self.encoder, shape, self.training)
-        prepare = None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+        encoder = make_encoder(self.encoder, shape, self.training)
         pooling = self._pooling(n_outputs(encoder, shape))
         network = BagNetwork(
             encoder, pooling, self._head(pooling.width, n_classes), n_classes,
-            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
+            prepare=make_standardize(statistics), classify=self.label_weight > 0 or self.training.warmup > 0,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
@@ -297,7 +296,8 @@ class SetTransformer(DeepQuantifier):
         return SetAttention(n_features, self.width, self.hidden, self.n_inducing, self.n_heads)
 
 
-def _make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -> nn.Module:
+def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -> nn.Module:
+    """What the parameter `encoder` of a network means for rows of this shape."""
     if isinstance(encoder, nn.Module):
         return copy.deepcopy(encoder)
     if callable(encoder):
@@ -311,3 +311,8 @@ def _make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) 
     if not are_sizes(sizes) or not sizes:
         raise ValueError(f"encoder: expected None, layer sizes, an nn.Module or a factory, got {encoder!r}.")
     return MLP(int(np.prod(shape)), sizes, training.dropout, training.input_dropout)
+
+
+def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:
+    """What brings rows of this mean and scale to 0 and 1; None without them."""
+    return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))

@@ -28,12 +28,13 @@ METHODS = {
     name.lower(): (module, name)
     for module, names in {
         "deep": ("HistNetQ", "DeepSets", "SetTransformer"),
+        "emnetq": ("EMNetQ",),
         "quanet": ("QuaNet",),
         "classical": ("CC", "PCC", "ACC", "PACC", "EMQ", "HDy", "DyS", "KDEy", "MLPE"),
     }.items()
     for name in names
 }
-_FROM_LABELS, _FROM_PROPORTIONS = ("emq", "pacc", "kdey", "histnetq"), ("histnetq", "deepsets")
+_FROM_LABELS, _FROM_PROPORTIONS = ("emq", "pacc", "kdey", "histnetq"), ("histnetq", "emnetq", "deepsets")
 _FLOOR = "mean of training"
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _FEWEST_TO_JUDGE = 3
@@ -43,6 +44,7 @@ _SPACES: dict[str, dict[str, Any]] = {
     "histnetq": {**_NETWORK, "n_bins": [8, 16, 32], "encoder": [(32,), (64, 32), (128, 64)]},
     "deepsets": {**_NETWORK, "pooling": ["mean", "median", "max"], "encoder": [(32,), (64, 32), (128, 64)]},
     "settransformer": {**_NETWORK, "width": [32, 64], "encoder": [(32,), (64, 32)]},
+    "emnetq": {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]},
     "quanet": {**_NETWORK, **_CLASSIFIER, "hidden": [32, 64]},
     "emq": {**_CLASSIFIER, "calibration": [None, "ts", "bcts", "vs"]},
     "kdey": {**_CLASSIFIER, "bandwidth": (0.02, 0.3, "log")},

@@ -15,21 +15,23 @@ __all__ = ["BagNetwork"]
 class BagNetwork(nn.Module):
     """Rows of bags → prevalences: encode each row, pool each bag, and map the result to the simplex by a softmax.
 
+    A pooling that gives prevalences by itself, such as `Likelihood`, needs no head.
+
     Parameters
     ----------
     encoder : nn.Module
         On rows: ``(n_rows, ...) → (n_rows, n_features)``.
     pooling : Pooling
-    head : nn.Module or sequence of int
+    head : nn.Module, sequence of int or None
         On pooled bags: ``(n_bags, pooling.width) → (n_bags, n_classes)``, before the softmax; or the sizes of its
-        hidden layers.
+        hidden layers; None if the pooled bags are the prevalences.
     n_classes : int
     prepare : nn.Module, optional
         Applied to the rows before the encoder, such as `Standardize`.
     dropout : float
         In a head given by sizes.
-    classify : bool
-        Add a linear layer on the features that gives class scores per row.
+    classify : bool or nn.Module
+        What gives class scores per row: a module on the features, or True for a linear layer.
 
     Examples
     --------
@@ -44,19 +46,22 @@ class BagNetwork(nn.Module):
         self,
         encoder: nn.Module,
         pooling: Pooling,
-        head: nn.Module | Sequence[int],
+        head: nn.Module | Sequence[int] | None,
         n_classes: int,
         *,
         prepare: nn.Module | None = None,
         dropout: float = 0.0,
-        classify: bool = False,
+        classify: bool | nn.Module = False,
     ) -> None:
         super().__init__()
         self.prepare = prepare or nn.Identity()
         self.encoder = encoder
         self.pooling = pooling
-        self.head = head if isinstance(head, nn.Module) else MLP(pooling.width, (*head, n_classes), dropout)
-        self.classifier = nn.Linear(pooling.n_features, n_classes) if classify else None
+        if head is not None and not isinstance(head, nn.Module):
+            head = MLP(pooling.width, (*head, n_classes), dropout)
+        self.head = head
+        linear = nn.Linear(pooling.n_features, n_classes) if classify is True else None
+        self.classifier = classify if isinstance(classify, nn.Module) else linear
 
     def forward(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
@@ -71,5 +76,7 @@ class BagNetwork(nn.Module):
 
     def quantify(self, pooled: Tensor) -> Tensor:
         """(n_bags, pooling.width) → (n_bags, n_classes) on the simplex."""
+        if self.head is None:
+            return pooled
         logits: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
         return logits.softmax(-1)
