@@ -19,7 +19,9 @@ from histnetq.datasets import Dataset
 
 __all__ = ["METHODS", "BagExperiment", "about"]
 
-METHODS = [*CLASSICAL, *NETWORKS]
+_BOTH = "EMNetQ-labels"  # learns from the labelled rows beside the bags
+METHODS = [*CLASSICAL, *NETWORKS, _BOTH]
+_LABEL_WEIGHT = 0.05
 
 
 class BagExperiment:
@@ -29,7 +31,9 @@ class BagExperiment:
         self.preset, self.data = preset, data
         self.directory = work / f"{name}-{data.train.fingerprint()[:8]}"
         bags = [part.fingerprint() for part in (data.bags, data.validation, data.test)]
-        self.identity = digest(bags, preset.settings, preset.training.identity(), preset.real, CLASSIFIERS)
+        self.identity = digest(
+            bags, preset.settings, preset.likelihood, preset.training.identity(), preset.real, CLASSIFIERS
+        )
         self.posteriors = Posteriors(data, self.directory)
 
     def place(self, what: str, budget: Budget) -> Path:
@@ -48,22 +52,36 @@ class BagExperiment:
         return Runs(self.place("all", budget), budget.seeds)
 
     def run(self, method: str, seed: int, budget: Budget) -> Run:
-        """A network learns from the bags alone, a classical method from the labelled rows."""
-        if method not in NETWORKS:
+        """A network learns from the bags alone, a classical method from the labelled rows, one network from both."""
+        if method in CLASSICAL:
             return run_classical(method, seed, self.data, self.posteriors, budget.trials)
-        return self.train(
-            method, seed, self.preset.settings[: budget.trials], budget, self.place("all", budget) / "trials"
-        )
+        place = self.place("all", budget)
+        if method == _BOTH:
+            settings = [{**own, "label_weight": _LABEL_WEIGHT} for own in self.preset.likelihood[: budget.trials]]
+            sampler = hq.Combined(hq.APP(int(self.data.test.sizes[0])), hq.Mixer(self.preset.real))
+            return self.train("EMNetQ", seed, settings, budget, place / "trials-labels", labels=True, sampler=sampler)
+        return self.train(method, seed, self.preset.settings_of(method)[: budget.trials], budget, place / "trials")
 
     def train(
-        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, directory: Path, **fixed: Any
-    ) -> Run:
-        """Train a network for RAE on the bags in each of these settings; checkpoints are kept in the directory."""
+        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, directory: Path,
+        *, labels: bool = False, **fixed: Any,
+    ) -> Run:  # fmt: skip
+        """Train a network for RAE in each of these settings, on the bags or, with `labels`, on labelled rows, too.
+
+        Checkpoints are kept in the directory.
+        """
         data, shared = self.data, {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
+
+        def fit(quantifier: Any) -> None:
+            if labels:
+                rows = data.train.index
+                named = data.classes[data.train.labels[rows]]  # type: ignore[index]
+                quantifier.fit(data.train.rows[rows], named, bags=data.bags, validation=data.validation)
+            else:
+                quantifier.fit(data.bags, validation=data.validation)
+
         return run_network(
-            method, seed, settings, self.preset.training, budget,
-            lambda quantifier: quantifier.fit(data.bags, validation=data.validation),
-            data.test, directory, **shared,
+            method, seed, settings, self.preset.training, budget, fit, data.test, directory, **shared
         )  # fmt: skip
 
 

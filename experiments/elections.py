@@ -46,6 +46,7 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [32],
     "n_inducing": [8],
 }
+LIKELIHOOD: dict[str, list[Any]] = {"encoder": [(), (64,)], "prior": [0.5], "lr": [1e-2, 3e-3]}  # of EMNetQ
 
 
 @dataclass(frozen=True)
@@ -88,7 +89,7 @@ def run(name: str, seed: int, data: Elections, budget: Budget, work: Path) -> Ru
     """Chosen by AE on the validation units; networks learn from the others, ridge from both at last."""
     if name in NETWORKS:
         return run_network(
-            name, seed, draw_settings(SPACE, budget.trials, 0), TRAINING, budget,
+            name, seed, draw_settings(LIKELIHOOD if name == "EMNetQ" else SPACE, budget.trials, 0), TRAINING, budget,
             lambda quantifier: quantifier.fit(data.train, validation=data.validation),
             data.test, work / "trials", loss="ae", sampler=hq.Mixer(0.9),
         )  # fmt: skip

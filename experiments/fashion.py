@@ -50,6 +50,7 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [64],
     "n_inducing": [16],
 }
+LIKELIHOOD: dict[str, list[Any]] = {"encoder": [(), (64,)], "prior": [0.0, 0.5], "lr": [1e-2]}  # of EMNetQ
 
 
 class Frozen:
@@ -69,7 +70,7 @@ class Frozen:
         tested = hq.Bags(encoded["test_posteriors"], labels=data.test.labels, classes=range(len(data.classes)))
         self.test = hq.APP(BAG_SIZE).draw(tested, TEST_BAGS, random_state=2)
         bags = self.validation.fingerprint(), self.test.fingerprint()
-        self.identity = digest(*bags, SPACE, TRAINING.identity())
+        self.identity = digest(*bags, SPACE, LIKELIHOOD, TRAINING.identity())
 
 
 def fill(
@@ -146,7 +147,7 @@ def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, 
     labels = np.tile(data.labels[data.learning], 2)
     validation, test = (_on_inputs(bags) for bags in (data.validation, data.test))
     return run_network(
-        name, seed, draw_settings(SPACE, budget.trials, 0), TRAINING, budget,
+        name, seed, draw_settings(LIKELIHOOD if name == "EMNetQ" else SPACE, budget.trials, 0), TRAINING, budget,
         lambda quantifier: quantifier.fit(rows, labels, validation=validation),
         test, work / "trials", loss=loss, sampler=hq.APP(BAG_SIZE),
     )  # fmt: skip

@@ -1,4 +1,4 @@
-"""The rows of the networks: one architecture, another pooling layer in each, learned from bags alone."""
+"""The rows of the networks: one architecture, another pooling layer in each."""
 
 from __future__ import annotations
 
@@ -27,12 +27,14 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "HistNetQ-soft": lambda **common: hq.HistNetQ("soft", **common),
     "HistNetQ-rbf": lambda **common: hq.HistNetQ("rbf", **common),
     "HistNetQ-sigmoid": lambda **common: hq.HistNetQ("sigmoid", **common),
+    "EMNetQ": lambda **common: hq.EMNetQ(**common),
 }
 # What only one kind of network has.
 _OWN = {
     "HistNetQ": ("n_bins", "cumulative"),
     "SetTransformer": ("width", "hidden", "n_inducing", "n_heads"),
     "DeepSets": (),
+    "EMNetQ": ("prior", "label_weight"),
 }
 
 
@@ -105,4 +107,6 @@ def _fit_to_the_end(fit: Callable[[Any], Any], quantifier: Any) -> None:
 
 def _of_network(name: str, setting: dict[str, Any]) -> dict[str, Any]:
     foreign = {key for kind, keys in _OWN.items() if kind != name.split("-")[0] for key in keys}
+    if name == "EMNetQ":
+        foreign.add("head")
     return {key: value for key, value in setting.items() if key not in foreign}

@@ -29,6 +29,8 @@ class Preset:
         The column of the paper's table that ours stands beside.
     settings : list of dict
         Of the networks, to choose from, the same for all; the first is that of experiments that vary one thing.
+    likelihood : list of dict
+        Of EMNetQ, which has no head and mostly a linear encoder.
     training : Training
     real : float
         Part of real bags beside mixed ones.
@@ -42,10 +44,15 @@ class Preset:
     load: Callable[[Path], Dataset]
     paper: str
     settings: list[dict[str, Any]]
+    likelihood: list[dict[str, Any]]
     training: hq.Training
     real: float
     pace: float = 1.0
     study: float = 1.0
+
+    def settings_of(self, network: str) -> list[dict[str, Any]]:
+        """The settings that a network is chosen from."""
+        return self.likelihood if network == "EMNetQ" else self.settings
 
 
 _ATTENTION = {"width": 64, "hidden": 64, "n_inducing": 8}
@@ -68,6 +75,24 @@ _MANY_CLASSES = [
     _setting((256,), 2, dropout=0.5, weight_decay=0.3, input_dropout=0.5),
     _setting((256,), 4, dropout=0.3, weight_decay=0.1, input_dropout=0.5),
     _setting((256,), 2, dropout=0.3, weight_decay=0.1, input_dropout=0.3),
+]
+
+
+def _likelihood(**others: Any) -> dict[str, Any]:
+    return {"encoder": (), "batch_bags": 20, **others}
+
+
+_BINARY_LIKELIHOOD = [
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.05, weight_decay=0.3),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.1, weight_decay=0.3),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.1, weight_decay=0.01),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.0, weight_decay=1.0),
+]
+_MANY_LIKELIHOOD = [
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.2, weight_decay=0.01),
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.3, weight_decay=0.3),
+    _likelihood(prior=0.25, lr=3e-3, input_dropout=0.2, weight_decay=0.01),
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.1, weight_decay=0.3),
 ]
 _ANALOGUE: dict[str, Any] = {"progress": False, "checkpoint_every": 5}
 
@@ -113,22 +138,22 @@ _T1B: dict[str, Any] = {
 PRESETS = {
     "imdb": Preset(
         "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
-        _BINARY, hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
+        _BINARY, _BINARY_LIKELIHOOD, hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
+        _MANY_CLASSES, _MANY_LIKELIHOOD, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
+        _MANY_CLASSES, _MANY_LIKELIHOOD, hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
-        [_T1A], hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
+        [_T1A], _BINARY_LIKELIHOOD, hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
     ),
     "lequa-t1b": Preset(
         "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
-        [_T1B], hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
+        [_T1B], _MANY_LIKELIHOOD, hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
     ),
 }  # fmt: skip

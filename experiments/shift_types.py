@@ -82,7 +82,7 @@ def _symmetric(
     preset = experiment.preset
     tests = hq.Bags.concat([own["test"] for own in drawn.values()])
     return run_network(
-        name, seed, preset.settings[:1], preset.training, budget,
+        name, seed, preset.settings_of(name)[:1], preset.training, budget,
         lambda quantifier: quantifier.fit(bags["bags"], validation=bags["validation"]),
         tests, directory, loss="rae", sampler=hq.Mixer(preset.real),
     )  # fmt: skip

@@ -187,6 +187,18 @@ def test_validation_bags_stay_the_same():
     assert all(not validation & rows for rows in epochs), "rows for validation are never trained on"
 
 
+def test_kept_weights_are_a_running_mean():
+    def weights(**changes):
+        training = dataclasses.replace(QUICK, epochs=1, bags_per_epoch=4, batch_bags=4, **changes)
+        return hq.DeepSets(encoder=(3,), training=training, random_state=0).fit(known_bags()).network_.state_dict()
+
+    first, last, mean = weights(lr=1e-30), weights(), weights(average=100)
+    moved = {name for name in first if not torch.equal(first[name], last[name])}
+    assert {"encoder.1.weight", "head.1.weight"} <= moved
+    for name in moved:  # after one update, the first weights still count for one part in eleven
+        torch.testing.assert_close(mean[name], first[name] / 11 + last[name] * 10 / 11)
+
+
 RUN = """
 import os, signal, sys
 import numpy as np
@@ -203,7 +215,7 @@ def loss(p_true, p_pred, sizes):
             os.kill(os.getpid(), signal.SIGKILL)
     return abs(p_true - p_pred).mean(-1)
 training = hq.Training(
-    epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, device="cpu", checkpoint=sys.argv[1]
+    epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, average=5, device="cpu", checkpoint=sys.argv[1]
 )
 q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=loss, training=training, random_state=0)
 q.fit(known_bags())

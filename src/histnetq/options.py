@@ -12,13 +12,15 @@ from typing import Any
 __all__ = ["Training"]
 
 _WHOLE = (
-    "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "patience", "validation_bags", "checkpoint_every",
+    "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "average", "patience", "validation_bags",
+    "checkpoint_every",
 )  # fmt: skip
 _NUMBERS = (
     "minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "input_dropout", "clip", "validation",
 )  # fmt: skip
 _NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
-_ABSENT = (("warmup", 0), ("input_dropout", 0.0))  # not there in checkpoints made before there was such an option
+# Not there in checkpoints that were made before there was such an option.
+_ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
 
 
 @dataclass(frozen=True)
@@ -37,6 +39,8 @@ class Training:
         Bags per update of the weights.
     micro_bags : int, optional
         Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch.
+    average : int
+        The weights that are validated and kept are a running mean over about so many updates; with 1, the last ones.
     lr, min_lr : float
         Learning rate at the start, and the lowest one.
     bin_lr : float
@@ -83,6 +87,7 @@ class Training:
     bags_per_epoch: int | None = None
     batch_bags: int = 20
     micro_bags: int | None = None
+    average: int = 1
     lr: float = 1e-3
     min_lr: float = 1e-4
     bin_lr: float = 1.0

@@ -14,6 +14,7 @@ import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,6 +36,7 @@ from histnetq.options import Training
 __all__ = ["train"]
 
 _CHECKPOINT = "checkpoint.safetensors"
+_FIRST_UPDATES = 10  # that count for little in a running mean of weights
 
 
 @dataclass
@@ -46,6 +48,7 @@ class _Progress:
     best_loss: float = float("inf")
     best_epoch: int = 0
     stale: int = 0
+    updates: int = 0
     done: bool = False
     history: dict[str, list[float]] = field(default_factory=dict)
 
@@ -65,6 +68,7 @@ class _Run:
         self.label_weight, self.options, self.seed = label_weight, options, seed
         self.optimizer = _optimizer(network, options)
         self.best = _copy_state(network)
+        self.mean = _copy_state(network) if options.average > 1 else None
         self.progress = _Progress(lr=options.lr)
 
     def epoch(self) -> dict[str, float]:
@@ -81,13 +85,14 @@ class _Run:
         n = self.options.batch_bags
         losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
         train_loss = float(torch.stack(losses).mean())
-        validation_loss = self.validate()
-        _refuse_divergence(train_loss, validation_loss, at.epoch)
-        record = {
-            "epoch": at.epoch, "train_loss": train_loss, "validation_loss": validation_loss,
-            "lr": at.lr, "seconds": time.perf_counter() - began,
-        }  # fmt: skip
-        self.note(record)
+        with self.averaged():
+            validation_loss = self.validate()
+            _refuse_divergence(train_loss, validation_loss, at.epoch)
+            record = {
+                "epoch": at.epoch, "train_loss": train_loss, "validation_loss": validation_loss,
+                "lr": at.lr, "seconds": time.perf_counter() - began,
+            }  # fmt: skip
+            self.note(record)
         return record
 
     def step(self, bags: Bags) -> Tensor:
@@ -106,7 +111,32 @@ class _Run:
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
+        self.average()
         return total
+
+    def average(self) -> None:
+        """Move the running mean towards the weights: the slower, the more updates there were."""
+        at = self.progress
+        at.updates += 1
+        if self.mean is None:
+            return
+        pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + at.updates))
+        for name, value in self.network.state_dict().items():
+            if value.is_floating_point():
+                self.mean[name].lerp_(value, pace)
+            else:
+                self.mean[name].copy_(value)
+
+    @contextmanager
+    def averaged(self) -> Iterator[None]:
+        """The running mean in the place of the last weights."""
+        if self.mean is None:
+            yield
+            return
+        last = _copy_state(self.network)
+        self.network.load_state_dict(self.mean)
+        yield
+        self.network.load_state_dict(last)
 
     def objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
         """The part of the batch's loss that comes from these bags, `share` of all."""
@@ -158,6 +188,7 @@ class _Run:
     def save(self, directory: Path, identity: str) -> None:
         tensors = {f"network/{k}": v for k, v in self.network.state_dict().items()}
         tensors |= {f"best/{k}": v for k, v in self.best.items()}
+        tensors |= {f"mean/{k}": v for k, v in (self.mean or {}).items()}
         for i, state in self.optimizer.state_dict()["state"].items():
             tensors |= {f"optimizer/{i}/{k}": v for k, v in state.items()}
         tensors = {k: v.detach().cpu().clone() for k, v in tensors.items()}
@@ -184,6 +215,8 @@ class _Run:
 
         self.network.load_state_dict(under("network/"))
         self.best = under("best/")
+        if self.mean is not None:
+            self.mean = {k: v.to(self.mean[k].device) for k, v in under("mean/").items()}
         state: dict[int, dict[str, Tensor]] = {}
         for name, value in under("optimizer/").items():
             i, key = name.split("/")
