@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from experiments.budgets import Budget
 from experiments.classical import CLASSICAL, CLASSIFIERS, Posteriors, run_classical
-from experiments.networks import NETWORKS, run_network
+from experiments.networks import NETWORKS, Trials, run_network
 from experiments.presets import Preset
 from experiments.runs import Run, Runs, digest
 from histnetq.datasets import Dataset
@@ -55,33 +55,41 @@ class BagExperiment:
         """A network learns from the bags alone, a classical method from the labelled rows, one network from both."""
         if method in CLASSICAL:
             return run_classical(method, seed, self.data, self.posteriors, budget.trials)
+        return run_network(self.trials(method, seed, budget), self.data.test)
+
+    def trials(self, method: str, seed: int, budget: Budget) -> Trials:
+        """The settings of a network that is trained for RAE."""
         place = self.place("all", budget)
         if method == _BOTH:
             settings = [{**own, "label_weight": _LABEL_WEIGHT} for own in self.preset.likelihood[: budget.trials]]
             sampler = hq.Combined(hq.APP(int(self.data.test.sizes[0])), hq.Mixer(self.preset.real))
-            return self.train("EMNetQ", seed, settings, budget, place / "trials-labels", labels=True, sampler=sampler)
-        return self.train(method, seed, self.preset.settings_of(method)[: budget.trials], budget, place / "trials")
+            return self._trials("EMNetQ", seed, settings, budget, self._fit_both, place / "both", sampler=sampler)
+        settings = self.preset.settings_of(method)[: budget.trials]
+        return self._trials(method, seed, settings, budget, self._fit_bags, place / "trials")
 
     def train(
-        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, directory: Path,
-        *, labels: bool = False, **fixed: Any,
-    ) -> Run:  # fmt: skip
-        """Train a network for RAE in each of these settings, on the bags or, with `labels`, on labelled rows, too.
+        self, method: str, seed: int, setting: dict[str, Any], budget: Budget, directory: Path, **fixed: Any
+    ) -> Run:
+        """Train a network for RAE in one setting; checkpoints are kept in the directory."""
+        trials = self._trials(method, seed, [setting], budget, self._fit_bags, directory, **fixed)
+        return run_network(trials, self.data.test)
 
-        Checkpoints are kept in the directory.
-        """
-        data, shared = self.data, {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
+    def _trials(
+        self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, fit: Callable[[Any], Any],
+        directory: Path, **fixed: Any,
+    ) -> Trials:  # fmt: skip
+        shared = {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
+        return Trials(method, seed, settings, self.preset.training, budget, fit, directory, shared)
 
-        def fit(quantifier: Any) -> None:
-            if labels:
-                rows = data.train.index
-                named = data.classes[data.train.labels[rows]]  # type: ignore[index]
-                quantifier.fit(data.train.rows[rows], named, bags=data.bags, validation=data.validation)
-            else:
-                quantifier.fit(data.bags, validation=data.validation)
+    def _fit_bags(self, quantifier: Any) -> None:
+        quantifier.fit(self.data.bags, validation=self.data.validation)
 
-        return run_network(
-            method, seed, settings, self.preset.training, budget, fit, data.test, directory, **shared
+    def _fit_both(self, quantifier: Any) -> None:
+        rows, labels = self.data.train.index, self.data.train.labels
+        assert labels is not None
+        quantifier.fit(
+            self.data.train.rows[rows], self.data.classes[labels[rows]],
+            bags=self.data.bags, validation=self.data.validation,
         )  # fmt: skip
 
 

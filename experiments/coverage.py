@@ -20,7 +20,6 @@ __all__ = ["DATA", "LEVELS", "Trained", "kept_table", "load_trained", "run_boots
 
 DATA = ("digits", "imdb", "newsgroups")
 LEVELS = (0.8, 0.9, 0.95)
-_BOOTSTRAPPED = ("digits", "imdb")  # QuaPy's bootstrap of 20 classes takes very long
 _EPOCHS = 40
 
 
@@ -39,8 +38,6 @@ def kept_table(name: str, data: Path | None, work: Path, n_splits: int, n_bags: 
     parts, trained = [], None
     kinds = {"conformal": n_splits, "bootstrap": n_bags}
     for kind, n in kinds.items():
-        if kind == "bootstrap" and name not in _BOOTSTRAPPED:
-            continue
         path = work / f"{name}-{kind}-{n}.csv"
         if not path.exists():
             trained = trained or load_trained(name, data, work)

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
-from experiments.networks import NETWORKS, run_network
+from experiments.networks import NETWORKS, Trials, run_network
 from experiments.runs import Run
 from histnetq.classical.posteriors import bag_means
 
@@ -88,11 +88,12 @@ def _units(counts: NDArray, labels: NDArray, groups: NDArray) -> hq.Bags:
 def run(name: str, seed: int, data: Elections, budget: Budget, work: Path) -> Run:
     """Chosen by AE on the validation units; networks learn from the others, ridge from both at last."""
     if name in NETWORKS:
-        return run_network(
+        trials = Trials(
             name, seed, draw_settings(LIKELIHOOD if name == "EMNetQ" else SPACE, budget.trials, 0), TRAINING, budget,
             lambda quantifier: quantifier.fit(data.train, validation=data.validation),
-            data.test, work / "trials", loss="ae", sampler=hq.Mixer(0.9),
+            work / "trials", {"loss": "ae", "sampler": hq.Mixer(0.9)},
         )  # fmt: skip
+        return run_network(trials, data.test)
     began = time.perf_counter()
     if name == "ridge on bag means":
         settings: list[dict[str, Any]] = [{"alpha": alpha} for alpha in (1.0, 10.0, 100.0, 1000.0)]

@@ -23,7 +23,7 @@ from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.classical import CLASSICAL
 from experiments.images import encoded_images
-from experiments.networks import NETWORKS, run_network
+from experiments.networks import NETWORKS, Trials, run_network
 from experiments.runs import Run, Runs, digest
 from histnetq import datasets
 from histnetq.datasets import Examples
@@ -146,11 +146,12 @@ def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, 
     rows = _inputs(np.concatenate([data.posteriors[data.learning], data.mirrored[data.learning]]))
     labels = np.tile(data.labels[data.learning], 2)
     validation, test = (_on_inputs(bags) for bags in (data.validation, data.test))
-    return run_network(
+    trials = Trials(
         name, seed, draw_settings(LIKELIHOOD if name == "EMNetQ" else SPACE, budget.trials, 0), TRAINING, budget,
         lambda quantifier: quantifier.fit(rows, labels, validation=validation),
-        test, work / "trials", loss=loss, sampler=hq.APP(BAG_SIZE),
+        work / "trials", {"loss": loss, "sampler": hq.APP(BAG_SIZE)},
     )  # fmt: skip
+    return run_network(trials, test)
 
 
 def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> tuple[Any, float]:

@@ -6,6 +6,7 @@ import dataclasses
 import time
 import warnings
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from experiments.budgets import Budget
 from experiments.choices import setting_text
 from experiments.runs import Run
 
-__all__ = ["NETWORKS", "run_network"]
+__all__ = ["NETWORKS", "Trials", "run_network"]
 
 NETWORKS: dict[str, Callable[..., Any]] = {
     "DeepSets-avg": lambda **common: hq.DeepSets("mean", **common),
@@ -38,56 +39,69 @@ _OWN = {
 }
 
 
-def run_network(
-    name: str,
-    seed: int,
-    settings: Sequence[dict[str, Any]],
-    training: hq.Training,
-    budget: Budget,
-    fit: Callable[[Any], Any],
-    test: hq.Bags,
-    directory: Path,
-    **fixed: Any,
-) -> Run:
-    """Train the network in each setting, go on with the one of the lowest validation loss, estimate the test bags.
+@dataclass(frozen=True)
+class Trials:
+    """A network in several settings, of which the one of the lowest validation loss goes on.
 
     A trial that was cut off continues from its last epoch, and a finished one is read from its checkpoint.
 
     Parameters
     ----------
+    name : of the network
     settings : parameters of the quantifier and of `hq.Training`, those of other networks left aside
     training : what all settings share
     fit : quantifier → None
     directory : of the checkpoints
-    **fixed : parameters of the quantifier that all settings share
+    fixed : parameters of the quantifier that all settings share
     """
 
-    def make(number: int, epochs: int, minutes: float | None) -> Any:
-        setting = _of_network(name, settings[number])
-        options = {key: value for key, value in setting.items() if key in training.get_params()}
-        own = {key: value for key, value in setting.items() if key not in options}
-        options |= {"checkpoint": str(directory / f"{name}-seed{seed}-{number}"), "epochs": epochs, "minutes": minutes}
-        trained = dataclasses.replace(training, **options)
-        quantifier = NETWORKS[name](**own, **fixed, training=trained, random_state=seed)
-        _fit_to_the_end(fit, quantifier)
-        return quantifier
+    name: str
+    seed: int
+    settings: Sequence[dict[str, Any]]
+    training: hq.Training
+    budget: Budget
+    fit: Callable[[Any], Any]
+    directory: Path
+    fixed: dict[str, Any]
 
-    def loss_of_trial(number: int) -> float:
+    def best(self) -> tuple[Any, str]:
+        """The fitted quantifier, and its setting in words."""
+        number = int(np.argmin([self._loss(n) for n in range(len(self.settings))])) if len(self.settings) > 1 else 0
+        quantifier = self._fitted(number, self.budget.epochs, self.budget.minutes)
+        epochs = f"epochs={quantifier.best_epoch_} of {len(quantifier.history_['epoch'])}"
+        return quantifier, f"{setting_text(_of_network(self.name, self.settings[number]))}, {epochs}"
+
+    def _loss(self, number: int) -> float:
+        budget = self.budget
         try:
-            return float(make(number, min(budget.trial_epochs, budget.epochs), budget.trial_minutes).validation_loss_)
+            quantifier = self._fitted(number, min(budget.trial_epochs, budget.epochs), budget.trial_minutes)
         except FloatingPointError:  # this setting diverges; others may not
             return float("inf")
+        return float(quantifier.validation_loss_)
 
-    best = int(np.argmin([loss_of_trial(n) for n in range(len(settings))])) if len(settings) > 1 else 0
-    quantifier = make(best, budget.epochs, budget.minutes)
+    def _fitted(self, number: int, epochs: int, minutes: float | None) -> Any:
+        setting = _of_network(self.name, self.settings[number])
+        options = {key: value for key, value in setting.items() if key in self.training.get_params()}
+        own = {key: value for key, value in setting.items() if key not in options}
+        checkpoint = str(self.directory / f"{self.name}-seed{self.seed}-{number}")
+        options |= {"checkpoint": checkpoint, "epochs": epochs, "minutes": minutes}
+        trained = dataclasses.replace(self.training, **options)
+        quantifier = NETWORKS[self.name](**own, **self.fixed, training=trained, random_state=self.seed)
+        _fit_to_the_end(self.fit, quantifier)
+        return quantifier
+
+
+def run_network(trials: Trials, test: hq.Bags) -> Run:
+    """Train the network in each setting, go on with the best, and estimate the test bags."""
+    quantifier, chosen = trials.best()
     began = time.perf_counter()
     estimates = quantifier.predict(test)
     took = time.perf_counter() - began
-    history, setting = quantifier.history_, setting_text(_of_network(name, settings[best]))
+    history = quantifier.history_
     return Run(
         estimates,
-        f"{setting}, epochs={quantifier.best_epoch_} of {len(history['epoch'])}",
-        len(settings),
+        chosen,
+        len(trials.settings),
         quantifier.validation_loss_,
         float(history["seconds"].sum()),
         took,

@@ -12,7 +12,7 @@ import histnetq as hq
 from experiments.budgets import Budget
 from experiments.fashion import BAG_SIZE, CHOOSING_BAGS, TEST_BAGS
 from experiments.images import encoded_images, make_encoder, trained_encoder
-from experiments.networks import run_network
+from experiments.networks import Trials, run_network
 from experiments.runs import Run, Runs
 from histnetq.datasets import Examples
 
@@ -97,8 +97,9 @@ def run_on_images(
         )
 
     training = dataclasses.replace(TRAINING, callbacks=(tell,))
-    return run_network(
+    trials = Trials(
         name, seed, [SETTING], training, Budget(trials=1, trial_epochs=1, epochs=epochs, minutes=minutes),
         lambda quantifier: quantifier.fit(data.train, validation=validation),
-        test, work / "trials" / loss, loss=loss, sampler=hq.APP(BAG_SIZE), encoder=encoder,
+        work / "trials" / loss, {"loss": loss, "sampler": hq.APP(BAG_SIZE), "encoder": encoder},
     )  # fmt: skip
+    return run_network(trials, test)

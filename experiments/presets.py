@@ -83,10 +83,10 @@ def _likelihood(**others: Any) -> dict[str, Any]:
 
 
 _BINARY_LIKELIHOOD = [
-    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.05, weight_decay=0.3),
-    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.1, weight_decay=0.3),
-    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.1, weight_decay=0.01),
-    _likelihood(prior=0.0, lr=1e-2, warmup=0, input_dropout=0.0, weight_decay=1.0),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, average=50, input_dropout=0.05, weight_decay=0.3),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, average=50, input_dropout=0.1, weight_decay=0.01),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, average=50, input_dropout=0.05, weight_decay=0.1),
+    _likelihood(prior=0.0, lr=1e-2, warmup=0, average=50, input_dropout=0.0, weight_decay=1.0),
 ]
 _MANY_LIKELIHOOD = [
     _likelihood(prior=0.5, lr=3e-3, input_dropout=0.2, weight_decay=0.01),

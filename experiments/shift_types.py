@@ -19,13 +19,13 @@ import histnetq as hq
 from experiments.bagged import BagExperiment
 from experiments.budgets import Budget
 from experiments.choices import mean_error
-from experiments.networks import run_network
+from experiments.networks import Trials, run_network
 from experiments.runs import Run, Runs
 
 __all__ = ["ASYMMETRIC", "SYMMETRIC", "run_shift_types"]
 
 ASYMMETRIC = ("MLPE", "CC", "PCC", "ACC", "PACC", "EMQ-NoCalib", "EMQ-BCTS", "KDEy")
-SYMMETRIC = ("DeepSets-avg", "HistNetQ-hard", "HistNetQ-soft")
+SYMMETRIC = ("DeepSets-avg", "HistNetQ-hard", "HistNetQ-soft", "EMNetQ")
 _KINDS: dict[str, Callable[[int], Any]] = {
     "prior": lambda size: hq.APP(size),
     "covariate": lambda size: hq.CovariateShift(size, strength=1.5),
@@ -81,11 +81,12 @@ def _symmetric(
 ) -> Run:  # fmt: skip
     preset = experiment.preset
     tests = hq.Bags.concat([own["test"] for own in drawn.values()])
-    return run_network(
+    trials = Trials(
         name, seed, preset.settings_of(name)[:1], preset.training, budget,
         lambda quantifier: quantifier.fit(bags["bags"], validation=bags["validation"]),
-        tests, directory, loss="rae", sampler=hq.Mixer(preset.real),
+        directory, {"loss": "rae", "sampler": hq.Mixer(preset.real)},
     )  # fmt: skip
+    return run_network(trials, tests)
 
 
 def _asymmetric(experiment: BagExperiment, name: str, test: hq.Bags) -> NDArray[np.float64]:

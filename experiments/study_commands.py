@@ -281,6 +281,34 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
 
 
 @main.command()
+@click.option("--on", default="imdb", show_default=True, help="Data set.")
+@options("budget", "seeds", "data", "work", "output")
+def rows(on: str, budget_name: str, seeds: int | None, data: Path, work: Path, output: Path) -> None:
+    """Accuracy on single rows of EMNetQ, which learns from proportions, beside a classifier that learns from labels.
+
+    Example: python -m experiments rows --on imdb --seeds 3
+    """
+    from experiments.budgets import BUDGETS
+    from experiments.presets import FILES, read_labels, read_split
+    from experiments.rows import row_accuracies
+    from experiments.tables import to_markdown, write_frame
+
+    choose(on, [*FILES], "--on")
+    experiment = load(on, data, work)
+    budget = budget_of(BUDGETS, budget_name, seeds=seeds).at(experiment.preset.pace)
+    table = row_accuracies(experiment, budget, read_labels(on, data), read_split(on, data))
+    about = (
+        f"{experiment.preset.what}: accuracy on {table['n_rows'][0]:,} single rows for tests, taken as one bag. "
+        f"EMNetQ learns from {len(experiment.data.bags)} bags of known proportions (-labels: and from labelled rows), "
+        f"the classifier from {len(experiment.data.train.index):,} labelled rows. {budget.words().capitalize()}. "
+        f"Made by `python -m experiments rows --on {on} --seeds {budget.seeds}`."
+    )
+    write_frame(output / f"rows-{on}", table, f"{about}\n\n{to_markdown(table.drop(columns=['chosen', 'n_rows']))}")
+    click.echo(to_markdown(table.drop(columns=["chosen", "n_rows"])))
+    wrote(output / f"rows-{on}.csv", output / f"rows-{on}.md")
+
+
+@main.command()
 @options("data", "work", "output")
 def hdy(data: Path, work: Path, output: Path) -> None:
     """HDy's mixture of two histograms beside the histogram of a bag.

@@ -57,7 +57,7 @@ def run_variants(
         own = {key: value for key, value in changed.items() if key != "sampler"}
         fixed = {key: value for key, value in changed.items() if key == "sampler"}
         where = place / "trials" / name.replace(" ", "-")
-        return experiment.train(network, seed, [{**experiment.preset.settings[0], **own}], budget, where, **fixed)
+        return experiment.train(network, seed, {**experiment.preset.settings[0], **own}, budget, where, **fixed)
 
     budget = budget.longer(experiment.preset.study)
     place = experiment.place(what, budget)
