@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -21,7 +22,7 @@ __all__ = ["METHODS", "BagExperiment", "about"]
 
 _BOTH = "EMNetQ-labels"  # learns from the labelled rows beside the bags
 METHODS = [*CLASSICAL, *NETWORKS, _BOTH]
-_LABEL_WEIGHT = 0.05
+_LABEL_WEIGHTS = (0.05, 0.3)
 
 
 class BagExperiment:
@@ -32,7 +33,13 @@ class BagExperiment:
         self.directory = work / f"{name}-{data.train.fingerprint()[:8]}"
         bags = [part.fingerprint() for part in (data.bags, data.validation, data.test)]
         self.identity = digest(
-            bags, preset.settings, preset.likelihood, preset.training.identity(), preset.real, CLASSIFIERS
+            bags,
+            preset.settings,
+            preset.likelihood,
+            _LABEL_WEIGHTS,
+            preset.training.identity(),
+            preset.real,
+            CLASSIFIERS,
         )
         self.posteriors = Posteriors(data, self.directory)
 
@@ -61,7 +68,8 @@ class BagExperiment:
         """The settings of a network that is trained for RAE."""
         place = self.place("all", budget)
         if method == _BOTH:
-            settings = [{**own, "label_weight": _LABEL_WEIGHT} for own in self.preset.likelihood[: budget.trials]]
+            chosen = itertools.product(self.preset.likelihood, _LABEL_WEIGHTS)
+            settings = [{**own, "label_weight": weight} for own, weight in chosen][: budget.trials]
             sampler = hq.Combined(hq.APP(int(self.data.test.sizes[0])), hq.Mixer(self.preset.real))
             return self._trials("EMNetQ", seed, settings, budget, self._fit_both, place / "both", sampler=sampler)
         settings = self.preset.settings_of(method)[: budget.trials]

@@ -90,9 +90,9 @@ _BINARY_LIKELIHOOD = [
 ]
 _MANY_LIKELIHOOD = [
     _likelihood(prior=0.5, lr=3e-3, input_dropout=0.2, weight_decay=0.01),
-    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.3, weight_decay=0.3),
-    _likelihood(prior=0.25, lr=3e-3, input_dropout=0.2, weight_decay=0.01),
-    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.1, weight_decay=0.3),
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.2, weight_decay=0.3),
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.3, weight_decay=0.01),
+    _likelihood(prior=0.5, lr=3e-3, input_dropout=0.1, weight_decay=0.01),
 ]
 _ANALOGUE: dict[str, Any] = {"progress": False, "checkpoint_every": 5}
 
