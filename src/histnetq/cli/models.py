@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, options, refuse_unknown, say
+from histnetq.files import is_first_process
 
 if TYPE_CHECKING:
     from histnetq.bags import Bags
@@ -32,6 +33,7 @@ def fit(
     Examples: histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq -o model
               histnetq fit rows.csv --bag tow --label species --method auto -o model
+              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
     from histnetq.commands import fit_best, fit_model, refuse_existing
 
@@ -133,7 +135,8 @@ def _read(
 def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:
     """Save the model and tell what it is."""
     model = fitted.model
-    model.save(output, overwrite=force)
+    if is_first_process():
+        model.save(output, overwrite=force)
     names, n_calibrated = model.feature_names_ or [], 0 if fitted.calibrated is None else len(fitted.calibrated)
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": len(fitted.learned),
