@@ -427,13 +427,17 @@ def test_errors(change, error, message):
         hq.tune(**{"quantifier": hq.EMQ(), "space": {"cv": [2]}, "X": X, "y": y, **change})
 
 
-def test_a_storage_that_is_none(tmp_path):
+def test_a_storage_that_is_none(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
     path.write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(ValueError, match=rf"^storage: {path} cannot be used as a journal of trials \(.*\); name anoth"):
         search(storage=path)
     with pytest.raises(ValueError, match=rf"^storage: {tmp_path} cannot be used as a journal of trials"):
         search(storage=tmp_path)
+    monkeypatch.setattr(trials, "_TRIES", 1)
+    url = f"sqlite:///{tmp_path}/missing/tuning.db"
+    with pytest.raises(ValueError, match=rf"^storage: {url} cannot be used .* \(.*unable to open.*\); name another\.$"):
+        search(storage=url)
 
 
 def test_without_optuna(monkeypatch):

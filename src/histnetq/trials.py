@@ -27,6 +27,7 @@ _STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # before the first trial may be pruned,
 _SEEN = "seen"
 _BEAT, _GRACE = 20.0, 120.0  # seconds between a worker's signs of life, and without one until it counts as killed
 _LOCKED = 60.0  # seconds to wait for others who write to the same SQLite file
+_TRIES = 4  # to open a database
 
 
 def load_optuna() -> Any:
@@ -105,8 +106,17 @@ def _opened(optuna: Any, storage: Any) -> Any:
         path = Path(storage).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
         return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
+    from sqlalchemy.exc import SQLAlchemyError
+
     waiting = {"connect_args": {"timeout": _LOCKED}} if storage.startswith("sqlite") else None
-    return optuna.storages.RDBStorage(storage, engine_kwargs=waiting)
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return optuna.storages.RDBStorage(storage, engine_kwargs=waiting)
+        except SQLAlchemyError as error:  # another worker may be making the tables
+            if not tries_left:
+                raise ValueError(str(error).splitlines()[0]) from None
+            time.sleep(1.0)
+    return None
 
 
 @contextlib.contextmanager
