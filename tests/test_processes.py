@@ -97,6 +97,7 @@ def main(directory: Path) -> None:
     (directory / f"data-{rank}.txt").write_text(str(caught.value))
     hq.DeepSets.__init__.__kwdefaults__["training"] = QUICK
     options = ["--bag", "tow", "--label", "species", "--method", "deepsets", "--calibration", "0"]
+    options += ["--scratch", str(directory)]
     command_line(["fit", str(directory / "rows.csv"), *options, "-o", str(directory / "model")])
 
 

@@ -51,6 +51,9 @@ _OPTIONS = {
     "features": [
         click.option("--features", help="Columns to learn from, with commas between.  [default: all of numbers]")
     ],
+    "scratch": [
+        click.option("--scratch", type=click.Path(), help="Directory for the rows of tables larger than memory.")
+    ],
     "force": [click.option("--force", is_flag=True, help="Replace what exists.")],
     "json": [click.option("--json", "as_json", is_flag=True, help="Print for machines.")],
     "seed": [click.option("--seed", default=0, show_default=True, help="Of all that is drawn at random.")],

@@ -22,7 +22,7 @@ __all__ = ["COMMANDS"]
 @options("bag", "known", "features", "weight")
 @click.option("--method", default="histnetq", show_default=True,
               help="Any quantifier, such as histnetq, emq or pacc; auto keeps the best of a few.")  # fmt: skip
-@options("calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
     train: tuple[str, ...], method: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
     **table: Any,
@@ -57,7 +57,7 @@ def fit(
     "--trials", default=20, show_default=True, type=click.IntRange(1), help="In all, with those of the storage."
 )
 @click.option("--storage", help="Journal file or database URL of the trials; the same line again continues.")
-@options("calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "json")
 def tune(
     train: tuple[str, ...], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
     force: bool, as_json: bool, **table: Any,
@@ -121,14 +121,14 @@ COMMANDS = (fit, tune, compare)
 
 def _read(
     train: tuple[str, ...], *, bag: tuple[str, ...], prevalences: str | None, counts: bool, label: str | None,
-    features: str | None, weight: str | None,
+    features: str | None, weight: str | None, scratch: str | None = None,
 ) -> Bags:  # fmt: skip
     from histnetq.tables import read_bags
 
     refuse_unknown(prevalences, label)
     return read_bags(
         list(train), bag=list(bag), prevalences=prevalences, counts=counts, label=label, weight=weight,
-        features=None if features is None else features.split(","),
+        features=None if features is None else features.split(","), scratch=scratch,
     )  # fmt: skip
 
 
