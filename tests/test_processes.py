@@ -44,8 +44,15 @@ SAME = {
     "one bag for two": lambda: make(epochs=10, batch_bags=3, bags_per_epoch=4, clip=0.5).fit(**bags(4)),
     "labels": lambda: make(epochs=10, batch_bags=5, bags_per_epoch=8, label_weight=0.3, micro_bags=2).fit(**rows()),
     "warm-up": lambda: make(hq.DeepSets, epochs=10, batch_bags=5, bags_per_epoch=8, warmup=5).fit(**bags(8)),
+    "QuaNet": lambda: quanet(epochs=20, bags_per_epoch=5, validation_bags=3).fit(*labelled()),
     "an encoder of each": lambda: make(epochs=20, bags_per_epoch=8, encoder=lambda _: drawn_layer()).fit(**bags(8)),
 }
+
+
+def quanet(**options) -> hq.QuaNet:
+    return hq.QuaNet(
+        hidden=4, n_steps=9, cv=2, head=(5,), training=dataclasses.replace(EXACT, **options), random_state=0
+    )
 
 
 def drawn_layer() -> nn.Module:
@@ -88,7 +95,7 @@ def main(directory: Path) -> None:
     rank = Processes.started().rank
     for name, fit in cases.items():
         np.savez(directory / f"{name}-{rank}.npz", **result(fit()))
-    for what in ({"batch_bags": 3 + rank}, {"epochs": 3 + rank}):
+    for what in ({"batch_bags": 3 + rank}, {"epochs": 3 + rank}, {"encoder": (6, 5 + rank)}):
         with pytest.raises(ValueError) as caught:
             make(**what).fit(**bags(4))
         (directory / f"{next(iter(what))}-{rank}.txt").write_text(str(caught.value))
@@ -151,7 +158,7 @@ def test_a_resumed_run_equals_a_whole_one(together):
     assert [p.name for p in (together / "cut").iterdir()] == ["checkpoint.safetensors"]
 
 
-@pytest.mark.parametrize("name", ["batch_bags", "epochs", "data"])
+@pytest.mark.parametrize("name", ["batch_bags", "epochs", "encoder", "data"])
 def test_processes_that_differ_are_refused(together, name):
     message = (
         "torchrun: process 1 has other data, parameters or checkpoints than process 0, expected the same everywhere; "

@@ -204,9 +204,10 @@ class _Run:
         self.progress = _Progress(**json.loads(metadata["progress"]))
 
     def digest(self) -> bytes:
-        """What processes that train together must have in common: options, seed, progress and bags."""
-        about = (self.options.identity(), self.options.epochs, self.seed, self.progress.epoch)
-        digest = hashlib.sha256(repr(about).encode())
+        """What processes that train together must have in common: layers, options, seed, progress and bags."""
+        layers = [(name, tuple(tensor.shape)) for name, tensor in self.network.state_dict().items()]
+        about = (self.options.identity(), self.options.epochs, self.label_weight, self.seed, self.progress.epoch)
+        digest = hashlib.sha256(repr((layers, about)).encode())
         for bags in (self.validation, self.draw(np.random.default_rng(self.seed))):
             digest.update(repr(bags).encode())
             for array in (bags.index, bags.prevalences, take_dense(bags.rows, bags.index[:_COMPARED_ROWS])):
@@ -244,7 +245,6 @@ def train(
     """
     directory = None if options.checkpoint is None else Path(options.checkpoint)
     processes = Processes.started()
-    processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
     run = _Run(network, draw, validation, loss, label_weight, options, seed, processes)
     device = next(network.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
@@ -253,6 +253,7 @@ def train(
             run.resume(directory, identity)
         if processes.count > 1:
             processes.refuse_different(run.digest())
+            processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
         try:
             for record in _epochs(run):
                 last = run.ends()
