@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -77,8 +78,19 @@ def stopped() -> hq.Quantifier:
     return make(epochs=5, bags_per_epoch=4, callbacks=(lambda record: second and record["epoch"] == 2,)).fit(**bags(4))
 
 
-def checkpointed(directory: Path, epochs: int) -> hq.Quantifier:
-    return make(epochs=epochs, bags_per_epoch=4, dropout=0.5, checkpoint=directory).fit(**bags(4))
+def checkpointed(directory: Path, epochs: int, **options) -> hq.Quantifier:
+    return make(epochs=epochs, bags_per_epoch=4, dropout=0.5, checkpoint=directory, **options).fit(**bags(4))
+
+
+def killed(directory: Path) -> hq.Quantifier:
+    """Once, in the second process; torchrun starts both again."""
+
+    def die(record: dict[str, float]) -> None:
+        if record["epoch"] == 2 and Processes.started().rank == 1 and not (directory / "died").exists():
+            (directory / "died").touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    return checkpointed(directory / "killed", 4, callbacks=(die,))
 
 
 def result(q: hq.Quantifier) -> dict[str, np.ndarray]:
@@ -88,7 +100,7 @@ def result(q: hq.Quantifier) -> dict[str, np.ndarray]:
 
 def main(directory: Path) -> None:
     """What each process does; its networks go to files by the case and its rank."""
-    cases = {**SAME, "averaging": averaging, "stopped": stopped}
+    cases = {"killed": lambda: killed(directory), **SAME, "averaging": averaging, "stopped": stopped}
     cases["whole"] = lambda: checkpointed(directory / "whole", 4)
     cases["cut"] = lambda: checkpointed(directory / "cut", 2)
     cases["resumed"] = lambda: checkpointed(directory / "cut", 4)
@@ -115,6 +127,7 @@ def together(tmp_path_factory) -> Path:
     table = pd.DataFrame(X, columns=list("wxyz")).assign(tow=np.arange(240) // 12, species=y)
     table.to_csv(directory / "rows.csv", index=False)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun += ["--max-restarts", "1"]
     command = [*torchrun, "-m", "tests.test_processes", str(directory)]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
@@ -151,8 +164,10 @@ def test_a_callback_of_any_process_stops_all(together):
     assert [found["epoch"].tolist() for found in ranks(together, "stopped")] == [[1, 2]] * 2
 
 
-def test_a_resumed_run_equals_a_whole_one(together):
-    for whole, resumed in zip(ranks(together, "whole"), ranks(together, "resumed"), strict=True):
+@pytest.mark.parametrize("name", ["resumed", "killed"])
+def test_a_run_that_goes_on_equals_a_whole_one(together, name):
+    assert (together / "died").exists()
+    for whole, resumed in zip(ranks(together, "whole"), ranks(together, name), strict=True):
         for key, array in whole.items():
             np.testing.assert_array_equal(resumed[key], array)
     assert [p.name for p in (together / "cut").iterdir()] == ["checkpoint.safetensors"]

@@ -115,7 +115,11 @@ def _connect() -> None:
     if cuda:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
-        dist.init_process_group("cpu:gloo,cuda:nccl" if cuda else "gloo")
+        store, rank, count = next(dist.rendezvous("env://"))
+        # Processes that torchrun starts again must not find the addresses of those before them.
+        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count)
     except (RuntimeError, ValueError) as error:
         reason = str(error).splitlines()[0]
         raise RuntimeError(
