@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from safetensors.numpy import load_file
 from torch import nn
 
 import histnetq as hq
@@ -38,15 +39,23 @@ def rows() -> dict:
     return {"X": X, "y": y, "bags": known_bags(6)}
 
 
-# Twenty steps each.
+# Twenty steps each; with a checkpoint, which has the weights after the last.
 SAME = {
-    "equal shares": lambda: make(epochs=10, batch_bags=4, bags_per_epoch=8).fit(**bags(8)),
-    "three bags for two": lambda: make(epochs=10, batch_bags=3, bags_per_epoch=6).fit(**bags(6)),
-    "one bag for two": lambda: make(epochs=10, batch_bags=3, bags_per_epoch=4, clip=0.5).fit(**bags(4)),
-    "labels": lambda: make(epochs=10, batch_bags=5, bags_per_epoch=8, label_weight=0.3, micro_bags=2).fit(**rows()),
-    "warm-up": lambda: make(hq.DeepSets, epochs=10, batch_bags=5, bags_per_epoch=8, warmup=5).fit(**bags(8)),
-    "QuaNet": lambda: quanet(epochs=20, bags_per_epoch=5, validation_bags=3).fit(*labelled()),
-    "an encoder of each": lambda: make(epochs=20, bags_per_epoch=8, encoder=lambda _: drawn_layer()).fit(**bags(8)),
+    "equal shares": lambda path: make(checkpoint=path, epochs=10, batch_bags=4, bags_per_epoch=8).fit(**bags(8)),
+    "three bags for two": lambda path: make(checkpoint=path, epochs=10, batch_bags=3, bags_per_epoch=6).fit(**bags(6)),
+    "one bag for two": lambda path: make(checkpoint=path, epochs=10, batch_bags=3, bags_per_epoch=4, clip=0.5).fit(
+        **bags(4)
+    ),
+    "labels": lambda path: make(
+        checkpoint=path, epochs=10, batch_bags=5, bags_per_epoch=8, label_weight=0.3, micro_bags=2
+    ).fit(**rows()),
+    "warm-up": lambda path: make(hq.DeepSets, checkpoint=path, epochs=10, batch_bags=5, bags_per_epoch=8, warmup=5).fit(
+        **bags(8)
+    ),
+    "QuaNet": lambda path: quanet(checkpoint=path, epochs=20, bags_per_epoch=5, validation_bags=3).fit(*labelled()),
+    "an encoder of each": lambda path: make(
+        checkpoint=path, epochs=20, bags_per_epoch=8, encoder=lambda _: drawn_layer()
+    ).fit(**bags(8)),
 }
 
 
@@ -98,13 +107,21 @@ def result(q: hq.Quantifier) -> dict[str, np.ndarray]:
     return arrays | {name: values for name, values in q.history_.items() if name != "seconds"}
 
 
+def after_all_steps(fit, path: Path) -> dict[str, np.ndarray]:
+    """The network that is kept, and the last weights and averages of gradients."""
+    kept = result(fit(path))
+    return kept | load_file(path / "checkpoint.safetensors")
+
+
 def main(directory: Path) -> None:
     """What each process does; its networks go to files by the case and its rank."""
-    cases = {"killed": lambda: killed(directory), **SAME, "averaging": averaging, "stopped": stopped}
+    cases = {"killed": lambda: killed(directory), "averaging": averaging, "stopped": stopped}
     cases["whole"] = lambda: checkpointed(directory / "whole", 4)
     cases["cut"] = lambda: checkpointed(directory / "cut", 2)
     cases["resumed"] = lambda: checkpointed(directory / "cut", 4)
     rank = Processes.started().rank
+    for name, fit in SAME.items():
+        np.savez(directory / f"{name}-{rank}.npz", **after_all_steps(fit, directory / name))
     for name, fit in cases.items():
         np.savez(directory / f"{name}-{rank}.npz", **result(fit()))
     for what in ({"batch_bags": 3 + rank}, {"epochs": 3 + rank}, {"encoder": (6, 5 + rank)}):
@@ -143,8 +160,8 @@ def ranks(directory: Path, name: str) -> list[dict[str, np.ndarray]]:
 
 
 @pytest.mark.parametrize("name", SAME)
-def test_two_processes_equal_one(together, name):
-    alone = result(SAME[name]())
+def test_two_processes_equal_one(together, name, tmp_path):
+    alone = after_all_steps(SAME[name], tmp_path)
     assert len(alone["epoch"]) >= 10
     for found in ranks(together, name):
         assert found.keys() == alone.keys()
