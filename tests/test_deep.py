@@ -95,6 +95,13 @@ def test_samplers_that_lack_bags(sampler, message):
         small(sampler=sampler).fit(*labelled())
 
 
+def test_labelled_rows_have_the_columns_of_the_bags_beside_them():
+    bags = known_bags()
+    bags.feature_names = list("wxyz")
+    q = small().fit(*labelled(), bags=bags)
+    assert q.feature_names_ == list("wxyz")
+
+
 def test_bags_beside_bags_are_refused():
     with pytest.raises(TypeError, match=r"bags: expected beside labelled rows, fit\(X, y, bags=…\), got Bags twice"):
         small().fit(known_bags(), bags=known_bags())

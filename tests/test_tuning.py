@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import histnetq as hq
-from histnetq import tuning
+from histnetq import trials
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
 RANGE = {"classifier__C": (1e-3, 10.0, "log"), "calibration": [None, "bcts"]}
@@ -31,8 +31,8 @@ def suggestions(found) -> list[tuple]:
 
 @pytest.fixture
 def any_can_be_pruned(monkeypatch):
-    monkeypatch.setattr(tuning, "_STARTUP_TRIALS", 1)
-    monkeypatch.setattr(tuning, "_WARMUP_EPOCHS", 1)
+    monkeypatch.setattr(trials, "_STARTUP_TRIALS", 1)
+    monkeypatch.setattr(trials, "_WARMUP_EPOCHS", 1)
 
 
 def test_the_whole_grid_equals_a_loop():
@@ -118,7 +118,8 @@ def killed(storage, **params) -> None:
     backend = optuna.storages.journal.JournalFileBackend(str(storage))
     study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(backend))
     study.sampler = optuna.samplers.GridSampler({name: [value] for name, value in params.items()})
-    study.ask({name: optuna.distributions.CategoricalDistribution((0, 1)) for name in params})
+    trial = study.ask({name: optuna.distributions.CategoricalDistribution((0, 1)) for name in params})
+    trial.set_user_attr("seen", 0)
 
 
 def test_a_killed_trial_does_not_count(tmp_path):
@@ -138,9 +139,37 @@ def test_a_killed_trial_of_a_grid_is_done_again(tmp_path):
     storage.write_text(done[: done.index('"op_code":4')].rpartition("\n")[0] + "\n")  # the study alone
     killed(storage, solver=0, cv=0)
     found = hq.tune(hq.PACC(), space, *labelled(), storage=storage)
-    assert found.trials["state"].tolist() == ["running", *["complete"] * 4]
+    assert found.trials["state"].tolist() == ["failed", *["complete"] * 4]
+    assert found.trials["error"].tolist() == ["killed", *[""] * 4]
     tried = list(zip(found.trials["solver"], found.trials["cv"], strict=True))
-    assert tried[1:] == [("least-squares", 3), ("inverse", 2), ("inverse", 3), ("least-squares", 2)]
+    assert tried == [("least-squares", 2), *itertools.product(*space.values())]
+
+
+def test_a_trial_that_others_took_for_killed(tmp_path):
+    """Its worker was suspended, not killed: it goes on with other trials, and nothing counts twice."""
+    storage, calls = tmp_path / "tuning.log", itertools.count()
+
+    def suspend(record):
+        if next(calls) == 2:  # the first epoch of the second trial
+            backend = optuna.storages.journal.JournalFileBackend(str(storage))
+            study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(backend))
+            study.tell(1, state=optuna.trial.TrialState.FAIL)
+
+    q = hq.HistNetQ(**{**SMALL, "training": dataclasses.replace(QUICK, callbacks=(suspend,))})
+    found = hq.tune(q, {"n_bins": (2, 8)}, known_bags(), trials=3, storage=storage, random_state=0)
+    assert found.trials["state"].tolist() == ["complete", "failed", "complete", "complete"]
+    assert found.trials["error"].tolist() == ["", "killed", "", ""]
+
+
+def test_torchrun_is_refused(monkeypatch):
+    monkeypatch.setenv("RANK", "0")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    message = (
+        "tune: expected a process of its own, got one of 2 that torchrun started; start as many workers without it, "
+        "with the same storage=."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        search()
 
 
 def test_the_best_of_an_earlier_process(tmp_path):
@@ -398,13 +427,17 @@ def test_errors(change, error, message):
         hq.tune(**{"quantifier": hq.EMQ(), "space": {"cv": [2]}, "X": X, "y": y, **change})
 
 
-def test_a_storage_that_is_none(tmp_path):
+def test_a_storage_that_is_none(tmp_path, monkeypatch):
     path = tmp_path / "table.csv"
     path.write_text("a,b\n1,2\n3,4\n")
     with pytest.raises(ValueError, match=rf"^storage: {path} cannot be used as a journal of trials \(.*\); name anoth"):
         search(storage=path)
     with pytest.raises(ValueError, match=rf"^storage: {tmp_path} cannot be used as a journal of trials"):
         search(storage=tmp_path)
+    monkeypatch.setattr(trials, "_TRIES", 1)
+    url = f"sqlite:///{tmp_path}/missing/tuning.db"
+    with pytest.raises(ValueError, match=rf"^storage: {url} cannot be used .* \(.*unable to open.*\); name another\.$"):
+        search(storage=url)
 
 
 def test_without_optuna(monkeypatch):

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.pools import join_on_disk
+
 __all__ = [
     "as_pool",
     "check_choice",
@@ -319,6 +321,8 @@ def stack(pools: Sequence[Any]) -> Any:
         from scipy import sparse
 
         return sparse.vstack(pools, format="csr")
+    if any(isinstance(p, np.memmap) for p in pools):
+        return join_on_disk(pools)
     return np.concatenate(pools)
 
 

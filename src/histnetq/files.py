@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all, and never over others unasked."""
+"""Files that are written as a whole or not at all, by one process, and never over others unasked."""
 
 from __future__ import annotations
 
@@ -8,12 +8,17 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["refuse_existing", "whole_file"]
+__all__ = ["is_first_process", "refuse_existing", "whole_file"]
+
+
+def is_first_process() -> bool:
+    """Whether this process is the one that writes, of those that torchrun started together."""
+    return os.environ.get("RANK", "0") == "0"
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
     """Refuse to replace a file; called before work that takes long, too."""
-    if path is not None and path.exists() and not force:
+    if path is not None and path.exists() and not force and is_first_process():
         raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
 
 

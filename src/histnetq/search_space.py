@@ -54,11 +54,10 @@ class Space:
             raise ValueError(f"trials: expected a whole number of at least 1, got {wanted!r}.")
         return int(min(self.size, math.inf if wanted is None else wanted))
 
-    def missing(self, done: list[dict[str, Any]], begun: list[dict[str, Any]]) -> dict[str, int] | None:
-        """A combination that is not done, preferably one that has not begun."""
+    def missing(self, tried: list[dict[str, Any]]) -> list[dict[str, int]]:
+        """The combinations that were not tried."""
         positions = itertools.product(*(range(len(v)) for v in self.choices.values()))
-        left = [p for p in (dict(zip(self.choices, c, strict=True)) for c in positions) if p not in done]
-        return next((p for p in left if p not in begun), left[0] if left else None)
+        return [p for p in (dict(zip(self.choices, c, strict=True)) for c in positions) if p not in tried]
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """What Optuna suggests, with choices for their positions."""

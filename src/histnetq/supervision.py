@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags import Bags
-from histnetq.checks import take_dense, used_rows
+from histnetq.checks import column_names, take_dense, used_rows
 from histnetq.protocols import APP, Combined, Mixer, Protocol
 
 __all__ = ["Supervision"]
@@ -46,7 +46,9 @@ class Supervision:
             raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         bags = bags.with_known_prevalences()
         names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
-        both = Bags.concat([Bags.from_labels(X, y, classes=list(dict.fromkeys(names))), bags])
+        columns = column_names(X) or bags.feature_names
+        rows = Bags.from_labels(X, y, classes=list(dict.fromkeys(names)), feature_names=columns)
+        both = Bags.concat([rows, bags])
         return cls(both[:1], both[1:])
 
     @property

@@ -18,6 +18,7 @@ from histnetq.inference import choose_device
 from histnetq.metrics import Measure, as_loss
 from histnetq.nn import BagNetwork
 from histnetq.options import Training
+from histnetq.processes import Processes
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
 from histnetq.training import train
@@ -47,7 +48,7 @@ class TrainedNetwork(BaseEstimator):
         """Train the network that `make` gives for what is learned from and what is held out."""
         self._check_params()
         loss = as_loss(self.loss)
-        seed = int(np.random.default_rng(self.random_state).integers(2**31))
+        seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
         sampler = given.choose_sampler(self.sampler)
         if validation is None:
             learned, held = given.split(self.training.validation, seed)

@@ -8,6 +8,7 @@ checkpoint to exactly the weights of an uninterrupted one.
 from __future__ import annotations
 
 import dataclasses
+import hashlib
 import json
 import os
 import sys
@@ -27,16 +28,19 @@ from torch.nn import functional as F
 from tqdm import tqdm
 
 from histnetq.bags import Bags
+from histnetq.checks import take_dense
 from histnetq.inference import Batch, make_batch, predict_bags
 from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.options import Training
+from histnetq.processes import Processes
 
 __all__ = ["train"]
 
 _CHECKPOINT = "checkpoint.safetensors"
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
+_COMPARED_ROWS = 256  # between processes
 
 
 @dataclass
@@ -63,9 +67,10 @@ class _Run:
         label_weight: float,
         options: Training,
         seed: int,
+        processes: Processes,
     ) -> None:
         self.network, self.draw, self.validation, self.loss = network, draw, validation, loss
-        self.label_weight, self.options, self.seed = label_weight, options, seed
+        self.label_weight, self.options, self.seed, self.processes = label_weight, options, seed, processes
         self.optimizer = _optimizer(network, options)
         self.best = _copy_state(network)
         self.mean = _copy_state(network) if options.average > 1 else None
@@ -76,7 +81,7 @@ class _Run:
         at, began = self.progress, time.perf_counter()
         at.epoch += 1
         rng = np.random.default_rng([self.seed, at.epoch])
-        torch.manual_seed(int(rng.integers(2**62)))
+        torch.manual_seed(int(rng.integers(2**62)) + self.processes.rank)  # another dropout in every process
         bags = self.draw(rng)
         bags = bags[rng.permutation(len(bags))]
         for group in self.optimizer.param_groups:
@@ -84,13 +89,15 @@ class _Run:
         self.network.train()
         n = self.options.batch_bags
         losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
-        train_loss = float(torch.stack(losses).mean())
+        self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
         with self.averaged():
-            validation_loss = self.validate()
+            train_loss, validation_loss, seconds = self.processes.agree(
+                float(torch.stack(losses).mean()), self.validate(), time.perf_counter() - began
+            )
             _refuse_divergence(train_loss, validation_loss, at.epoch)
             record = {
                 "epoch": at.epoch, "train_loss": train_loss, "validation_loss": validation_loss,
-                "lr": at.lr, "seconds": time.perf_counter() - began,
+                "lr": at.lr, "seconds": seconds,
             }  # fmt: skip
             self.note(record)
         return record
@@ -99,7 +106,8 @@ class _Run:
         """One update of the weights from these bags."""
         self.optimizer.zero_grad(set_to_none=True)
         micro = self.options.micro_bags or len(bags)
-        parts = [bags[start : start + micro] for start in range(0, len(bags), micro)]
+        mine = bags[self.processes.share(len(bags))]
+        parts = [mine[start : start + micro] for start in range(0, len(mine), micro)]
         parameter = next(self.network.parameters())
         n_labelled = _labelled_weight(bags) if self.label_weight else 0.0
         total = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
@@ -108,6 +116,7 @@ class _Run:
             value = self.objective(batch, len(part) / len(bags), n_labelled)
             value.backward()
             total += value.detach()
+        total = self.processes.add_gradients(self.network.parameters(), total)
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
@@ -162,7 +171,9 @@ class _Run:
     def validate(self) -> float:
         like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
         bags = self.validation
-        arrays = (bags.prevalences, predict_bags(self.network, bags), bags.sizes)
+        mine = bags[self.processes.share(len(bags))]
+        part = predict_bags(self.network, mine) if len(mine) else np.empty((0, len(bags.classes)))  # type: ignore[arg-type]
+        arrays = (bags.prevalences, self.processes.gather(part, len(bags)), bags.sizes)
         p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
         return float(self.loss(p_true, p_pred, sizes).mean())
 
@@ -225,6 +236,17 @@ class _Run:
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
         self.progress = _Progress(**json.loads(metadata["progress"]))
 
+    def digest(self) -> bytes:
+        """What processes that train together must have in common: layers, options, seed, progress and bags."""
+        layers = [(name, tuple(tensor.shape)) for name, tensor in self.network.state_dict().items()]
+        about = (self.options.identity(), self.options.epochs, self.label_weight, self.seed, self.progress.epoch)
+        digest = hashlib.sha256(repr((layers, about)).encode())
+        for bags in (self.validation, self.draw(np.random.default_rng(self.seed))):
+            digest.update(repr(bags).encode())
+            for array in (bags.index, bags.prevalences, take_dense(bags.rows, bags.index[:_COMPARED_ROWS])):
+                digest.update(np.ascontiguousarray(array).tobytes())
+        return digest.digest()
+
 
 def train(
     network: BagNetwork,
@@ -255,22 +277,27 @@ def train(
     dict with `history` (one array per column), `best_epoch` and `best_loss`.
     """
     directory = None if options.checkpoint is None else Path(options.checkpoint)
-    run = _Run(network, draw, validation, loss, label_weight, options, seed)
+    processes = Processes.started()
+    run = _Run(network, draw, validation, loss, label_weight, options, seed, processes)
     device = next(network.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if directory is not None:
             _make_directory(directory)
             run.resume(directory, identity)
+        if processes.count > 1:
+            processes.refuse_different(run.digest())
+            processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
         try:
             for record in _epochs(run):
                 last = run.ends()
-                if directory is not None and (last or record["epoch"] % options.checkpoint_every == 0):
+                due = last or record["epoch"] % options.checkpoint_every == 0
+                if directory is not None and due and processes.is_first:
                     run.save(directory, identity)
                 answers = [callback(record) for callback in options.callbacks]
-                if any(answer is True for answer in answers):
+                if processes.any(any(answer is True for answer in answers)):
                     break
         except KeyboardInterrupt:
-            if not run.progress.history:
+            if not run.progress.history or processes.count > 1:  # several may have stopped in different epochs
                 raise
             warnings.warn(
                 f"training interrupted in epoch {run.progress.epoch}; "
@@ -286,7 +313,7 @@ def train(
 
 def _epochs(run: _Run) -> Iterator[dict[str, float]]:
     options, at = run.options, run.progress
-    hidden = not (sys.stderr.isatty() if options.progress is None else options.progress)
+    hidden = not (run.processes.is_first and (sys.stderr.isatty() if options.progress is None else options.progress))
     with tqdm(total=options.epochs, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
         while not run.ends():
             record = run.epoch()

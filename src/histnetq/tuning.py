@@ -6,17 +6,15 @@ off continues as it would have gone on.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
-import functools
 import math
 import os
 import sys
+import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Integral, Real
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -34,15 +32,27 @@ from histnetq.options import Training
 from histnetq.protocols import APP
 from histnetq.search_space import Space
 from histnetq.supervision import Supervision
+from histnetq.trials import (
+    INTERRUPTED,
+    best_trial,
+    counted,
+    end_trial,
+    kept_alive,
+    load_optuna,
+    mark_killed,
+    open_study,
+    quiet,
+    running,
+)
 
 __all__ = ["Tuned", "tune"]
 
 _HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
 _VALIDATION_BAGS = 200  # drawn from rows held out
-_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # before the first trial may be pruned, and in each
 # Under these, validation losses of different trials measure different things.
 _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
-_INTERRUPTED = "interrupted"
+_KILLED = "killed"  # what a worker that is gone says
+_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
 _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
 
@@ -106,8 +116,9 @@ def tune(
     measure : str or callable
         A name from `histnetq.metrics` or any ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     storage : path or URL, optional
-        A journal file, or a database by its URL. Running the same search again does the trials that are missing;
-        several processes may share it.
+        A journal file, or a database by its URL. Running the same search again does the trials that are missing.
+        Several workers, processes that run the same search, may share it, and come and go: no finished trial is lost,
+        and one whose worker was killed is marked and another done for it, after two minutes without a sign of life.
     name : str, optional
         Of the search, for several searches in one storage.
     random_state : int, optional
@@ -137,7 +148,8 @@ def tune(
     >>> found.quantifier.predict(X).shape
     (2,)
     """
-    optuna = _optuna()
+    optuna = load_optuna()
+    _refuse_torchrun()
     base = _checked(quantifier, space, random_state)
     ranges = Space.of(base, space, optuna)
     total = ranges.n_trials(trials)
@@ -145,12 +157,12 @@ def tune(
     data = _Data.of(X, y, validation, random_state)
     identity = None if storage is None else _identity(base, ranges, data, measure)
     search = _Search(base, ranges, data, loss)
-    with _quiet(optuna):
-        study = _study(optuna, storage, name or "tune", identity, random_state)
+    with quiet(optuna):
+        study = open_study(storage, name or "tune", identity, random_state)
         try:
             search.run(study, total, progress)
         except KeyboardInterrupt:
-            if _best(study) is None:
+            if best_trial(study) is None:
                 raise
             refit = False
             warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
@@ -199,22 +211,26 @@ class _Search:
     best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # of this process: value, number, quantifier
 
     def run(self, study: Any, total: int, progress: bool | None) -> None:
-        """Do the trials that are missing."""
+        """Do the trials that are missing, and wait for those that others are at, since they may be killed."""
         hidden = not (sys.stderr.isatty() if progress is None else progress)
-        n_done = len(_counted(study))
-        with tqdm(total=total, initial=n_done, unit="trial", disable=hidden, leave=False) as bar:
-            while self.lacks(study, total):
+        with tqdm(total=total, unit="trial", disable=hidden, leave=False) as bar:
+            while self.left(done := counted(study), total):
+                bar.update(len(done) - bar.n)
+                mark_killed(study)
+                free = self.left(done + running(study), total)
+                if not free:
+                    time.sleep(_POLL)
+                    continue
+                study.sampler.fixed = free[0]
                 self.step(study, study.ask(self.space.distributions))
-                bar.update()
                 bar.set_postfix(best=f"{self.best[0]:.4g}")
+            bar.update(len(done) - bar.n)
 
-    def lacks(self, study: Any, total: int) -> bool:
-        """Whether there are trials to do; for a whole grid, the sampler is told which is next."""
+    def left(self, trials: list[Any], total: int) -> list[dict[str, int] | None]:
+        """What is to be done beside these trials: combinations of a whole grid, else as many times anything."""
         if total < self.space.size:
-            return len(_counted(study)) < total
-        begun = [t.params for t in study.get_trials(deepcopy=False) if not t.state.is_finished()]
-        study.sampler.fixed = self.space.missing([t.params for t in _counted(study)], begun)
-        return study.sampler.fixed is not None
+            return [None] * (total - len(trials))
+        return self.space.missing([t.params for t in trials])  # type: ignore[return-value]
 
     @property
     def prunes(self) -> bool:
@@ -223,20 +239,19 @@ class _Search:
         return reports and not self.space.distributions.keys() & _INCOMPARABLE
 
     def step(self, study: Any, trial: Any) -> None:
-        states = _optuna().trial.TrialState
+        states = load_optuna().trial.TrialState
         try:
-            value, quantifier = self.score(trial)
-        except _optuna().TrialPruned:
-            study.tell(trial, state=states.PRUNED)
+            with kept_alive(trial):
+                value, quantifier = self.score(trial)
+        except load_optuna().TrialPruned:
+            end_trial(study, trial, state=states.PRUNED)
         except (ValueError, FloatingPointError) as error:
-            trial.set_user_attr("error", str(error))
-            study.tell(trial, state=states.FAIL)
+            end_trial(study, trial, state=states.FAIL, error=str(error))
         except BaseException:
-            trial.set_user_attr("error", _INTERRUPTED)
-            study.tell(trial, state=states.FAIL)
+            end_trial(study, trial, state=states.FAIL, error=INTERRUPTED)
             raise
         else:
-            study.tell(trial, value)
+            end_trial(study, trial, value)
             self.best = min(self.best, (value, trial.number, quantifier), key=lambda b: b[0])
 
     def score(self, trial: Any) -> tuple[float, Quantifier]:
@@ -263,84 +278,15 @@ class _Search:
         return made.set_params(**values)
 
     def result(self, study: Any, refit: bool) -> Tuned:
-        best = _best(study)
+        best = best_trial(study)
         if best is None:
-            errors = [t.user_attrs["error"] for t in _counted(study) if "error" in t.user_attrs]
+            errors = [t.user_attrs["error"] for t in counted(study) if "error" in t.user_attrs]
             raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
         quantifier = self.best[2] if self.best[1] == best.number else None
         if refit and (self.data.held_out or quantifier is None):
             quantifier = self.make(best.params)
             quantifier.fit(*self.data.whole)
         return Tuned(self.space.values(best.params), best.value, quantifier, _table(study, self.space))
-
-
-def _optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.") from None
-    return optuna
-
-
-@contextlib.contextmanager
-def _quiet(optuna: Any) -> Iterator[None]:
-    level = optuna.logging.get_verbosity()
-    optuna.logging.set_verbosity(optuna.logging.ERROR)
-    try:
-        yield
-    finally:
-        optuna.logging.set_verbosity(level)
-
-
-@functools.cache
-def _sampler() -> Any:
-    samplers = _optuna().samplers
-
-    class Sampler(samplers.BaseSampler):  # type: ignore[name-defined]
-        """TPE with a seed of its own for every trial, or the values in `fixed`."""
-
-        def __init__(self, random_state: int | None) -> None:
-            self.random_state, self.fixed = random_state, None
-
-        def before_trial(self, study: Any, trial: Any) -> None:
-            given = None if self.random_state is None else [self.random_state, trial.number]
-            self.tpe = samplers.TPESampler(seed=int(np.random.default_rng(given).integers(2**31)))
-
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {} if self.fixed else self.tpe.infer_relative_search_space(study, trial)
-
-        def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
-            return self.tpe.sample_relative(study, trial, search_space)
-
-        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
-            if self.fixed:
-                return self.fixed[param_name]
-            return self.tpe.sample_independent(study, trial, param_name, param_distribution)
-
-    return Sampler
-
-
-def _study(optuna: Any, storage: Any, name: str, identity: dict[str, str] | None, random_state: int | None) -> Any:
-    kept = storage
-    try:
-        if storage is not None and "://" not in os.fspath(storage):
-            Path(storage).parent.mkdir(parents=True, exist_ok=True)
-            kept = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(os.fspath(storage)))
-        pruner = optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARMUP_EPOCHS)
-        study = optuna.create_study(
-            storage=kept, sampler=_sampler()(random_state), pruner=pruner, study_name=name, load_if_exists=True
-        )
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"storage: {storage} cannot be used as a journal of trials ({error}); name another.") from None
-    for part, text in (identity or {}).items():
-        if study.user_attrs.setdefault(part, text) != text:
-            raise ValueError(
-                f"storage: {storage} holds a search {name!r} with another {part}; pass another name= or storage=."
-            )
-        study.set_user_attr(part, text)
-    return study
 
 
 def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
@@ -375,6 +321,14 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
     return with_classifier(_twin(quantifier), space)
 
 
+def _refuse_torchrun() -> None:
+    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(
+            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
+            "start as many workers without it, with the same storage=."
+        )
+
+
 def _twin(quantifier: Quantifier) -> Quantifier:
     made = clone(quantifier)
     params = quantifier.get_params(deep=False)
@@ -393,9 +347,12 @@ def _loss(measure: Any) -> Measure:
 
 def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
     def report(record: dict[str, float]) -> None:
-        trial.report(record["validation_loss"], int(record["epoch"]))
+        try:
+            trial.report(record["validation_loss"], int(record["epoch"]))
+        except RuntimeError:  # others took this worker for killed, and do the trial again
+            raise load_optuna().TrialPruned from None
         if trial.should_prune():
-            raise _optuna().TrialPruned
+            raise load_optuna().TrialPruned
 
     return report
 
@@ -412,17 +369,6 @@ def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
             raise
 
 
-def _counted(study: Any) -> list[Any]:
-    """The trials that ended by themselves, well or not."""
-    trials = study.get_trials(deepcopy=False)
-    return [t for t in trials if t.state.is_finished() and t.user_attrs.get("error") != _INTERRUPTED]
-
-
-def _best(study: Any) -> Any:
-    completed = [t for t in _counted(study) if t.state.name == "COMPLETE"]
-    return min(completed, key=lambda t: (t.value, t.number), default=None)
-
-
 def _table(study: Any, space: Space) -> pd.DataFrame:
     trials = [t for t in study.get_trials() if len(t.params) == len(space.distributions)]
     values = [space.values(t.params) for t in trials]
@@ -435,5 +381,5 @@ def _table(study: Any, space: Space) -> pd.DataFrame:
         shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
         columns[name] = pd.Series(shown, dtype=object) if name in space.choices else shown
     columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
-    columns["error"] = [t.user_attrs.get("error", "") for t in trials]
+    columns["error"] = [t.user_attrs.get("error", _KILLED if t.state.name == "FAIL" else "") for t in trials]
     return pd.DataFrame(columns)

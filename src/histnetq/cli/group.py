@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import shlex
 from pathlib import Path
@@ -9,19 +11,26 @@ from typing import Any
 
 import click
 
+from histnetq.files import is_first_process
+
 __all__ = ["command_line", "main", "options", "refuse_unknown", "say"]
 
 
 class _Commands(click.Group):
-    """Commands whose errors are one sentence and exit code 2; they know the line that was typed."""
+    """Commands whose errors are one sentence and exit code 2; they know the line that was typed.
+
+    Of several processes that torchrun started, one speaks.
+    """
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["histnetq", *args])
         return super().parse_args(ctx, args)
 
     def invoke(self, ctx: click.Context) -> Any:
+        spoken = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
         try:
-            return super().invoke(ctx)
+            with spoken:
+                return super().invoke(ctx)
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
             raise _UserError(str(error)) from None
 
@@ -41,6 +50,9 @@ _OPTIONS = {
     "weight": [click.option("--weight", help="Column of the rows' weights.")],
     "features": [
         click.option("--features", help="Columns to learn from, with commas between.  [default: all of numbers]")
+    ],
+    "scratch": [
+        click.option("--scratch", type=click.Path(), help="Directory for the rows of tables larger than memory.")
     ],
     "force": [click.option("--force", is_flag=True, help="Replace what exists.")],
     "json": [click.option("--json", "as_json", is_flag=True, help="Print for machines.")],

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, options, refuse_unknown, say
+from histnetq.files import is_first_process
 
 if TYPE_CHECKING:
     from histnetq.bags import Bags
@@ -21,7 +22,7 @@ __all__ = ["COMMANDS"]
 @options("bag", "known", "features", "weight")
 @click.option("--method", default="histnetq", show_default=True,
               help="Any quantifier, such as histnetq, emq or pacc; auto keeps the best of a few.")  # fmt: skip
-@options("calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
     train: tuple[str, ...], method: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
     **table: Any,
@@ -32,6 +33,7 @@ def fit(
     Examples: histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq -o model
               histnetq fit rows.csv --bag tow --label species --method auto -o model
+              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
     from histnetq.commands import fit_best, fit_model, refuse_existing
 
@@ -55,7 +57,7 @@ def fit(
     "--trials", default=20, show_default=True, type=click.IntRange(1), help="In all, with those of the storage."
 )
 @click.option("--storage", help="Journal file or database URL of the trials; the same line again continues.")
-@options("calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "json")
 def tune(
     train: tuple[str, ...], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
     force: bool, as_json: bool, **table: Any,
@@ -119,21 +121,22 @@ COMMANDS = (fit, tune, compare)
 
 def _read(
     train: tuple[str, ...], *, bag: tuple[str, ...], prevalences: str | None, counts: bool, label: str | None,
-    features: str | None, weight: str | None,
+    features: str | None, weight: str | None, scratch: str | None = None,
 ) -> Bags:  # fmt: skip
     from histnetq.tables import read_bags
 
     refuse_unknown(prevalences, label)
     return read_bags(
         list(train), bag=list(bag), prevalences=prevalences, counts=counts, label=label, weight=weight,
-        features=None if features is None else features.split(","),
+        features=None if features is None else features.split(","), scratch=scratch,
     )  # fmt: skip
 
 
 def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:
     """Save the model and tell what it is."""
     model = fitted.model
-    model.save(output, overwrite=force)
+    if is_first_process():
+        model.save(output, overwrite=force)
     names, n_calibrated = model.feature_names_ or [], 0 if fitted.calibrated is None else len(fitted.calibrated)
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": len(fitted.learned),

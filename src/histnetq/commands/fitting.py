@@ -193,9 +193,7 @@ def _fit(model: Quantifier, learned: Bags) -> Quantifier:
         return model.fit(learned)
     assert learned.classes is not None
     labels = learned.classes[learned.labels[learned.index]]
-    fitted: Quantifier = model.fit(learned.gather(), labels, bags=learned)  # type: ignore[call-arg]
-    fitted.feature_names_ = learned.feature_names
-    return fitted
+    return model.fit(learned.gather(), labels, bags=learned)  # type: ignore[call-arg]
 
 
 def _as_one(bags: Bags) -> Bags:

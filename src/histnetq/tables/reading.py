@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -10,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags import Bags
+from histnetq.pools import PoolFile
 from histnetq.tables.columns import Codes, Plan, plan_features, read_features, read_numbers
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.source import Table, open_table, release_memory
@@ -30,6 +32,7 @@ def read_bags(
     prevalences: Any = None,
     counts: bool = False,
     classes: Sequence[Any] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read bags from a long table.
 
@@ -56,6 +59,8 @@ def read_bags(
         `prevalences` holds counts, to be divided by their sum.
     classes : sequence, optional
         Names and order of the classes. Default: as in the table of prevalences, or the sorted labels.
+    scratch : path, optional
+        Directory for the rows of a table larger than memory; their file there vanishes with the bags.
 
     Returns
     -------
@@ -72,7 +77,7 @@ def read_bags(
     """
     return read_bags_and_unseen(
         source, bag=bag, features=features, label=label, weight=weight, weight_kind=weight_kind,
-        prevalences=prevalences, counts=counts, classes=classes,
+        prevalences=prevalences, counts=counts, classes=classes, scratch=scratch,
     )[0]  # fmt: skip
 
 
@@ -87,6 +92,7 @@ def read_bags_and_unseen(
     prevalences: Any = None,
     counts: bool = False,
     classes: Sequence[Any] | None = None,
+    scratch: str | os.PathLike[str] | None = None,
 ) -> tuple[Bags, NDArray[np.float64]]:
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
     table = open_table(source, "source")
@@ -94,7 +100,7 @@ def read_bags_and_unseen(
     special = [*keys, *(name for name in (label, weight) if name is not None)]
     table.require(special)
     plan = plan_features(table, special, features)
-    read = _read(table, keys, plan, label, weight)
+    read = _read(table, keys, plan, label, weight, scratch)
     order = np.argsort(read.codes, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(read.codes, minlength=len(read.ids)))])
     unseen = np.bincount(read.codes[read.unseen], minlength=len(read.ids)) / np.diff(offsets)
@@ -126,12 +132,15 @@ class _Read:
     weights: NDArray[np.float64] | None
 
 
-def _read(table: Table, keys: list[str], plan: Plan, label: str | None, weight: str | None) -> _Read:
+def _read(
+    table: Table, keys: list[str], plan: Plan, label: str | None, weight: str | None, scratch: Any = None
+) -> _Read:
     bags, labels = Codes(table.name, keys), None if label is None else Codes(table.name, [label])
     texts = {column for column, value in plan.parts if value is not None}
     numbers = [column for column in [*plan.columns, weight] if column is not None and column not in texts]
     names = [*keys, *([] if label is None else [label]), *sorted(texts)]
-    rows = _Grown(table.n_rows, len(plan.parts), np.float32)
+    width = len(plan.parts)
+    rows = _Grown(table.n_rows, width, np.float32) if scratch is None else PoolFile((width,), np.float32, scratch)
     unseen = _Grown(table.n_rows, None, np.bool_)
     codes = _Grown(table.n_rows, None, np.int32)
     marks = _Grown(table.n_rows if label else 0, None, np.int64)

@@ -1,0 +1,63 @@
+"""Pools of rows that are larger than memory: written part by part to a file without a name, and mapped."""
+
+from __future__ import annotations
+
+import os
+import tempfile
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+__all__ = ["PoolFile", "join_on_disk"]
+
+_CHUNK = 1 << 24  # numbers copied at a time
+
+
+class PoolFile:
+    """Rows that are added part by part; the file vanishes with the last array on it.
+
+    Parameters
+    ----------
+    shape : tuple of int
+        Of a row.
+    directory : path, optional
+        Where there is room. Default: that of temporary files.
+
+    Examples
+    --------
+    >>> pool = PoolFile((2,), np.float32)
+    >>> pool.add(np.ones((3, 2)))
+    >>> type(pool.all()).__name__, pool.all().shape
+    ('memmap', (3, 2))
+    """
+
+    def __init__(self, shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike[str] | None = None) -> None:
+        self.shape, self.dtype, self.n = shape, np.dtype(dtype), 0
+        try:
+            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - lives as long as this
+        except OSError as error:
+            raise OSError(
+                f"scratch: {directory} cannot be written to ({error.strerror}); name a directory with room for the "
+                "rows."
+            ) from None
+
+    def add(self, part: NDArray) -> None:
+        np.ascontiguousarray(part, self.dtype).tofile(self._file)
+        self.n += len(part)
+
+    def all(self) -> NDArray:
+        """(n_rows, ...): the rows, mapped for reading."""
+        self._file.flush()
+        return np.memmap(self._file, self.dtype, "r", shape=(self.n, *self.shape))
+
+
+def join_on_disk(pools: Sequence[NDArray]) -> NDArray:
+    """The rows of all pools, one after the other, in a file."""
+    joined = PoolFile(pools[0].shape[1:], np.result_type(*pools))
+    step = max(1, _CHUNK // max(1, int(np.prod(joined.shape))))
+    for pool in pools:
+        for start in range(0, len(pool), step):
+            joined.add(pool[start : start + step])
+    return joined.all()
