@@ -50,7 +50,10 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [64],
     "n_inducing": [16],
 }
-LIKELIHOOD: dict[str, list[Any]] = {"encoder": [(), (64,)], "prior": [0.0, 0.5], "lr": [1e-2]}  # of EMNetQ
+# Of EMNetQ.
+LIKELIHOOD: dict[str, list[Any]] = {
+    "encoder": [(64,), (128,)], "prior": [0.0], "label_weight": [0.1, 0.3], "lr": [3e-3], "average": [100],
+}  # fmt: skip
 
 
 class Frozen:
