@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from histnetq.options import Training
     from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.quanet import QuaNet
+    from histnetq.sketches import BagSketch
     from histnetq.tables import read_bags
     from histnetq.tuning import tune
 
@@ -33,6 +34,7 @@ __all__ = [
     "NPP",
     "PACC",
     "PCC",
+    "BagSketch",
     "Bags",
     "Combined",
     "CostSensitiveAE",
@@ -73,6 +75,7 @@ _HOME = {
     "base": ["Quantifier", "load"],
     "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
     "options": ["Training"],
+    "sketches": ["BagSketch"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
