@@ -10,7 +10,18 @@ from pathlib import Path
 import click
 import torch
 
-NAMES = ("histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables")
+NAMES = (
+    "histograms",
+    "likelihood",
+    "memory",
+    "steps",
+    "prediction",
+    "classical",
+    "calibration",
+    "loading",
+    "tables",
+    "streaming",
+)
 RESULTS = Path(__file__).parent / "results.csv"
 
 

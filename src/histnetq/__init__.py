@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from histnetq.base import Quantifier, load
     from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
+    from histnetq.distributed import predict_dask
     from histnetq.evaluation import compare, evaluate
     from histnetq.metrics import CostSensitiveAE
     from histnetq.options import Training
@@ -58,6 +59,7 @@ __all__ = [
     "metrics",
     "nn",
     "plots",
+    "predict_dask",
     "read_bags",
     "simplex",
     "tune",
@@ -76,6 +78,7 @@ _HOME = {
     "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
     "options": ["Training"],
     "sketches": ["BagSketch"],
+    "distributed": ["predict_dask"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
