@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 import histnetq as hq
 from benchmarks.timing import side_by_side
@@ -77,6 +78,9 @@ def _throughput(model: Any) -> Iterator[tuple[str, float, str, float]]:
         chunks = ((ids[i : i + 1000], rows[i : i + 1000]) for i in range(0, _TIMED, 1000))
         model.sketch_stream(chunks, n_threads=n_threads)
 
+    # One thread for the matrix products of either: with small ones, torch's threads mostly wait for one another.
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
     seconds = side_by_side(
         {
             "encoder": lambda: encode_rows(model.network_, bags, every),
@@ -85,6 +89,7 @@ def _throughput(model: Any) -> Iterator[tuple[str, float, str, float]]:
         },
         rounds=5,
     )
+    torch.set_num_threads(n_threads)
     speed = {name: _TIMED / taken / 1e6 for name, taken in seconds.items()}
     print("     million rows per second: " + ", ".join(f"{name} {value:.2f}" for name, value in speed.items()))
     what = f"streaming of {_TIMED:,} rows in chunks of 1,000: rows per second over those of the encoder alone, "
