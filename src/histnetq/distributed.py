@@ -125,12 +125,8 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
         yield client
     elif client is None or client == "local":
         # Processes that are started afresh: compiled code with threads does not survive a fork.
-        with (
-            LocalCluster(
-                n_workers=_LOCAL_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None
-            ) as local,
-            Client(local) as made,
-        ):
+        options = {"n_workers": _LOCAL_WORKERS, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+        with LocalCluster(**options, env={"OMP_NUM_THREADS": "1"}) as local, Client(local) as made:
             yield made
     else:
         with _reached(str(client)) as made:

@@ -36,9 +36,14 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
     """
     n_threads = n_threads or min(_cores(), _MOST_THREADS)
     total, waiting = SketchSum(), deque[Future[BagSketch]]()
+    parts = chain.from_iterable(_few_bags(chunk) for chunk in _large_chunks(chunks))
+    if n_threads == 1:
+        for bags in parts:
+            total.add(sketch(bags))
+        return total.result()
     with ThreadPoolExecutor(n_threads) as pool:
         try:
-            for bags in chain.from_iterable(_few_bags(chunk) for chunk in _large_chunks(chunks)):
+            for bags in parts:
                 waiting.append(pool.submit(sketch, bags))
                 if len(waiting) > n_threads:
                     total.add(waiting.popleft().result())
