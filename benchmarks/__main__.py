@@ -21,6 +21,7 @@ NAMES = (
     "loading",
     "tables",
     "pools",
+    "streaming",
 )
 RESULTS = Path(__file__).parent / "results.csv"
 

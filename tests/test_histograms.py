@@ -6,7 +6,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
-from histnetq.nn.histograms import hard_edges
+from histnetq.nn.histograms import _squash, hard_edges
 from histnetq.nn.kernels import using
 from tests.conftest import exactly
 
@@ -81,12 +81,18 @@ def test_triangles_start_with_sum_one(kernels, dtype, n_bins, seed):
     assert torch.allclose(mass[-2:], mass.new_full((2,), 0.5), rtol=0, atol=1e-6 * max(1, n_bins / 8))
 
 
+@given(seed=seeds, start=st.integers(0, 300), n=st.integers(1, 700))
+def test_a_value_is_squashed_alike_wherever_it_stands(seed, start, n):
+    rows = torch.randn(1000, 1, generator=torch.Generator().manual_seed(seed)) * 3
+    assert torch.equal(_squash(rows[start : start + n]), _squash(rows)[start : start + n])
+
+
 @every_layer
 @law
 @given(seed=seeds)
 def test_squashing_is_a_sigmoid_in_front(kernels, cls, seed):
-    rows = torch.randn((30, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
-    offsets = torch.tensor([0, 4, 30])
+    rows = torch.randn((256, 3), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
+    offsets = torch.tensor([0, 4, 256])
     leaf, squashed_leaf = rows.clone().requires_grad_(), rows.clone().requires_grad_()
     upstream = torch.randn((2, 15), generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     inside = cls(3, n_bins=5).double()(leaf, offsets)

@@ -14,12 +14,14 @@ if TYPE_CHECKING:
     from histnetq.base import Quantifier, load
     from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
     from histnetq.deep import DeepSets, HistNetQ, SetTransformer
+    from histnetq.distributed import predict_dask
     from histnetq.emnetq import EMNetQ
     from histnetq.evaluation import compare, evaluate
     from histnetq.metrics import CostSensitiveAE
     from histnetq.options import Training
     from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.quanet import QuaNet
+    from histnetq.sketches import BagSketch
     from histnetq.tables import read_bags
     from histnetq.tuning import tune
 
@@ -34,6 +36,7 @@ __all__ = [
     "NPP",
     "PACC",
     "PCC",
+    "BagSketch",
     "Bags",
     "Combined",
     "CostSensitiveAE",
@@ -58,6 +61,7 @@ __all__ = [
     "metrics",
     "nn",
     "plots",
+    "predict_dask",
     "read_bags",
     "simplex",
     "tune",
@@ -76,6 +80,8 @@ _HOME = {
     "base": ["Quantifier", "load"],
     "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
     "options": ["Training"],
+    "sketches": ["BagSketch"],
+    "distributed": ["predict_dask"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

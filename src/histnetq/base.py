@@ -20,7 +20,9 @@ from histnetq.intervals import Calibration, Intervals
 from histnetq.metrics import CostSensitiveAE
 from histnetq.options import Training
 from histnetq.persistence import dump_estimator, load_estimator, read_model, write_model
-from histnetq.trust import Trust, bag_moments
+from histnetq.sketches import BagSketch
+from histnetq.sketching import Sketching
+from histnetq.trust import Trust, bag_moments, finish_moments
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -32,11 +34,12 @@ _ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical", "histnetq.quanet")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
 
-class Quantifier(BaseEstimator):
+class Quantifier(Sketching, BaseEstimator):
     """Base of all quantifiers.
 
     A subclass sets `classes_`, `input_shape_`, `feature_names_` and `train_prevalences_` in `fit` and implements
-    `_predict`, `_weights` and `_restore`. Parameters, cloning and printing are scikit-learn's.
+    `_predict`, `_weights` and `_restore`; see `Sketching` for what streams. Parameters, cloning and printing
+    are scikit-learn's.
     """
 
     kinds: ClassVar[dict[str, type[Quantifier]]] = {}
@@ -62,16 +65,20 @@ class Quantifier(BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows
+        X : Bags, or one bag as an array of rows, or a BagSketch
 
         Returns
         -------
-        (n_bags, n_classes) for `Bags`, (n_classes,) for an array; columns in the order of `classes_`.
+        (n_bags, n_classes), or (n_classes,) for an array and its sketch; columns in the order of `classes_`.
         """
-        bags = self._bags_to_estimate(X)
-        self._require_same_features(bags)
-        estimates = self._predict(bags)
-        return estimates if isinstance(X, Bags) else estimates[0]
+        if isinstance(X, BagSketch):
+            self._require_own(X)
+            estimates = self._from_state(X.values, X.totals)
+        else:
+            bags = self._bags_to_estimate(X)
+            self._require_same_features(bags)
+            estimates = self._predict(bags)
+        return estimates if _many(X) else estimates[0]
 
     def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
         """Learn from bags of known proportions how far estimates are from the truth, and what bags look like.
@@ -105,7 +112,7 @@ class Quantifier(BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows
+        X : Bags, or one bag as an array of rows, or a BagSketch
         coverage : float between 0 and 1
 
         Returns
@@ -113,17 +120,17 @@ class Quantifier(BaseEstimator):
         Intervals
             With `estimates`, `lower` and `upper` in the shape that `predict` gives, and `region`.
         """
-        bags = self._bags_to_estimate(X)
+        bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)
         self._require_calibrated()
-        found = self.calibration_.intervals(self.predict(bags), bags.sizes, coverage)
-        return found if isinstance(X, Bags) else found.of_one()
+        found = self.calibration_.intervals(np.atleast_2d(self.predict(bags)), bags.sizes, coverage)
+        return found if _many(X) else found.of_one()
 
     def trust(self, X: Any) -> pd.DataFrame:
         """Tell whether bags look like the calibration bags, by the mean and spread of their features.
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows
+        X : Bags, or one bag as an array of rows, or a BagSketch that was made after `calibrate`
 
         Returns
         -------
@@ -132,8 +139,14 @@ class Quantifier(BaseEstimator):
             smaller than every calibration bag; `trust`: "ok", or what is doubted, "unusual" and "small". Estimates and
             intervals of bags that are not "ok" have no promise.
         """
-        bags = self._bags_to_estimate(X)
+        self._require_fitted()
         self._require_calibrated()
+        if isinstance(X, BagSketch):
+            self._require_own(X)
+            origin, ids = X.maker.origin, [0] if X.ids is None else X.ids
+            moments = None if origin is None else finish_moments(X.moments, X.totals, np.array(origin))
+            return self.trust_.judge(moments, X.sizes).set_index(np.asarray(ids))
+        bags = self._bags_to_estimate(X)
         self._require_same_features(bags)
         return self.trust_.judge(bag_moments(bags), bags.sizes).set_index(np.asarray(bags.ids))
 
@@ -263,6 +276,11 @@ def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
     if calibration:
         quantifier.calibration_, quantifier.trust_ = Calibration(**calibration), Trust(**trust)
     return quantifier
+
+
+def _many(X: Any) -> bool:
+    """Whether these are bags, and not one bag that was given as an array."""
+    return X.ids is not None if isinstance(X, BagSketch) else isinstance(X, Bags)
 
 
 def _taken(weights: dict[str, NDArray], prefix: str) -> dict[str, NDArray]:

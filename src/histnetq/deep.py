@@ -18,7 +18,8 @@ from torch import nn
 from histnetq.bags import Bags
 from histnetq.base import Quantifier
 from histnetq.checks import check_choice
-from histnetq.inference import predict_bags
+from histnetq.identity import describe
+from histnetq.inference import bag_states, predict_bags, predict_states
 from histnetq.metrics import Measure
 from histnetq.nn import (
     CNN,
@@ -29,6 +30,7 @@ from histnetq.nn import (
     Max,
     Mean,
     Median,
+    MergeablePooling,
     Pooling,
     RBFHistogram,
     SetAttention,
@@ -112,6 +114,29 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
+
+    @property
+    def sketch_kind(self) -> str | None:
+        return "exact" if isinstance(self.network_.pooling, MergeablePooling) else None
+
+    def _why_no_sketch(self) -> str:
+        return (
+            f"{type(self.network_.pooling).__name__} pooling needs a whole bag at once, parts of it do not add up; "
+            "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
+        )
+
+    def _state(self, bags: Bags) -> NDArray:
+        return bag_states(self.network_, bags)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        return predict_states(self.network_, values, totals)
+
+    def _state_identity(self) -> str:
+        network = self.network_
+        return describe([network.prepare, network.encoder, network.pooling])
+
+    def _state_merge(self) -> str:
+        return "max" if isinstance(self.network_.pooling, Max) else "sum"
 
     def _weights(self) -> dict[str, NDArray]:
         return self._network_arrays()

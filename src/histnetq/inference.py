@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Iterator
+import threading
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,12 +16,17 @@ from histnetq.bags import Bags
 from histnetq.checks import take_dense, used_rows
 from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.kernels.precision import widest
+from histnetq.nn.pooling import State
 
-__all__ = ["Batch", "choose_device", "encode_rows", "make_batch", "predict_bags"]
+__all__ = [
+    "Batch", "bag_states", "choose_device", "encode_rows", "make_batch", "predict_bags", "predict_states",
+    "quantify_bags",
+]  # fmt: skip
 
 # Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
 # for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
 _BLOCK_ROWS = 256
+_BLOCK_BAGS = 32  # bags go through the head in blocks of one size alike
 _FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
 _ENCODED_AT_ONCE = 1 << 24  # numbers in the features of bags that share few rows
 _FEW_SHARED = 2  # entries per row at which a row may be encoded several times
@@ -60,11 +66,58 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
 @torch.inference_mode()
 def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
+    return _map_bags(network, bags, lambda *entries: quantify_bags(network, network.pooling(*entries)))
+
+
+@torch.inference_mode()
+def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
+    """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
+    pooling = network.pooling
+    assert isinstance(pooling, MergeablePooling)
+    n_threads = torch.get_num_threads()
+    if threading.current_thread() is not threading.main_thread():
+        # Chunks share the cores: with threads of their own each, they would wait for one another.
+        torch.set_num_threads(1)
+    try:
+        return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+@torch.inference_mode()
+def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+    """Prevalences ``(n_bags, n_classes)`` of bags whose states have been merged."""
+    network.eval()
+    pooling = network.pooling
+    assert isinstance(pooling, MergeablePooling)
+    device, parts = next(network.parameters()).device, []
+    step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
+    for start in range(0, len(values), step):
+        some = slice(start, start + step)
+        wide = values[some].astype(np.float64 if values.dtype.kind == "f" else np.int64)
+        sums = torch.as_tensor(totals[some].astype(np.float64), dtype=widest(device), device=device)
+        state = State(torch.as_tensor(wide, device=device, dtype=None if wide.dtype == np.int64 else sums.dtype), sums)
+        parts.append(quantify_bags(network, pooling.finish(state)))
+    return torch.cat(parts).numpy()
+
+
+@torch.inference_mode()
+def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
+    """(n_bags, width) → (n_bags, n_classes) of float64; a bag's prevalences do not depend on the others."""
+    parts = []
+    for block in pooled.split(_BLOCK_BAGS):
+        p = network.quantify(_filled(block, _BLOCK_BAGS)).cpu().double()
+        parts.append((p / p.sum(1, keepdim=True))[: len(block)])
+    return torch.cat(parts)
+
+
+def _map_bags(network: BagNetwork, bags: Bags, work: Callable[..., Tensor]) -> NDArray:
+    """Call ``work(features, offsets, weights, index)`` for groups of bags, and put the results after one another."""
     network.eval()
     if len(bags) > 1 and len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]:
         groups = list(_groups(bags, network, _ENCODED_AT_ONCE))
         if len(groups) > 1:
-            return np.concatenate([predict_bags(network, bags[group]) for group in groups])
+            return np.concatenate([_map_bags(network, bags[group], work) for group in groups])
     used, index = used_rows(bags.index, bags.rows.shape[0])
     features = encode_rows(network, bags, used)
     device = next(network.parameters()).device
@@ -74,15 +127,14 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
         # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
         rows, entries = used_rows(index[first:last], len(features))
-        pooled = network.pooling(
+        done = work(
             (features if len(rows) == len(features) else features[torch.from_numpy(rows)]).to(device),
             torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
             _weights_tensor(None if bags.weights is None else bags.weights[first:last], device),
             torch.from_numpy(entries).to(device),
         )
-        parts.append(network.quantify(pooled).cpu().double())
-    p = torch.cat(parts)
-    return (p / p.sum(1, keepdim=True)).numpy()
+        parts.append(done)
+    return torch.cat(parts).numpy()
 
 
 @torch.inference_mode()
@@ -96,11 +148,13 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
         features = _on_disk(shape, parameter.dtype)
     for start in range(0, len(used), _BLOCK_ROWS):
         block = _rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
-        n = len(block)
-        if n < _BLOCK_ROWS:
-            block = torch.cat([block, block.new_zeros((_BLOCK_ROWS - n, *block.shape[1:]))])
-        features[start : start + n] = network.encode(block)[:n]
+        features[start : start + len(block)] = network.encode(_filled(block, _BLOCK_ROWS))[: len(block)]
     return features
+
+
+def _filled(block: Tensor, n: int) -> Tensor:
+    """The block with rows of zeros up to n."""
+    return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
 
 
 def choose_device(name: str) -> torch.device:

@@ -105,6 +105,13 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
         bags = Bags(posteriors, index, offsets, weights=weights, weight_kind=_weight_kind(weights))
         return predict_bags(self.network_, bags)
 
+    @property
+    def sketch_kind(self) -> None:
+        return None
+
+    def _why_no_sketch(self) -> str:
+        return "QuaNet reads the sorted rows of a whole bag, parts of it do not add up; use EMQ or PACC."
+
     def _arrays(self) -> dict[str, NDArray]:
         known: Any = self.network_.pooling.statistics
         rates = {"rates.hard": known.hard, "rates.soft": known.soft}

@@ -36,6 +36,19 @@ class MLPE(Quantifier):
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return np.tile(self.train_prevalences_, (len(bags), 1))
 
+    @property
+    def sketch_kind(self) -> str:
+        return "exact"
+
+    def _state(self, bags: Bags) -> NDArray:
+        return np.empty((len(bags), 0), np.uint8)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        return np.tile(self.train_prevalences_, (len(values), 1))
+
+    def _state_identity(self) -> str:
+        return "no state"
+
     def _weights(self) -> dict[str, NDArray]:
         return {}
 

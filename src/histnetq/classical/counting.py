@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.checks import check_choice
-from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints, bag_means
+from histnetq.classical.binning import BinnedPosteriors, Cells, Corners
+from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints, bag_means, bag_sums
 from histnetq.simplex import count_labels, project
 
 __all__ = ["ACC", "CC", "PACC", "PCC", "assigned_shares", "misclassification", "solve_mixture"]
@@ -36,11 +37,35 @@ class CC(ClassifierQuantifier):
         self.cv = cv
         self.random_state = random_state
 
+    @property
+    def sketch_kind(self) -> str:
+        return "exact"
+
+    def _cells(self) -> Cells:
+        return Corners(len(self.classes_))
+
+    def _state_name(self) -> str:
+        return "counts of classes"
+
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return assigned_shares(posteriors, index, offsets, weights)
 
 
-class PCC(CC):
+class _SummedPosteriors(BinnedPosteriors):
+    """Sketches of methods that need the mean posterior alone."""
+
+    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return bag_sums(posteriors, index, offsets, weights)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
+        means = values / np.asarray(totals)[:, None]
+        return self._quantify(means, np.arange(len(means)), np.arange(len(means) + 1), None)
+
+    def _state_name(self) -> str:
+        return "sums"
+
+
+class PCC(_SummedPosteriors, CC):
     """Probabilistic classify and count: the mean posterior."""
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
@@ -92,7 +117,7 @@ class ACC(CC):
         return solve_mixture(self.matrix_, counted)
 
 
-class PACC(ACC):
+class PACC(_SummedPosteriors, ACC):
     """Probabilistic adjusted classify and count: ACC on mean posteriors."""
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

@@ -10,6 +10,7 @@ from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.checks import check_choice
+from histnetq.classical.binning import count_cells
 from histnetq.classical.posteriors import ClassifierQuantifier, Floats, Ints
 from histnetq.classical.threads import over_bags
 
@@ -76,19 +77,55 @@ class DyS(ClassifierQuantifier):
         return {"positive": self.positive_, "negative": self.negative_}
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        bins, divergence = self._matching()
-        prior = self.train_prevalences_
-        judged = [1] if len(prior) == 2 else range(len(prior))
+        judged = self._judged()
         p = np.empty((len(offsets) - 1, len(judged)))
         for i, c in enumerate(judged):
-            p[:, i] = match_histograms(
-                np.ascontiguousarray(posteriors[:, c]), self.positive_[i], self.negative_[i], prior[c],
-                bins, divergence, index, offsets, weights,
-            )  # fmt: skip
-        if len(prior) == 2:
+            p[:, i] = self._match(i, np.ascontiguousarray(posteriors[:, c]), index, offsets, weights)
+        return self._normalise(p)
+
+    def _judged(self) -> list[int]:
+        """The classes that are matched against the rest."""
+        return [1] if len(self.train_prevalences_) == 2 else list(range(len(self.train_prevalences_)))
+
+    def _match(self, i: int, values: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        bins, divergence = self._matching()
+        prior = self.train_prevalences_[self._judged()[i]]
+        return match_histograms(
+            values, self.positive_[i], self.negative_[i], prior, bins, divergence, index, offsets, weights
+        )
+
+    def _normalise(self, p: Floats) -> Floats:
+        if p.shape[1] == 1:
             return np.concatenate([1 - p, p], axis=1)
-        p[p.sum(1) == 0] = prior
+        p[p.sum(1) == 0] = self.train_prevalences_
         return p / p.sum(1, keepdims=True)
+
+    @property
+    def sketch_kind(self) -> str:
+        return "exact"
+
+    def _edges(self) -> Floats:
+        """All edges of all histograms: values with none between them are in the same bins."""
+        return np.unique(np.concatenate([np.arange(1, n) * (1.0 / n) for n in self._matching()[0].tolist()]))
+
+    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
+        edges = self._edges()
+        cells = np.searchsorted(edges, posteriors, side="right")
+        counts = [count_cells(cells[:, c], index, offsets, weights, len(edges) + 1) for c in self._judged()]
+        return np.stack(counts, axis=1)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
+        # The lowest value of each cell, at which the compiled code finds the same bins.
+        lowest = np.concatenate([[0.0], self._edges()])
+        p = np.empty(values.shape[:2])
+        for i in range(values.shape[1]):
+            bag, cell = np.nonzero(values[:, i])
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(bag, minlength=len(values)))])
+            p[:, i] = self._match(i, lowest, cell, offsets, values[bag, i, cell].astype(np.float64))
+        return self._normalise(p)
+
+    def _state_name(self) -> str:
+        return f"counts between the edges of {self._matching()[0].tolist()} bins"
 
 
 class HDy(DyS):

@@ -16,12 +16,12 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.bags import Bags
-from histnetq.base import Quantifier
 from histnetq.checks import check_fraction, check_whole, column_names, encode_labels, shown, used_rows
+from histnetq.classical.binning import BinnedPosteriors
 from histnetq.intervals import Intervals, from_resamples
 from histnetq.persistence import dump_estimator, load_estimator
 
-__all__ = ["ClassifierQuantifier", "bag_means", "labelled_rows", "with_classifier"]
+__all__ = ["ClassifierQuantifier", "bag_means", "bag_sums", "labelled_rows", "with_classifier"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -29,7 +29,7 @@ _ROWS_AT_ONCE = 1 << 16
 _TRAINING = ("training_posteriors_", "training_labels_", "training_weights_")  # for resamples
 
 
-class ClassifierQuantifier(Quantifier):
+class ClassifierQuantifier(BinnedPosteriors):
     """Base: learn from posteriors of labelled rows that the classifier was not trained on, predict from posteriors.
 
     Parameters
@@ -48,7 +48,6 @@ class ClassifierQuantifier(Quantifier):
     random_state: int | None
     classifier_: Any
     resamples: ClassVar[bool] = True
-    training_posteriors_: NDArray[np.float32]
     training_labels_: NDArray[np.int32]
 
     def set_params(self, **params: Any) -> ClassifierQuantifier:
@@ -161,7 +160,6 @@ class ClassifierQuantifier(Quantifier):
         return self._quantify(p, index, bags.offsets, bags.weights)
 
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
-        """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
             raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
         used, index = used_rows(bags.index, bags.rows.shape[0])
@@ -171,10 +169,6 @@ class ClassifierQuantifier(Quantifier):
 
     def _check(self) -> None:
         """Refuse wrong parameters, before any work."""
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        """(n_rows, n_classes) and the layout of the bags → (n_bags, n_classes)."""
-        raise NotImplementedError
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         """Learn from posteriors of labelled rows; nothing by default."""
@@ -273,9 +267,14 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
     array([[2.],
            [3.]])
     """
+    totals = np.diff(offsets) if weights is None else np.add.reduceat(weights.astype(np.float64), offsets[:-1])
+    return bag_sums(values, index, offsets, weights) / totals[:, None]
+
+
+def bag_sums(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+    """Weighted sum of the values of each bag's rows: (n_rows, k) → (n_bags, k)."""
     w = np.ones(len(index)) if weights is None else weights.astype(np.float64)
-    totals = np.add.reduceat(w, offsets[:-1])
-    return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values / totals[:, None]
+    return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values
 
 
 def labelled_rows(X: Any, y: Any) -> Bags:

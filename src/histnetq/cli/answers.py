@@ -1,4 +1,4 @@
-"""Commands that ask stored models: predict, evaluate, report, info; and the demonstration."""
+"""Commands that ask stored models: predict, sketch, evaluate, report, info; and the demonstration."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ __all__ = ["COMMANDS"]
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
 @click.argument("new", nargs=-1, required=True)
-@options("bag", "weight")
+@click.option("--bag", multiple=True, help="Column that says which bag a row belongs to; of sketches, those to keep.")
+@options("weight", "dask")
 @click.option("--coverage", type=float, help="Of the intervals.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap"]),
               help="Kind of intervals; bootstrap needs no calibration and is for classical methods.  "
@@ -23,18 +24,27 @@ __all__ = ["COMMANDS"]
 @options("table", "force", "json")
 def predict(
     model: Path, new: tuple[str, ...], bag: tuple[str, ...], weight: str | None, coverage: float | None,
-    interval: str | None, output: Path | None, force: bool, as_json: bool,
+    interval: str | None, dask: str | None, output: Path | None, force: bool, as_json: bool,
 ) -> None:  # fmt: skip
-    """Estimate the bags of the tables NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
+    """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
 
-    Trust is "ok", or says that a bag is unusual or small beside the calibration bags, or has unseen values of texts.
+    NEW are tables, or files that histnetq sketch wrote, which are added up. Trust is "ok", or says that a bag is
+    unusual or small beside the calibration bags, or has unseen values of texts.
 
-    Example: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
+    Tables may be larger than memory: rows are read once and not kept, but by EMQ and KDEy (whose sketches are not
+    exact), by median, attention and QuaNet (which have none), and for --interval bootstrap.
+
+    \b
+    Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
+              histnetq predict model days/*.parquet --bag site
     """
     from histnetq.commands import estimate, refuse_existing, write_table
 
     refuse_existing(output, force)
-    table = estimate(model, list(new), bag=list(bag), weight=weight, coverage=coverage, interval=interval)
+    table = estimate(
+        model, list(new), bag=list(bag), weight=weight, coverage=coverage, interval=interval, dask=dask,
+        progress=dask is not None and not as_json,
+    )  # fmt: skip
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
         click.echo(text.rstrip("\n"))
@@ -47,6 +57,37 @@ def predict(
     if doubted:
         lines.append(f"{doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
+
+
+@click.command()
+@click.argument("model", type=click.Path(path_type=Path))
+@click.argument("table", nargs=-1, required=True)
+@options("bag", "weight", "dask")
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Parquet file of the sketches.")
+@options("force", "json")
+def sketch(
+    model: Path, table: tuple[str, ...], bag: tuple[str, ...], weight: str | None, dask: str | None, output: Path,
+    force: bool, as_json: bool,
+) -> None:  # fmt: skip
+    """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
+
+    Sketches of other rows of the same bags add up to those of all rows, so that none is read again.
+
+    \b
+    Example: histnetq sketch model monday.parquet --bag site --bag hour -o days/monday.parquet
+             histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
+             histnetq predict model days/*.parquet --bag site
+    """
+    from histnetq.commands import refuse_existing
+    from histnetq.commands import sketch as make
+
+    refuse_existing(output, force)
+    made = make(model, list(table), bag=list(bag), weight=weight, dask=dask, progress=dask is not None and not as_json)
+    made.save(output, overwrite=force)
+    size, n_rows = output.stat().st_size, int(made.n_rows.sum())
+    facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
+    per_bag = f"{size / len(made):,.0f} bytes per bag"
+    say(as_json, facts, [f"{len(made)} bags of {n_rows:,} rows sketched, written to {output}: {per_bag}."])
 
 
 @click.command()
@@ -150,4 +191,4 @@ def demo(output: Path) -> None:
     run_demo(click.echo, output)
 
 
-COMMANDS = (predict, evaluate, report, info, demo)
+COMMANDS = (predict, sketch, evaluate, report, info, demo)

@@ -48,6 +48,11 @@ def main() -> None:
 _OPTIONS = {
     "bag": [click.option("--bag", multiple=True, required=True, help="Column that says which bag a row belongs to.")],
     "weight": [click.option("--weight", help="Column of the rows' weights.")],
+    "dask": [
+        click.option(
+            "--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786; or local.  [default: none]"
+        )
+    ],
     "features": [
         click.option("--features", help="Columns to learn from, with commas between.  [default: all of numbers]")
     ],

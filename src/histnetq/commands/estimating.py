@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -16,12 +17,13 @@ from histnetq.comparison import Comparison
 from histnetq.evaluation import compare, evaluate
 from histnetq.intervals import Intervals
 from histnetq.report import write_report
-from histnetq.tables import read_bags_and_unseen
+from histnetq.sketches import BagSketch, SketchSum, is_sketch
+from histnetq.tables import find_files, read_bags_and_unseen, sketch_table
 
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["compare_models", "estimate", "report", "score"]
+__all__ = ["compare_models", "estimate", "report", "score", "sketch"]
 
 Place = str | os.PathLike[str]
 
@@ -34,29 +36,51 @@ def estimate(
     weight: str | None = None,
     coverage: float | None = None,
     interval: str | None = None,
+    dask: str | None = None,
+    progress: bool = False,
 ) -> pd.DataFrame:
-    """Estimate the bags of a table by a stored model: bag, class, estimate, lower and upper, n, trust.
+    """Estimate the bags of a table, or of sketches, by a stored model: bag, class, estimate, lower and upper, n, trust.
 
     Parameters
     ----------
+    source : paths
+        Of tables, which are read in one pass where the model's sketches are exact and no bootstrap is asked for; or of
+        sketches that `sketch` wrote, all of them added up.
+    bag : column names
+        Of sketches: those of their columns that name the bags; none keeps the bags as they are.
     interval : "conformal", "bootstrap" or None
         Default: conformal if the model is calibrated, else none.
+    dask : str, optional
+        Address of the scheduler whose workers read the tables, or "local".
     """
     import pandas as pd
 
     model = load(path)
-    bags, unseen = _read(model, source, bag=bag, weight=weight)
+    bags, unseen = _find_bags(model, source, bag, weight, interval == "bootstrap", dask, progress)
     n_classes = len(model.classes_)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
     if interval is None:
-        columns = {"bag": np.repeat(bags.ids, n_classes), "class": np.tile(model.classes_, len(bags))}
+        columns = {"bag": np.repeat(np.asarray(bags.ids), n_classes), "class": np.tile(model.classes_, len(bags))}
         columns |= {"estimate": model.predict(bags).ravel(), "n": np.repeat(bags.sizes, n_classes)}
         frame = pd.DataFrame(columns)
     else:
         found = find_intervals(model, bags, interval, 0.9 if coverage is None else coverage)
         frame = found.to_frame(model.classes_, bags.ids)
     return frame.assign(trust=np.repeat(judge(model, bags, unseen)["trust"].to_numpy(), n_classes))
+
+
+def sketch(
+    path: Place,
+    source: Any,
+    *,
+    bag: Sequence[str],
+    weight: str | None = None,
+    dask: str | None = None,
+    progress: bool = False,
+) -> BagSketch:
+    """Sketch the bags of a table by a stored model."""
+    return _sketch_rows(load(path), source, bag, weight, dask, progress)
 
 
 def score(path: Place, source: Any, **options: Any) -> pd.DataFrame:
@@ -97,7 +121,7 @@ def report(
     )  # fmt: skip
 
 
-def find_intervals(model: Any, bags: Bags, kind: str, coverage: float) -> Intervals:
+def find_intervals(model: Any, bags: Bags | BagSketch, kind: str, coverage: float) -> Intervals:
     """Conformal intervals, or those of the bootstrap."""
     if kind == "conformal":
         return model.predict_interval(bags, coverage)
@@ -109,16 +133,68 @@ def find_intervals(model: Any, bags: Bags, kind: str, coverage: float) -> Interv
     return model.bootstrap_interval(bags, coverage)
 
 
-def judge(model: Quantifier, bags: Bags, unseen: NDArray[np.float64]) -> pd.DataFrame:
+def judge(model: Quantifier, bags: Bags | BagSketch, unseen: NDArray[np.float64]) -> pd.DataFrame:
     """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
     import pandas as pd
 
-    if hasattr(model, "trust_"):
+    unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
+    if hasattr(model, "trust_") and not unmeasured:
         found = model.trust(bags)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))
     words = found["trust"].where(unseen == 0, found["trust"].replace({"ok": "", "unchecked": ""}) + "; unseen values")
     return found.assign(unseen=unseen, trust=words.str.removeprefix("; "))
+
+
+def _find_bags(
+    model: Quantifier,
+    source: Any,
+    bag: Sequence[str],
+    weight: str | None,
+    whole: bool,
+    dask: str | None,
+    progress: bool,
+) -> tuple[Bags | BagSketch, NDArray[np.float64]]:
+    """Bags or their sketches, and the part of each bag's rows with texts not met in training."""
+    files = find_files(source, "source")
+    stored = [is_sketch(file) for file in files]
+    if any(stored) and not all(stored):
+        raise ValueError("source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.")
+    if whole and (any(stored) or dask is not None):
+        raise ValueError("interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.")
+    if any(stored):
+        found = _add_up(files, bag)
+    elif dask is not None or (model.sketch_kind == "exact" and not whole):
+        found = _sketch_rows(model, source, bag, weight, dask, progress)
+    else:
+        _require_bag(bag)
+        return _read(model, source, bag=bag, weight=weight)
+    return found, found.unseen / found.n_rows
+
+
+def _sketch_rows(
+    model: Quantifier, source: Any, bag: Sequence[str], weight: str | None, dask: str | None, progress: bool
+) -> BagSketch:
+    _require_bag(bag)
+    if dask is None:
+        return sketch_table(model, source, bag=bag, weight=weight)
+    from histnetq.distributed import sketch_dask
+
+    return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
+
+
+def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
+    total = SketchSum()
+    for file in files:
+        part = BagSketch.load(file)
+        total.add(part.roll_up_keys(bag) if bag else part)
+    found = total.result()
+    return replace(found, ids=np.zeros(1, np.int64)) if found.ids is None else found
+
+
+def _require_bag(bag: Sequence[str]) -> None:
+    if not bag:
+        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
 
 
 def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:

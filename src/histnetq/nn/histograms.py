@@ -25,6 +25,8 @@ __all__ = ["Cumulative", "HardHistogram", "Histogram", "RBFHistogram", "SigmoidH
 
 _LN = math.log(1.01)
 _CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
+_IN_ONE_THREAD = 1 << 15  # numbers that torch does not share out among threads
+_VECTORS = 1 << 8  # numbers that fill whole vector registers
 _SUMMED = 1 << 18  # numbers of the bags' histograms summed at a time in double precision
 
 
@@ -119,7 +121,7 @@ class SmoothHistogram(Histogram):
 
     def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
         centers, scales = (t.detach() for t in self.bins())
-        values = torch.sigmoid(rows.detach()) if self.squash else rows.detach()
+        values = _squash(rows.detach()) if self.squash else rows.detach()
         sums = backend(rows).smooth_sum(self.kind, values, centers, scales, self.gamma, index, offsets, weights)
         return State(sums, bag_totals(offsets, weights))
 
@@ -280,7 +282,7 @@ class _SmoothFunction(torch.autograd.Function):
         weights: Tensor | None,
         squash: bool,
     ) -> Tensor:
-        values = torch.sigmoid(rows) if squash else rows
+        values = _squash(rows) if squash else rows
         sums = backend(rows).smooth_sum(kind, values, centers, scales, gamma, index, offsets, weights)
         totals = bag_totals(offsets, weights)[:, None, None]
         ctx.kind, ctx.gamma, ctx.squash = kind, gamma, squash
@@ -307,7 +309,26 @@ def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
     if not squash:
         codes: Tensor = kernels.hard_codes(rows, edges)
         return codes
-    return torch.cat([kernels.hard_codes(torch.sigmoid(part), edges) for part in _chunks(rows)])
+    return torch.cat([kernels.hard_codes(_squash(part), edges) for part in _chunks(rows)])
+
+
+def _squash(rows: Tensor) -> Tensor:
+    """The sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
+
+    The last numbers of an array, or of a thread's part of it, would be computed by other instructions than the rest.
+    """
+    if rows.device.type != "cpu":
+        return torch.sigmoid(rows)
+    flat = rows.reshape(-1)
+    n_whole = flat.numel() // _VECTORS * _VECTORS
+    out = torch.empty_like(flat)
+    for start in range(0, n_whole, _IN_ONE_THREAD):
+        stop = min(start + _IN_ONE_THREAD, n_whole)
+        torch.sigmoid(flat[start:stop], out=out[start:stop])
+    if n_whole < flat.numel():
+        rest = torch.nn.functional.pad(flat[n_whole:], (0, _VECTORS - (flat.numel() - n_whole)))
+        out[n_whole:] = torch.sigmoid(rest)[: flat.numel() - n_whole]
+    return out.view(rows.shape)
 
 
 def _through_sigmoid(grad: Tensor, rows: Tensor) -> None:

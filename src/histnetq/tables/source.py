@@ -8,6 +8,7 @@ import gzip
 import itertools
 import os
 from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +19,7 @@ from histnetq.checks import shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Table", "is_number", "open_table", "release_memory"]
+__all__ = ["Part", "Table", "find_files", "is_number", "open_part", "open_table", "release_memory", "split_files"]
 
 _BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
@@ -69,6 +70,43 @@ def open_table(source: Any, argument: str) -> Table:
     )  # fmt: skip
 
 
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table: a file, or some of the groups of rows of a Parquet file, by number."""
+
+    path: str
+    groups: tuple[int, ...] | None = None
+
+
+def open_part(part: Part) -> Table:
+    """The part as a table of its own."""
+    return _open_csv([part.path]) if part.groups is None else _open_parquet([part.path], part.groups)
+
+
+def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
+    """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
+    open_table(source, argument)
+    paths = find_files(source, argument)
+    return [part for path in paths for part in _split_file(path, _kind(path, argument), n_rows)]
+
+
+def _split_file(path: str, kind: str, n_rows: int) -> Iterator[Part]:
+    if kind == "csv":
+        yield Part(path)
+        return
+    from pyarrow import parquet
+
+    about = parquet.ParquetFile(path).metadata
+    held: list[int] = []
+    n_held = 0
+    for group in range(about.num_row_groups):
+        held.append(group)
+        n_held += about.row_group(group).num_rows
+        if n_held >= n_rows or group == about.num_row_groups - 1:
+            yield Part(path, tuple(held))
+            held, n_held = [], 0
+
+
 def release_memory() -> None:
     """Give back what arrow keeps of tables that were read."""
     import pyarrow as pa
@@ -84,16 +122,19 @@ def is_number(kind: Any) -> bool:
 
 
 def _open_files(source: Any, argument: str) -> Table:
-    paths = _paths(source, argument)
+    paths = find_files(source, argument)
     kinds = {_kind(path, argument) for path in paths}
     if len(kinds) > 1:
         raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
     return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
 
 
-def _paths(source: Any, argument: str) -> list[str]:
+def find_files(source: Any, argument: str) -> list[str]:
+    """Paths of the files that a path, a glob or a list of them names."""
     found: list[str] = []
     for item in source if isinstance(source, list | tuple) else [source]:
+        if not isinstance(item, str | os.PathLike):
+            raise TypeError(f"{argument}: expected paths of files, got {type(item).__name__}; write a file first.")
         text = os.fspath(item)
         if Path(text).is_dir():
             raise ValueError(f"{argument}: {text} is a directory; name its files, such as {text}/*.parquet.")
@@ -112,7 +153,7 @@ def _kind(path: str, argument: str) -> str:
     return kind
 
 
-def _open_parquet(paths: list[str]) -> Table:
+def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -131,7 +172,8 @@ def _open_parquet(paths: list[str]) -> Table:
         for path in paths:
             try:
                 # One group of rows after the other: the whole file may be larger than memory.
-                yield from parquet.ParquetFile(path, pre_buffer=False).iter_batches(_BATCH_ROWS, columns=columns)
+                file = parquet.ParquetFile(path, pre_buffer=False)
+                yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns)
             except (pa.ArrowInvalid, OSError) as error:
                 raise ValueError(f"{path}: cannot be read ({_first_line(error)}); write it again.") from None
 

@@ -1,0 +1,195 @@
+"""Ten million rows in 40 files, bags scattered over all of them: in memory, streamed, and by Dask; time and memory."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from concurrent.futures import ProcessPoolExecutor
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import histnetq as hq
+from benchmarks.timing import side_by_side
+from histnetq.distributed import sketch_dask
+from histnetq.inference import encode_rows
+from histnetq.tables import sketch_table
+from histnetq.tables.source import split_files
+
+__all__ = ["run"]
+
+_FILES, _ROWS, _COLUMNS, _BAGS = 40, 250_000, 9, 2000
+_NAMES = [f"x{j}" for j in range(_COLUMNS)]
+_TIMED = 1_000_000  # rows in memory, to time the encoder and the stream
+_ESTIMATE = """
+from benchmarks.memory import peak
+from histnetq.commands import estimate
+assert len(estimate({model!r}, {table!r}, bag=["bag"])) == 3
+print(peak() / 2**20)
+"""
+
+
+def run() -> Iterator[tuple[str, float, str, float]]:
+    """Yield (what, ratio, count or megabytes, comparison, target)."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = _write_model(f"{directory}/model")
+        files = [_write_rows(Path(directory) / f"part{i:02d}.parquet", _ROWS, _BAGS, i) for i in range(_FILES)]
+        yield from _same_answers(model, files)
+        yield from _throughput(model)
+        yield from _binned()
+        yield from _dask(model, files)
+        yield _memory(directory)
+
+
+def _same_answers(model: Any, files: list[str]) -> Iterator[tuple[str, float, str, float]]:
+    began = time.perf_counter()
+    bags = hq.read_bags(files, bag="bag", features=_NAMES)
+    expected = dict(zip(bags.ids.tolist(), model.predict(bags), strict=True))
+    in_memory, began = time.perf_counter() - began, time.perf_counter()
+    del bags
+    streamed = model.sketch_stream(_thousands(files))
+    small, began = time.perf_counter() - began, time.perf_counter()
+    whole = sketch_table(model, files, bag=["bag"])
+    large = time.perf_counter() - began
+    print(f"     {in_memory:.1f} s in memory, {small:.1f} s in chunks of 1,000 rows, {large:.1f} s by histnetq predict")
+    what = (
+        f"{len(expected):,} bags of {_FILES * _ROWS:,} rows in {_FILES} files: bags that differ from memory by a bit, "
+    )
+    yield what + "streamed in chunks of 1,000 rows", _differing(model, streamed, expected), "≤", 0
+    yield what + "streamed as histnetq predict does", _differing(model, whole, expected), "≤", 0
+    with tempfile.NamedTemporaryFile(suffix=".parquet") as file:
+        whole.save(file.name, overwrite=True)
+        size = Path(file.name).stat().st_size / len(whole)
+    yield f"bytes per sketch of 32 features × 16 bins, {_FILES * _ROWS // _BAGS:,} rows, on disk", size, "≤", 2048
+
+
+def _throughput(model: Any) -> Iterator[tuple[str, float, str, float]]:
+    rng = np.random.default_rng(0)
+    rows, ids = rng.normal(size=(_TIMED, _COLUMNS)).astype(np.float32), rng.integers(_BAGS, size=_TIMED)
+    bags, every = hq.Bags(rows), np.arange(_TIMED)
+
+    def stream(n_threads: int | None) -> None:
+        chunks = ((ids[i : i + 1000], rows[i : i + 1000]) for i in range(0, _TIMED, 1000))
+        model.sketch_stream(chunks, n_threads=n_threads)
+
+    # One thread for the matrix products of either: with small ones, torch's threads mostly wait for one another.
+    n_threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    seconds = side_by_side(
+        {
+            "encoder": lambda: encode_rows(model.network_, bags, every),
+            "stream": lambda: stream(None),
+            "one thread": lambda: stream(1),
+        },
+        rounds=5,
+    )
+    torch.set_num_threads(n_threads)
+    speed = {name: _TIMED / taken / 1e6 for name, taken in seconds.items()}
+    print("     million rows per second: " + ", ".join(f"{name} {value:.2f}" for name, value in speed.items()))
+    what = f"streaming of {_TIMED:,} rows in chunks of 1,000: rows per second over those of the encoder alone, "
+    yield what + "on all cores", speed["stream"] / speed["encoder"], "≥", 0.8
+    yield what + "in one thread", speed["one thread"] / speed["encoder"], "≥", 0.5
+
+
+def _binned() -> Iterator[tuple[str, float, str, float]]:
+    rng = np.random.default_rng(0)
+    for n_classes in (2, 5, 20):
+        centers, y = rng.normal(size=(n_classes, 6)) * 1.5, np.arange(8000) % n_classes
+        X = rng.normal(size=(len(y), 6)) + centers[y]
+        q = hq.EMQ(random_state=0).fit(X[:4000], y[:4000])
+        bags = hq.APP(bag_size=1000).draw(hq.Bags.from_labels(X[4000:], y[4000:]), 200, random_state=0)
+        exact, binned = q.predict(bags), q.predict(q.sketch(bags))
+        assert bags.prevalences is not None
+        errors = [np.abs(p - bags.prevalences).mean() for p in (exact, binned)]
+        print(f"     EMQ of {n_classes} classes: AE {errors[0]:.5f} from rows, {errors[1]:.5f} from sketches; "
+              f"{np.abs(exact - binned).mean():.6f} apart")  # fmt: skip
+        what = f"EMQ from sketches, {n_classes} classes, 200 bags of 1,000 rows: absolute error over that from rows"
+        yield what, errors[1] / errors[0], "≤", 1.2
+
+
+def _dask(model: Any, files: list[str]) -> Iterator[tuple[str, float, str, float]]:
+    from distributed import Client, LocalCluster
+
+    local = sketch_table(model, files, bag=["bag"])
+    assert local.ids is not None
+    expected = dict(zip(local.ids.tolist(), model.predict(local), strict=True))
+    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
+        sketch_dask(model, files[:4], bag="bag", client=client)  # imports and compiled code
+        began = time.perf_counter()
+        found = sketch_dask(model, files, bag="bag", client=client)
+        by_dask = time.perf_counter() - began
+    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+        parts = split_files(files, "source", 1 << 20)
+        list(pool.map(_sketch_part, [model] * 4, parts[:4]))
+        began = time.perf_counter()
+        sum(pool.map(_sketch_part, [model] * len(parts), parts))
+        by_processes = time.perf_counter() - began
+    print(f"     {by_dask:.1f} s by Dask, {by_processes:.1f} s by two plain processes")
+    what = f"{_FILES * _ROWS:,} rows in {_FILES} files by Dask with 2 workers: "
+    yield what + "bags that differ from one process in any bit", _differing(model, found, expected), "≤", 0
+    yield what + "time over that of two plain processes", by_dask / by_processes, "≤", 1.25
+
+
+def _sketch_part(model: Any, part: Any) -> hq.BagSketch:
+    return sketch_table(model, part, bag=["bag"], n_threads=1)
+
+
+def _memory(directory: str) -> tuple[str, float, str, float]:
+    peaks = []
+    for n_rows in (200_000, 20_000_000):
+        table = _write_rows(Path(directory) / "one.parquet", n_rows, 1, 0)
+        script = _ESTIMATE.format(model=f"{directory}/model", table=table)
+        done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+        peaks.append(float(done.stdout))
+    print(f"     at most {peaks[0]:.0f} MB for one bag of 200,000 rows, {peaks[1]:.0f} MB for one of 20,000,000")
+    return "histnetq predict of one bag of 20,000,000 rows: megabytes over 200,000 rows", peaks[1] - peaks[0], "≤", 300
+
+
+def _thousands(files: list[str]) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+    from pyarrow import parquet
+
+    for path in files:
+        for batch in parquet.ParquetFile(path).iter_batches(1000):
+            yield batch.column("bag").to_numpy(), np.stack([batch.column(name).to_numpy() for name in _NAMES], axis=1)
+
+
+def _differing(model: Any, found: hq.BagSketch, expected: dict[Any, np.ndarray]) -> int:
+    assert found.ids is not None
+    p = dict(zip(found.ids.tolist(), model.predict(found), strict=True))
+    assert p.keys() == expected.keys()
+    return sum(not np.array_equal(p[bag], expected[bag]) for bag in p)
+
+
+def _write_rows(path: Path, n_rows: int, n_bags: int, seed: int) -> str:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng, writer = np.random.default_rng(seed), None
+    for start in range(0, n_rows, _ROWS):
+        n = min(_ROWS, n_rows - start)
+        columns = {name: rng.normal(size=n).astype(np.float32) for name in _NAMES}
+        part = pa.table({"bag": rng.integers(n_bags, size=n), **columns})
+        writer = writer or parquet.ParquetWriter(path, part.schema)
+        writer.write_table(part)
+    assert writer is not None
+    writer.close()
+    return str(path)
+
+
+def _write_model(path: str) -> Any:
+    rng = np.random.default_rng(0)
+    rows, labels = rng.normal(size=(600, _COLUMNS)).astype(np.float32), rng.integers(3, size=600)
+    bags = hq.Bags.from_labels(rows, labels, groups=np.arange(600) // 10)
+    q = hq.HistNetQ(
+        n_bins=16, encoder=(64, 32), head=(64,), training=hq.Training(epochs=3, progress=False), random_state=0
+    )
+    q.fit(bags).calibrate(bags)
+    q.feature_names_ = _NAMES
+    q.save(path)
+    return q

@@ -1,0 +1,209 @@
+"""Tables in one pass, by commands and by Dask: the same answers as from bags in memory, wherever the rows stand."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import histnetq as hq
+from histnetq.cli import main
+from histnetq.distributed import predict_dask, sketch_dask
+from histnetq.sketches import is_sketch
+from histnetq.tables import sketch_table
+from tests.conftest import QUANTIFIERS, exactly, labelled
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A model, and rows of 12 scattered bags in four Parquet files of three groups of rows each and in a CSV file."""
+    folder = tmp_path_factory.mktemp("rows")
+    X, y = labelled(2400)
+    rng = np.random.default_rng(0)
+    rows = pd.DataFrame(X.astype(np.float32), columns=["a", "b", "c", "d"])
+    rows = rows.assign(site=rng.choice(["n", "s"], 2400), day=rng.integers(1, 7, 2400), w=rng.integers(1, 4, 2400))
+    rows.to_csv(folder / "rows.csv", index=False)
+    for i in range(4):
+        rows[i::4].to_parquet(folder / f"part{i}.parquet", row_group_size=200)
+    known = hq.Bags.from_labels(rows[["a", "b", "c", "d"]], y, groups=np.arange(2400) // 60)
+    model = QUANTIFIERS["HistNetQ-hard"]().fit(known)
+    model.calibrate(known).save(folder / "model")
+    hq.EMQ().fit(rows[["a", "b", "c", "d"]], y).save(folder / "emq")
+    return folder
+
+
+@pytest.fixture(scope="module")
+def model(place):
+    return hq.load(place / "model")
+
+
+@pytest.fixture(scope="module")
+def expected(place, model):
+    bags = hq.read_bags(str(place / "*.parquet"), bag=["site", "day"], features=model.feature_names_)
+    return bags.ids, model.predict(bags)
+
+
+@pytest.fixture(scope="module")
+def client():
+    from distributed import Client, LocalCluster
+
+    options = {"n_workers": 2, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
+    with LocalCluster(**options) as cluster, Client(cluster) as connected:
+        yield connected
+
+
+def assert_equal(found, expected):
+    assert found[0].tolist() == expected[0].tolist()
+    np.testing.assert_array_equal(found[1], expected[1])
+
+
+@pytest.mark.parametrize("source", ["*.parquet", "rows.csv"])
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_a_table_is_sketched_in_one_pass(place, model, source, weight):
+    sketch = sketch_table(model, str(place / source), bag=["site", "day"], weight=weight)
+    bags = hq.read_bags(str(place / source), bag=["site", "day"], weight=weight, features=model.feature_names_)
+    assert_equal((sketch.ids, model.predict(sketch)), (bags.ids, model.predict(bags)))
+    np.testing.assert_allclose(sketch.sizes, bags.sizes)
+    assert model.trust(sketch)["trust"].tolist() == model.trust(bags)["trust"].tolist()
+
+
+def test_predict_streams_and_sketches_roll_up(place, model, expected):
+    streamed = run("predict", place / "model", place / "part?.parquet", "--bag", "site", "--bag", "day", "--json")
+    assert streamed.exit_code == 0, streamed.output
+    frame = pd.DataFrame(json.loads(streamed.output))
+    assert list(frame) == ["bag", "class", "estimate", "lower", "upper", "n", "trust"]
+    np.testing.assert_allclose(frame["estimate"], expected[1].ravel(), atol=1e-9)
+    for half in ("[01]", "[23]"):
+        arguments = ["sketch", place / "model", place / f"part{half}.parquet", "--bag", "site", "--bag", "day"]
+        made = run(*arguments, "-o", place / f"half{half[1]}.sketch.parquet", "--force")
+        assert made.exit_code == 0, made.output
+        assert made.output.startswith("12 bags of 1,200 rows sketched, written to ")
+    sketches, parts = place / "half?.sketch.parquet", place / "part?.parquet"
+    same = pd.testing.assert_frame_equal
+    same(_sorted(run("predict", place / "model", sketches, "--json")), _sorted(streamed))
+    by_site = run("predict", place / "model", sketches, "--bag", "site", "--json")
+    same(_sorted(by_site), _sorted(run("predict", place / "model", parts, "--bag", "site", "--json")))
+    assert is_sketch(place / "half0.sketch.parquet")
+    for path in place.glob("half*"):
+        path.unlink()
+
+
+def _sorted(answer):
+    return pd.DataFrame(json.loads(answer.output)).sort_values(["bag", "class"], ignore_index=True)
+
+
+def test_texts_not_met_in_training_are_counted(tmp_path):
+    rows = pd.DataFrame({"tow": ["a", "b"] * 30, "gear": ["net", "line", "line"] * 20, "y": ["p", "q", "q"] * 20})
+    bags = hq.read_bags(rows, bag="tow", features=["gear"], label="y")
+    model = hq.CC(cv=2).fit(bags)
+    sketch = sketch_table(model, pd.DataFrame({"tow": ["a", "a", "b"], "gear": ["net", "pot", "line"]}), bag=["tow"])
+    assert sketch.unseen.tolist() == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["rows.csv"], "bag: expected the column that says which bag a row belongs to, got none; add --bag."),
+        (["nothing.csv", "--bag", "site"], "source: nothing.csv does not exist; check the path."),
+        (
+            ["rows.csv", "a.sketch.parquet", "--bag", "site"],
+            "source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.",
+        ),
+        (
+            ["a.sketch.parquet", "--interval", "bootstrap"],
+            "interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.",
+        ),
+        (
+            ["a.sketch.parquet", "--bag", "hour"],
+            "bag: 'hour' does not name these bags, which are named by 'site'; name some of these.",
+        ),
+        (
+            ["rows.csv", "--bag", "site", "--dask", "tcp://127.0.0.1:9"],
+            "dask: no scheduler answers at tcp://127.0.0.1:9; start one with dask scheduler, or use 'local'.",
+        ),
+    ],
+)
+def test_what_is_wrong_is_told_in_one_sentence(place, model, monkeypatch, arguments, message):
+    monkeypatch.chdir(place)
+    monkeypatch.setattr("histnetq.distributed._PATIENCE", 1)
+    sketch_table(model, "rows.csv", bag=["site"]).save("a.sketch.parquet", overwrite=True)
+    refused = run("predict", "model", *arguments)
+    (place / "a.sketch.parquet").unlink()
+    assert refused.exit_code == 2
+    assert refused.output == f"Error: {message}\n"
+
+
+def test_methods_without_exact_sketches_read_all_rows(place):
+    bags = hq.read_bags(str(place / "rows.csv"), bag="site", features=["a", "b", "c", "d"])
+    found = pd.DataFrame(
+        json.loads(run("predict", place / "emq", place / "rows.csv", "--bag", "site", "--json").output)
+    )
+    np.testing.assert_allclose(found["estimate"], hq.load(place / "emq").predict(bags).ravel(), atol=1e-9)
+
+
+def test_dask_gives_the_same_answer(place, model, expected, client, monkeypatch):
+    monkeypatch.setattr("histnetq.distributed._ROWS_PER_PART", 200)
+    monkeypatch.setattr("histnetq.distributed._ADDED_AT_ONCE", 3)
+    found = predict_dask(model, str(place / "part?.parquet"), bag=["site", "day"], client=client, progress=True)
+    assert_equal(found, expected)
+    address = client.scheduler.address
+    assert_equal(predict_dask(model, str(place / "part?.parquet"), bag=["site", "day"], client=address), expected)
+    weighted = sketch_dask(model, [str(place / "rows.csv")], bag="site", weight="w", client=client)
+    np.testing.assert_array_equal(
+        weighted.values, sketch_table(model, str(place / "rows.csv"), bag=["site"], weight="w").values
+    )
+
+
+def _die_once(mark: str) -> None:
+    """Kill the worker that this runs on, the first time."""
+    try:
+        os.close(os.open(mark, os.O_CREAT | os.O_EXCL))
+    except FileExistsError:
+        return
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+class Deadly(hq.HistNetQ):
+    """A model whose first sketch kills its worker."""
+
+    mark: str
+
+    def _state(self, bags):
+        _die_once(self.mark)
+        return super()._state(bags)
+
+
+def test_a_killed_worker_changes_nothing(place, model, expected, client, tmp_path, monkeypatch):
+    monkeypatch.setattr("histnetq.distributed._ROWS_PER_PART", 200)
+    deadly = hq.load(place / "model")
+    deadly.__class__, deadly.mark = Deadly, str(tmp_path / "killed")
+    found = predict_dask(deadly, str(place / "part?.parquet"), bag=["site", "day"], client=client)
+    assert (tmp_path / "killed").exists()
+    hq.Quantifier.kinds.pop("Deadly", None)
+    assert_equal(found, expected)
+
+
+def test_a_scheduler_without_workers_is_told(place, model, monkeypatch):
+    from distributed import LocalCluster
+
+    monkeypatch.setattr("histnetq.distributed._PATIENCE", 0.5)
+    with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as empty:
+        address = empty.scheduler_address
+        message = f"dask: the scheduler at {address} has no workers; start some with dask worker {address}."
+        with pytest.raises(ConnectionError, match=exactly(message)):
+            predict_dask(model, str(place / "rows.csv"), bag="site", client=address)
+
+
+def test_frames_are_not_for_other_machines(model):
+    message = "source: expected paths of files, got DataFrame; write a file first."
+    with pytest.raises(TypeError, match=exactly(message)):
+        predict_dask(model, pd.DataFrame({"site": ["a"]}), bag="site", client="local")
