@@ -282,8 +282,11 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
 
 @main.command()
 @click.option("--on", default="imdb", show_default=True, help="Data set.")
-@options("budget", "seeds", "data", "work", "output")
-def rows(on: str, budget_name: str, seeds: int | None, data: Path, work: Path, output: Path) -> None:
+@options("budget", "seeds", "trials", "epochs", "data", "work", "output")
+def rows(
+    on: str, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None, data: Path, work: Path,
+    output: Path,
+) -> None:  # fmt: skip
     """Accuracy on single rows of EMNetQ, which learns from proportions, beside a classifier that learns from labels.
 
     Example: python -m experiments rows --on imdb --seeds 3
@@ -295,7 +298,7 @@ def rows(on: str, budget_name: str, seeds: int | None, data: Path, work: Path, o
 
     choose(on, [*FILES], "--on")
     experiment = load(on, data, work)
-    budget = budget_of(BUDGETS, budget_name, seeds=seeds).at(experiment.preset.pace)
+    budget = budget_of(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs).at(experiment.preset.pace)
     table = row_accuracies(experiment, budget, read_labels(on, data), read_split(on, data))
     about = (
         f"{experiment.preset.what}: accuracy on {table['n_rows'][0]:,} single rows for tests, taken as one bag. "

@@ -56,6 +56,21 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     ]
 
 
+def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    small = ("--trials", "1", "--epochs", "1")
+    table = run(tmp_path, "--methods", "EMNetQ,EMNetQ-labels", *small)
+    assert table.exit_code == 0, table.output
+    assert "EMNetQ-labels, seed 0: validation" in table.output
+    assert "label_weight=0.05" in table.output
+    rows = run(tmp_path, *small, command="rows")
+    assert rows.exit_code == 0, rows.output
+    with (tmp_path / "out/rows-imdb.csv").open() as file:
+        found = {r["method"]: float(r["accuracy"]) for r in csv.DictReader(file)}
+    assert list(found) == ["EMNetQ", "EMNetQ-labels", "logistic regression"]
+    assert all(0 <= accuracy <= 1 for accuracy in found.values())
+
+
 def test_a_smaller_budget_after_a_larger_one_gives_what_it_gives_alone(tmp_path):
     for folder in ("after", "alone"):
         (tmp_path / folder).mkdir()
