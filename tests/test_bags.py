@@ -562,7 +562,8 @@ NO_CLASS = "y: expected a class for every row, got NaN or None; drop such rows o
         ),
         (
             lambda: TWO.with_classes(["b", "c"]),
-            "classes: 'a' is not among the expected ['b', 'c']; rename it or drop its column.",
+            "classes: 'a' is not among the expected ['b', 'c']; rename it, drop its rows or column, or learn from bags "
+            "that have it.",
         ),
         (lambda: Bags.concat([]), "parts: expected at least one Bags, got an empty list."),
         (

@@ -62,11 +62,21 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     assert "command      histnetq fit rows.csv --bag tow --label species --method pacc -o model" in told
 
 
+def test_a_rank_alone_is_no_sign_of_other_processes(tables, monkeypatch):
+    monkeypatch.setenv("RANK", "1")
+    fitted = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "-o", "model")
+    assert "kept in model" in fitted.output
+    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "model").exit_code == 2
+
+
 def test_proportions_alone(tables):
-    arguments = ["fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "--method", "cc", "-o", "model"]
-    refused = run(*arguments)
+    refused = run("fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "--method", "cc", "-o", "model")
     assert refused.exit_code == 2
     assert "method: CC learns from labelled rows, but these have none; name the label column" in refused.output
+    known = ["fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv"]
+    fitted = run(*known, "--method", "emnetq", "--loss", "rae", "-o", "scores")
+    assert fitted.exit_code == 0, fitted.output
+    assert hq.load("scores").loss == "rae"
     bags = hq.read_bags("bare.csv", bag="tow", prevalences="tows.csv")
     q = hq.HistNetQ(n_bins=8, encoder=(8,), head=(16,), training=hq.Training(epochs=3), random_state=0).fit(bags)
     q.save("model")
@@ -76,6 +86,7 @@ def test_proportions_alone(tables):
     assert len(lines) == 201
     measured = run("evaluate", "model", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "-o", "errors.csv")
     assert "100 bags: mean AE" in measured.output
+    assert "; the mean of training has 0." in measured.output
     assert len(pd.read_csv("errors.csv")) == 100
 
 

@@ -111,6 +111,11 @@ def test_a_prior_draws_tiny_bags_to_equal_prevalences():
     ("act", "message"),
     [
         (lambda: fitted(prior=-1.0), "prior: expected a pseudo-count of at least 0, got -1.0."),
+        (lambda: fitted(prior=None), "prior: expected a pseudo-count of at least 0, got None."),
+        (
+            lambda: hq.Training(average=None),
+            "training: expected average to be a whole number of at least 1, got None.",
+        ),
         (lambda: fitted(encoder="wide"), "encoder: expected None, layer sizes, an nn.Module or a factory, got 'wide'."),
         (
             lambda: fitted().predict_rows(labelled()[0][:, :2]),

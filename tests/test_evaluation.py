@@ -486,7 +486,8 @@ def test_decimals_follow_the_lowest_mean_and_numbers_align(scale, expected):
         (
             {"quantifier": pd.DataFrame(off_by(0.1, 0.2), columns=["x", "y"]), "bags": halves(2, classes=["x", "z"])},
             ValueError,
-            "classes: 'z' is not among the expected ['x', 'y']; rename it or drop its column.",
+            "classes: 'z' is not among the expected ['x', 'y']; rename it, drop its rows or column, or learn from bags "
+            "that have it.",
         ),
         (
             {"quantifier": pd.DataFrame(off_by(0.1, 0.2), index=["b", "a"]), "bags": halves(2, ids=["a", "b"])},
@@ -593,7 +594,10 @@ def test_what_compare_refuses(quantifiers, options, error, message):
 
 def test_a_class_unknown_to_the_quantifier_is_refused(fitted_methods, bags):
     other = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=["a", "b", "d"])
-    message = "classes: 'd' is not among the expected ['a', 'b', 'c']; rename it or drop its column."
+    message = (
+        "classes: 'd' is not among the expected ['a', 'b', 'c']; rename it, drop its rows or column, or learn from "
+        "bags that have it."
+    )
     with pytest.raises(ValueError, match=exactly(message)):
         evaluate(fitted_methods["CC"], other)
 

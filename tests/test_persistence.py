@@ -189,3 +189,13 @@ def test_loading_leaves_the_global_random_state_alone(model):
     before = torch.get_rng_state()
     hq.load(model)
     assert torch.equal(torch.get_rng_state(), before)
+
+
+def test_every_quantifier_is_found_by_its_name_in_a_process_that_has_not_imported_it():
+    from histnetq import base
+
+    kinds = [kind for name in hq.__all__ if isinstance(kind := getattr(hq, name), type)]
+    quantifiers = [kind for kind in kinds if issubclass(kind, hq.Quantifier) and kind is not hq.Quantifier]
+    assert len(quantifiers) > 10
+    for kind in quantifiers:
+        assert kind.__module__.startswith(base._ESTIMATOR_MODULES), kind

@@ -315,3 +315,28 @@ def test_binned_emq_is_near_the_exact_one():
         q = hq.EMQ(calibration="bcts").fit(X, y)
         bags = hq.APP(bag_size=500).draw(hq.Bags.from_labels(X, y), 20, random_state=1)
         assert np.abs(q.predict(q.sketch(bags)) - q.predict(bags)).mean() < tolerance
+
+
+def test_ids_that_are_dates_become_texts(cc, tmp_path):
+    import datetime
+
+    X = labelled()[0]
+    days = np.array([datetime.date(2026, 1, 1 + i % 2) for i in range(len(X))])
+    monday = cc.sketch(
+        hq.Bags.from_arrays([X[:10], X[10:20]], ids=[datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)])
+    )
+    found = monday + cc.sketch_stream([(days, X)])
+    assert found.ids.tolist() == ["2026-01-01", "2026-01-02"]
+    assert found.n_rows.sum() == len(X) + 20
+
+
+def test_ids_that_are_numbers_stay_numbers_in_files(cc, tmp_path):
+    part = cc.sketch_stream([(np.array([1.5, 2.5, 1.5]), labelled()[0][:3])])
+    part.save(tmp_path / "s.parquet")
+    assert (hq.BagSketch.load(tmp_path / "s.parquet") + part).ids.tolist() == [1.5, 2.5]
+
+
+def test_counts_and_survey_weights_of_a_stream_are_not_put_together(cc):
+    X = labelled()[0][:4]
+    found = cc.sketch_stream([(["a"] * 4, X, [1, 3, 1, 3]), (["b"] * 4, X, [1.0, 3.0, 1.0, 3.0])])
+    np.testing.assert_allclose(cc.predict(found)[0], cc.predict(found)[1])

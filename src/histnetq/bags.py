@@ -365,7 +365,8 @@ class Bags:
         unknown = [name for name in self.classes.tolist() if name not in place]
         if unknown:
             raise ValueError(
-                f"classes: {unknown[0]!r} is not among the expected {shown(names)}; rename it or drop its column."
+                f"classes: {unknown[0]!r} is not among the expected {shown(names)}; rename it, drop its rows "
+                "or column, or learn from bags that have it."
             )
         target = np.array([place[name] for name in self.classes.tolist()])
         new = copy.copy(self)

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Quantifier", "load"]
 
 _CALIBRATION, _TRUST = "calibration/", "trust/"
-_ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.classical", "histnetq.quanet")
+_ESTIMATOR_MODULES = ("histnetq.deep", "histnetq.emnetq", "histnetq.classical", "histnetq.quanet")
 _STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
 
 

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from histnetq.base import Quantifier
 from histnetq.sketches import BagSketch, SketchSum
-from histnetq.tables.source import Part, split_files
+from histnetq.tables.source import Part, open_part, split_files
 from histnetq.tables.streaming import sketch_table
 
 if TYPE_CHECKING:
@@ -91,19 +91,23 @@ def sketch_dask(
             sketches = [connected.submit(_add_up, group, retries=_RETRIES, pure=False) for group in groups]
         if progress:
             _show(watched)
-        found: BagSketch = sketches[0].result()
+        found: BagSketch | None = sketches[0].result()
+    if found is None:
+        raise ValueError("source: has no rows; check the files.")
     return found
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> BagSketch:
+def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> BagSketch | None:
+    if open_part(part).is_empty():
+        return None
     return sketch_table(model, part, bag=keys, weight=weight, n_threads=1)
 
 
-def _add_up(sketches: list[BagSketch]) -> BagSketch:
-    total = SketchSum()
-    for sketch in sketches:
+def _add_up(sketches: list[BagSketch | None]) -> BagSketch | None:
+    total, found = SketchSum(), [sketch for sketch in sketches if sketch is not None]
+    for sketch in found:
         total.add(sketch)
-    return total.result()
+    return total.result() if found else None
 
 
 def _show(futures: list[Any]) -> None:

@@ -8,12 +8,19 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["is_first_process", "refuse_existing", "whole_file"]
+__all__ = ["are_processes_together", "is_first_process", "refuse_existing", "whole_file"]
+
+_ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
+
+
+def are_processes_together() -> bool:
+    """Whether torchrun started this process and others."""
+    return all(name in os.environ for name in _ADDRESS) and os.environ["WORLD_SIZE"] != "1"
 
 
 def is_first_process() -> bool:
     """Whether this process is the one that writes, of those that torchrun started together."""
-    return os.environ.get("RANK", "0") == "0"
+    return not are_processes_together() or os.environ["RANK"] == "0"
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
@@ -29,7 +36,8 @@ def whole_file(path: Path) -> Iterator[Path]:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         yield partial
-        os.replace(partial, path)
+        if is_first_process():
+            os.replace(partial, path)
     except OSError as error:
         raise OSError(f"output: {path} cannot be written ({error.strerror or error}); choose another place.") from None
     finally:

@@ -120,7 +120,8 @@ class Training:
                 raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
         for name in _WHOLE:
             value = getattr(self, name)
-            if value is not None and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
+            optional = name in ("bags_per_epoch", "micro_bags") and value is None
+            if not optional and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
                 raise ValueError(f"training: expected {name} to be a whole number of at least 1, got {value!r}.")
         if isinstance(self.warmup, bool) or not isinstance(self.warmup, Integral) or self.warmup < 0:
             raise ValueError(f"training: expected warmup to be a whole number of at least 0, got {self.warmup!r}.")

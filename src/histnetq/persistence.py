@@ -76,7 +76,8 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     for name in (_CONFIG, _WEIGHTS):
         if not (directory / name).is_file():
             raise FileNotFoundError(
-                f"path: {directory} is not a model directory, it has no {name}; give one that save() wrote."
+                f"path: {directory} is not a model directory, it has no {name}; "
+                "give one that save() or histnetq fit wrote."
             )
     try:
         config = json.loads((directory / _CONFIG).read_text(encoding="utf-8"))

@@ -18,9 +18,9 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import Parameter
 
-__all__ = ["Processes"]
+from histnetq.files import are_processes_together
 
-_ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
+__all__ = ["Processes"]
 
 
 @dataclass(frozen=True)
@@ -42,7 +42,7 @@ class Processes:
         if not dist.is_available():
             return cls()
         if not dist.is_initialized():
-            if not all(name in os.environ for name in _ADDRESS) or os.environ["WORLD_SIZE"] == "1":
+            if not are_processes_together():
                 return cls()
             _connect()
         return cls(dist.get_rank(), dist.get_world_size())

@@ -194,7 +194,7 @@ class BagSketch:
 
         columns: dict[str, Any] = {}
         if self.ids is not None:
-            columns["id"] = pa.array(self.ids if self.ids.dtype.kind in "iu" else [str(name) for name in self.ids])
+            columns["id"] = pa.array(_plain(self.ids).tolist())
         for name in _FIELDS:
             array = getattr(self, name)
             if array.ndim == 1:
@@ -238,6 +238,8 @@ class SketchSum:
 
     def add(self, part: BagSketch) -> SketchSum:
         """Add a sketch; refused if another model made it."""
+        if part.ids is not None:
+            part = replace(part, ids=_plain(part.ids))
         self._refuse_other(part)
         names = [None] if part.ids is None else part.ids.tolist()
         bags = np.array([self._place.setdefault(name, len(self._place)) for name in names], np.int64)
@@ -300,6 +302,11 @@ class SketchSum:
             )
         if first.keys != other.keys:
             self._maker = replace(first, keys=None)
+
+
+def _plain(ids: NDArray) -> NDArray:
+    """Numbers and texts as they are, dates and whatever else as texts."""
+    return ids if ids.dtype.kind in "iufbU" else np.array([str(name) for name in ids])
 
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:

@@ -44,7 +44,7 @@ class Sketching:
         Parameters
         ----------
         chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-            Some rows, and the id of the bag of each. Weights that are whole numbers are counts, others survey weights.
+            Some rows, and the id of the bag of each. Weights of an integer type are counts, others survey weights.
 
         Returns
         -------

@@ -76,7 +76,7 @@ def group_rows(
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     w = None if weights is None else np.asarray(weights)[order]
     kind = "count" if w is None or w.dtype.kind in "iub" else "survey"
-    names = np.asarray(names.tolist())
+    names = np.asarray(names.tolist() if names.dtype.kind in "iufb" else [str(name) for name in names])
     return Bags(rows[order], offsets=offsets, ids=names, weights=w, weight_kind=kind, feature_names=feature_names)
 
 
@@ -91,7 +91,7 @@ def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
         piece = _checked(*chunk)
         for start in range(0, len(piece[0]), _ROWS_AT_ONCE):
             part: Any = [None if p is None else p[start : start + _ROWS_AT_ONCE] for p in piece[:3]]
-            if held and (held[0][3] != piece[3] or (held[0][2] is None) != (part[2] is None)):
+            if held and (held[0][3] != piece[3] or _kind(held[0][2]) != _kind(part[2])):
                 yield _put_together(held)
                 held, n_held = [], 0
             held.append((*part, piece[3]))
@@ -120,7 +120,14 @@ def _checked(ids: Any, rows: Any, weights: Any = None) -> tuple[NDArray, Any, ND
 def _put_together(held: list[tuple[Any, ...]]) -> Bags:
     ids, rows, weights, names = zip(*held, strict=True)
     w = None if weights[0] is None else np.concatenate(weights)
-    return group_rows(np.concatenate(ids), stack(rows), w, names[0])
+    # Rows of mapped files are copied to memory: there are never many here.
+    pool = stack(rows) if hasattr(rows[0], "tocsr") else np.concatenate(rows)
+    return group_rows(np.concatenate(ids), pool, w, names[0])
+
+
+def _kind(weights: NDArray | None) -> str:
+    """Counts and survey weights are not put together."""
+    return "" if weights is None else "f" if weights.dtype.kind == "f" else "i"
 
 
 def _few_bags(bags: Bags) -> Iterator[Bags]:

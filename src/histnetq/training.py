@@ -72,9 +72,15 @@ class _Run:
         self.network, self.draw, self.validation, self.loss = network, draw, validation, loss
         self.label_weight, self.options, self.seed, self.processes = label_weight, options, seed, processes
         self.optimizer = _optimizer(network, options)
-        self.best = _copy_state(network)
-        self.mean = _copy_state(network) if options.average > 1 else None
         self.progress = _Progress(lr=options.lr)
+        self.mean: dict[str, Tensor] | None
+        self.begin()
+
+    def begin(self) -> None:
+        """Take the network's weights for those of a run that has not begun."""
+        if self.progress.epoch == 0:
+            self.best = _copy_state(self.network)
+            self.mean = _copy_state(self.network) if self.options.average > 1 else None
 
     def epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result."""
@@ -90,6 +96,7 @@ class _Run:
         n = self.options.batch_bags
         losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
         self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
+        self.processes.spread((self.mean or {}).values())
         with self.averaged():
             train_loss, validation_loss, seconds = self.processes.agree(
                 float(torch.stack(losses).mean()), self.validate(), time.perf_counter() - began
@@ -287,6 +294,7 @@ def train(
         if processes.count > 1:
             processes.refuse_different(run.digest())
             processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
+            run.begin()
         try:
             for record in _epochs(run):
                 last = run.ends()

@@ -11,6 +11,8 @@ from histnetq.cli.group import command_line, options, refuse_unknown, say
 
 __all__ = ["COMMANDS"]
 
+_DIGITS = 9  # of estimates that are written: more than any has
+
 
 @click.command()
 @click.argument("model", type=click.Path(path_type=Path))
@@ -32,7 +34,7 @@ def predict(
     unusual or small beside the calibration bags, or has unseen values of texts.
 
     Tables may be larger than memory: rows are read once and not kept, but by EMQ and KDEy (whose sketches are not
-    exact), by median, attention and QuaNet (which have none), and for --interval bootstrap.
+    exact), by median, attention, EMNetQ and QuaNet (which have none), and for --interval bootstrap.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
@@ -45,6 +47,7 @@ def predict(
         model, list(new), bag=list(bag), weight=weight, coverage=coverage, interval=interval, dask=dask,
         progress=dask is not None and not as_json,
     )  # fmt: skip
+    table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
         click.echo(text.rstrip("\n"))
@@ -108,12 +111,20 @@ def evaluate(
     refuse_unknown(known["prevalences"], known["label"])
     refuse_existing(output, force)
     known["bag"] = list(known["bag"])
-    errors = score(model, list(table), **known)
+    errors, floor = score(model, list(table), **known)
     if output is not None:
         write_table(errors, output, force=force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
-    lines = [f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}."]
-    say(as_json, {"bags": len(errors), **means}, [*lines, *([] if output is None else [f"written to {output}."])])
+    told = f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
+    told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
+    if means["ae"] >= floor["ae"]:
+        told += " The model is no better than the mean of training: it has learned nothing from these features."
+    lines = [told]
+    say(
+        as_json,
+        {"bags": len(errors), **means, "mean of training": floor},
+        [*lines, *([] if output is None else [f"written to {output}."])],
+    )
 
 
 @click.command()

@@ -22,10 +22,11 @@ __all__ = ["COMMANDS"]
 @options("bag", "known", "features", "weight")
 @click.option("--method", default="histnetq", show_default=True,
               help="Any quantifier, such as histnetq, emq or pacc; auto keeps the best of a few.")  # fmt: skip
+@click.option("--loss", default="ae", show_default=True, help="What networks are trained for, such as ae or rae.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
-    train: tuple[str, ...], method: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
-    **table: Any,
+    train: tuple[str, ...], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool,
+    as_json: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
 
@@ -41,11 +42,11 @@ def fit(
     bags = _read(train, **table)
     about = {"command": command_line(), "sources": list(train)}
     if method == "auto":
-        fitted, comparison = fit_best(bags, calibration=calibration, random_state=seed, about=about)
+        fitted, comparison = fit_best(bags, loss=loss, calibration=calibration, random_state=seed, about=about)
         if not as_json:
             click.echo(f"{comparison}\n\n{fitted.model.provenance_['why']}")
     else:
-        fitted = fit_model(bags, method, calibration=calibration, random_state=seed, about=about)
+        fitted = fit_model(bags, method, loss=loss, calibration=calibration, random_state=seed, about=about)
     _keep(fitted, output, force, as_json)
 
 

@@ -16,6 +16,7 @@ from histnetq.base import Quantifier, load
 from histnetq.comparison import Comparison
 from histnetq.evaluation import compare, evaluate
 from histnetq.intervals import Intervals
+from histnetq.metrics import MEASURES
 from histnetq.report import write_report
 from histnetq.sketches import BagSketch, SketchSum, is_sketch
 from histnetq.tables import find_files, read_bags_and_unseen, sketch_table
@@ -83,10 +84,17 @@ def sketch(
     return _sketch_rows(load(path), source, bag, weight, dask, progress)
 
 
-def score(path: Place, source: Any, **options: Any) -> pd.DataFrame:
-    """Errors of a stored model on bags of known proportions; options are those of `read_bags`."""
+def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Errors of a stored model on bags of known proportions, and mean ones of its training's mean instead of it.
+
+    Options are those of `read_bags`.
+    """
     model = load(path)
-    return evaluate(model, _read(model, source, **options)[0])
+    bags = _read(model, source, **options)[0]
+    errors, known = evaluate(model, bags), bags.with_known_prevalences().with_classes(model.classes_)
+    floor = np.tile(model.train_prevalences_, (len(bags), 1))
+    means = {name: float(MEASURES[name](known.prevalences, floor, bags.sizes).mean()) for name in ("ae", "rae")}
+    return errors, means
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
@@ -162,6 +170,8 @@ def _find_bags(
         raise ValueError("source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.")
     if whole and (any(stored) or dask is not None):
         raise ValueError("interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.")
+    if any(stored) and (weight is not None or dask is not None):
+        raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
     if any(stored):
         found = _add_up(files, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not whole):

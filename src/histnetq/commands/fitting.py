@@ -36,6 +36,7 @@ METHODS = {
 }
 _FROM_LABELS, _FROM_PROPORTIONS = ("emq", "pacc", "kdey", "histnetq"), ("histnetq", "emnetq", "deepsets")
 _FLOOR = "mean of training"
+_LOSS = "ae"  # of networks: the measure that methods are chosen by
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _FEWEST_TO_JUDGE = 3
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
@@ -62,13 +63,21 @@ class Fitted:
 
 
 def fit_model(
-    bags: Bags, method: str, *, calibration: float = 0.25, random_state: int = 0, about: Mapping[str, Any] | None = None
+    bags: Bags,
+    method: str,
+    *,
+    loss: str = _LOSS,
+    calibration: float = 0.25,
+    random_state: int = 0,
+    about: Mapping[str, Any] | None = None,
 ) -> Fitted:
     """Fit a quantifier to bags of known proportions, or of labelled rows, and calibrate it by some that are kept apart.
 
     Parameters
     ----------
     method : name of a quantifier, in lower case
+    loss : str
+        What networks are trained for, a name from `histnetq.metrics`.
     calibration : float
         Part of the bags that is kept apart; 0 for none.
     about : dict, optional
@@ -76,17 +85,22 @@ def fit_model(
     """
     began = time.perf_counter()
     learned, held = _kept_apart(bags, calibration, random_state)
-    model = _fit(_make(method, bags, random_state), learned)
+    model = _fit(_make(method, bags, random_state, loss), learned)
     return _finished(model, learned, held, began, about)
 
 
 def fit_best(
-    bags: Bags, *, calibration: float = 0.25, random_state: int = 0, about: Mapping[str, Any] | None = None
+    bags: Bags,
+    *,
+    loss: str = _LOSS,
+    calibration: float = 0.25,
+    random_state: int = 0,
+    about: Mapping[str, Any] | None = None,
 ) -> tuple[Fitted, Comparison]:
     """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all."""
     began = time.perf_counter()
     learned, held = _kept_apart(bags, calibration, random_state)
-    comparison = compare_methods(learned, None, random_state=random_state)
+    comparison = compare_methods(learned, None, loss=loss, random_state=random_state)
     errors = comparison.table["ae", "mean"].astype(float).sort_values()
     best = next(name for name in errors.index if name != _FLOOR)
     others = ", ".join(f"{name} {errors[name]:.4f}" for name in errors.index if name != best)
@@ -96,12 +110,12 @@ def fit_best(
     )
     if errors.index[0] == _FLOOR:
         why += f" But {_FLOOR} errs less: these features tell little about the classes."
-    model = _fit(_make(best.lower(), bags, random_state), learned)
+    model = _fit(_make(best.lower(), bags, random_state, loss), learned)
     return _finished(model, learned, held, began, {**(about or {}), "why": why}), comparison
 
 
 def compare_methods(
-    bags: Bags, methods: Sequence[str] | None, *, held_out: float = 0.25, random_state: int = 0
+    bags: Bags, methods: Sequence[str] | None, *, loss: str = _LOSS, held_out: float = 0.25, random_state: int = 0
 ) -> Comparison:
     """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
     n_held = round(held_out * len(bags))
@@ -112,7 +126,7 @@ def compare_methods(
         )
     if methods is None:
         methods = _FROM_PROPORTIONS if bags.labels is None else _FROM_LABELS
-    made = [_make(method, bags, random_state) for method in methods]
+    made = [_make(method, bags, random_state, loss) for method in methods]
     learned, held = bags.split(1 - held_out, random_state)
     floor = _fit(_make("mlpe", learned, random_state), learned)
     fitted = {type(model).__name__: _fit(model, learned) for model in made}
@@ -155,17 +169,17 @@ def _deep() -> type:
     return DeepQuantifier
 
 
-def _make(method: str, bags: Bags, random_state: int) -> Quantifier:
+def _make(method: str, bags: Bags, random_state: int, loss: str = _LOSS) -> Quantifier:
     """An unfitted quantifier for these bags."""
     module, name = METHODS[check_choice("method", method, tuple(METHODS))]
     kind = getattr(importlib.import_module(f"histnetq.{module}"), name)
-    if module != "deep" and name != "MLPE" and bags.labels is None:
+    if module not in ("deep", "emnetq") and name != "MLPE" and bags.labels is None:
         raise ValueError(
             f"method: {name} learns from labelled rows, but these have none; name the label column, "
-            "or use histnetq, deepsets or settransformer, which learn from proportions."
+            "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."
         )
     accepted = kind().get_params(deep=False)
-    wanted = {"random_state": random_state, "classifier": _classifier()}
+    wanted = {"random_state": random_state, "classifier": _classifier(), "loss": loss}
     model: Quantifier = kind(**{name: value for name, value in wanted.items() if name in accepted})
     return model
 

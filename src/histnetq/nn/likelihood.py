@@ -23,6 +23,7 @@ Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier t
 
 from __future__ import annotations
 
+from numbers import Real
 from types import ModuleType
 from typing import Any
 
@@ -268,6 +269,6 @@ def _check(
 
 
 def _check_prior(prior: float) -> float:
-    if not 0 <= prior < float("inf"):
+    if not isinstance(prior, Real) or not 0 <= prior < float("inf"):
         raise ValueError(f"prior: expected a pseudo-count of at least 0, got {prior!r}.")
     return prior

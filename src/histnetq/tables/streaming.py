@@ -43,6 +43,12 @@ def sketch_table(
     rows = _Rows(model, table, list(bag), weight)
     found = model.sketch_stream(rows, n_threads=n_threads)
     assert found.ids is not None
+    if len(found) < len(rows.bags.values) and not isinstance(source, Part):
+        lost = np.setdiff1d(np.arange(len(rows.bags.values)), found.ids)[0]
+        raise ValueError(
+            f"{table.name}: the rows of bag {rows.bags.values[lost]!r} all have weight 0, expected at least one that "
+            "has more; leave out the bag."
+        )
     release_memory()
     return replace(
         found, ids=np.array(rows.bags.values)[found.ids], unseen=rows.unseen[found.ids],
