@@ -47,7 +47,8 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     classes = _classes(table)
     errors = [table[f"estimated_{name}"] - table[f"true_{name}"] for name in classes]
-    boxes = ax.boxplot(errors, showfliers=False, patch_artist=True, medianprops={"color": "black"})
+    dots = {"marker": ".", "markersize": 3, "markeredgecolor": "#999999"}
+    boxes = ax.boxplot(errors, flierprops=dots, patch_artist=True, medianprops={"color": "black"})
     for box in boxes["boxes"]:
         box.set(facecolor=COLORS[5], alpha=0.6)
     ax.axhline(0, color="black", linewidth=0.8)

@@ -192,6 +192,8 @@ def _summary(facts: Facts) -> Iterator[str]:
             f"giving every bag the shares of the training data would be {means[_BASELINE]:.2f} points away"
             + (f", and {_text(others.idxmin())} comes nearer with {others.min():.2f}." if nearer else ".")
         )
+        if means.iloc[0] >= means[_BASELINE]:
+            yield "<b>The estimates are no better than that.</b>"
     told = []
     if facts.intervals is not None and facts.table is not None:
         inside = facts.observed(facts.intervals)[0]
