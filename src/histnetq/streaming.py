@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -19,6 +20,7 @@ from histnetq.sketches import BagSketch, SketchSum
 __all__ = ["group_rows", "sum_sketches"]
 
 _ROWS_AT_ONCE = 1 << 17  # rows of small chunks are put together first: most bags have few rows in each
+_NUMBERS_AT_ONCE = 1 << 22  # in them: larger arrays are new memory each time, which the system clears first
 _BAGS_AT_ONCE = 1 << 11  # whose states are in memory side by side before they are added
 _MOST_THREADS = 8  # each has some rows and their features in memory
 
@@ -89,14 +91,15 @@ def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
             yield chunk
             continue
         piece = _checked(*chunk)
-        for start in range(0, len(piece[0]), _ROWS_AT_ONCE):
-            part: Any = [None if p is None else p[start : start + _ROWS_AT_ONCE] for p in piece[:3]]
+        at_once = min(_ROWS_AT_ONCE, 1 + _NUMBERS_AT_ONCE // max(1, math.prod(piece[1].shape[1:])))
+        for start in range(0, len(piece[0]), at_once):
+            part: Any = [None if p is None else p[start : start + at_once] for p in piece[:3]]
             if held and (held[0][3] != piece[3] or _kind(held[0][2]) != _kind(part[2])):
                 yield _put_together(held)
                 held, n_held = [], 0
             held.append((*part, piece[3]))
             n_held += len(part[0])
-            if n_held >= _ROWS_AT_ONCE:
+            if n_held >= at_once:
                 yield _put_together(held)
                 held, n_held = [], 0
     if held:
