@@ -142,6 +142,35 @@ def test_what_is_wrong_is_told_in_one_sentence(place, model, monkeypatch, argume
     assert refused.output == f"Error: {message}\n"
 
 
+def test_a_bag_without_weight_is_refused_by_name(place, model):
+    rows = pd.read_csv(place / "rows.csv")
+    rows.loc[rows["site"] == "n", "w"] = 0
+    message = "the rows of bag 'n' all have weight 0, expected at least one that has more; leave out the bag."
+    with pytest.raises(ValueError, match=f"{message}$"):
+        sketch_table(model, rows, bag=["site"], weight="w")
+
+
+def test_a_part_without_rows_is_left_out(place, model, tmp_path):
+    from histnetq.distributed import _add_up, _sketch_part
+    from histnetq.tables.source import split_files
+
+    rows = pd.read_parquet(place / "part0.parquet")
+    rows[:0].to_csv(tmp_path / "none.csv", index=False)
+    rows.to_csv(tmp_path / "some.csv", index=False)
+    parts = split_files(str(tmp_path / "*.csv"), "source", 1 << 20)
+    none, some = (_sketch_part(model, part, ["site"], None) for part in parts)
+    assert none is None
+    assert _add_up([none, some]).n_rows.sum() == len(rows)
+    assert _add_up([none, none]) is None
+
+
+def test_sketches_take_no_weights(place, model, tmp_path):
+    sketch_table(model, str(place / "*.parquet"), bag=["site"]).save(tmp_path / "s.parquet")
+    told = run("predict", place / "model", tmp_path / "s.parquet", "--weight", "w")
+    assert told.exit_code == 2
+    assert "weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out." in told.output
+
+
 def test_methods_without_exact_sketches_read_all_rows(place):
     bags = hq.read_bags(str(place / "rows.csv"), bag="site", features=["a", "b", "c", "d"])
     found = pd.DataFrame(
