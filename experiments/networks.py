@@ -30,11 +30,11 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "HistNetQ-sigmoid": lambda **common: hq.HistNetQ("sigmoid", **common),
     "EMNetQ": lambda **common: hq.EMNetQ(**common),
 }
-# What only one kind of network has.
+# What not every kind of network has.
 _OWN = {
-    "HistNetQ": ("n_bins", "cumulative"),
-    "SetTransformer": ("width", "hidden", "n_inducing", "n_heads"),
-    "DeepSets": (),
+    "HistNetQ": ("head", "n_bins", "cumulative"),
+    "SetTransformer": ("head", "width", "hidden", "n_inducing", "n_heads"),
+    "DeepSets": ("head",),
     "EMNetQ": ("prior", "label_weight"),
 }
 
@@ -120,7 +120,5 @@ def _fit_to_the_end(fit: Callable[[Any], Any], quantifier: Any) -> None:
 
 
 def _of_network(name: str, setting: dict[str, Any]) -> dict[str, Any]:
-    foreign = {key for kind, keys in _OWN.items() if kind != name.split("-")[0] for key in keys}
-    if name == "EMNetQ":
-        foreign.add("head")
+    foreign = set().union(*_OWN.values()) - set(_OWN[name.split("-")[0]])
     return {key: value for key, value in setting.items() if key not in foreign}

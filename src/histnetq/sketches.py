@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from histnetq.files import refuse_existing, whole_file
 
-__all__ = ["BagSketch", "Maker", "SketchSum", "is_sketch"]
+__all__ = ["BagSketch", "Maker", "SketchSum", "is_sketch", "plain_ids"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -194,7 +194,7 @@ class BagSketch:
 
         columns: dict[str, Any] = {}
         if self.ids is not None:
-            columns["id"] = pa.array(_plain(self.ids).tolist())
+            columns["id"] = pa.array(plain_ids(self.ids).tolist())
         for name in _FIELDS:
             array = getattr(self, name)
             if array.ndim == 1:
@@ -239,7 +239,7 @@ class SketchSum:
     def add(self, part: BagSketch) -> SketchSum:
         """Add a sketch; refused if another model made it."""
         if part.ids is not None:
-            part = replace(part, ids=_plain(part.ids))
+            part = replace(part, ids=plain_ids(part.ids))
         self._refuse_other(part)
         names = [None] if part.ids is None else part.ids.tolist()
         bags = np.array([self._place.setdefault(name, len(self._place)) for name in names], np.int64)
@@ -304,7 +304,7 @@ class SketchSum:
             self._maker = replace(first, keys=None)
 
 
-def _plain(ids: NDArray) -> NDArray:
+def plain_ids(ids: NDArray) -> NDArray:
     """Numbers and texts as they are, dates and whatever else as texts."""
     return ids if ids.dtype.kind in "iufbU" else np.array([str(name) for name in ids])
 

@@ -15,7 +15,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags import Bags
 from histnetq.checks import as_pool, column_names, stack
-from histnetq.sketches import BagSketch, SketchSum
+from histnetq.sketches import BagSketch, SketchSum, plain_ids
 
 __all__ = ["group_rows", "sum_sketches"]
 
@@ -77,9 +77,10 @@ def group_rows(
     order = np.argsort(codes.astype(np.min_scalar_type(len(names))), kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     w = None if weights is None else np.asarray(weights)[order]
-    kind = "count" if w is None or w.dtype.kind in "iub" else "survey"
-    names = np.asarray(names.tolist() if names.dtype.kind in "iufb" else [str(name) for name in names])
-    return Bags(rows[order], offsets=offsets, ids=names, weights=w, weight_kind=kind, feature_names=feature_names)
+    return Bags(
+        rows[order], offsets=offsets, ids=plain_ids(np.asarray(names)), weights=w, weight_kind=_kind(w) or "count",
+        feature_names=feature_names,
+    )  # fmt: skip
 
 
 def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
@@ -128,9 +129,9 @@ def _put_together(held: list[tuple[Any, ...]]) -> Bags:
     return group_rows(np.concatenate(ids), pool, w, names[0])
 
 
-def _kind(weights: NDArray | None) -> str:
-    """Counts and survey weights are not put together."""
-    return "" if weights is None else "f" if weights.dtype.kind == "f" else "i"
+def _kind(weights: NDArray | None) -> str | None:
+    """Whether weights are of the kind "count" or "survey", which are not put together."""
+    return None if weights is None else "count" if weights.dtype.kind in "iub" else "survey"
 
 
 def _few_bags(bags: Bags) -> Iterator[Bags]:

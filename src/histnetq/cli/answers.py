@@ -119,12 +119,8 @@ def evaluate(
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         told += " The model is no better than the mean of training: it has learned nothing from these features."
-    lines = [told]
-    say(
-        as_json,
-        {"bags": len(errors), **means, "mean of training": floor},
-        [*lines, *([] if output is None else [f"written to {output}."])],
-    )
+    lines = [told] if output is None else [told, f"written to {output}."]
+    say(as_json, {"bags": len(errors), **means, "mean of training": floor}, lines)
 
 
 @click.command()

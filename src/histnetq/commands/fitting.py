@@ -173,7 +173,7 @@ def _make(method: str, bags: Bags, random_state: int, loss: str = _LOSS) -> Quan
     """An unfitted quantifier for these bags."""
     module, name = METHODS[check_choice("method", method, tuple(METHODS))]
     kind = getattr(importlib.import_module(f"histnetq.{module}"), name)
-    if module not in ("deep", "emnetq") and name != "MLPE" and bags.labels is None:
+    if bags.labels is None and name != "MLPE" and not issubclass(kind, _deep()):
         raise ValueError(
             f"method: {name} learns from labelled rows, but these have none; name the label column, "
             "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."

@@ -33,7 +33,7 @@ from torch.autograd.function import once_differentiable
 
 from histnetq.nn.kernels import backend, likelihood_plain, plain
 from histnetq.nn.kernels.precision import widest
-from histnetq.nn.pooling import Pooling, bag_totals
+from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
 __all__ = ["Likelihood", "covariance", "maximise", "standard_errors"]
 
@@ -255,17 +255,8 @@ def _check(
     if scores.ndim != 2 or not scores.shape[1] or not scores.is_floating_point():
         shape = tuple(scores.shape)
         raise ValueError(f"scores: expected floats of shape (n_rows, n_classes), got {scores.dtype} of shape {shape}.")
-    if index is None:
-        index = torch.arange(len(scores), device=scores.device)
-    if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
-        raise ValueError(
-            f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
-        )
-    if weights is None:
-        return index, None
-    if weights.shape != index.shape:
-        raise ValueError(f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}.")
-    return index, weights.to(widest(weights.device))
+    index, weights = check_entries(scores, offsets, weights, index)
+    return index, None if weights is None else weights.to(widest(weights.device))
 
 
 def _check_prior(prior: float) -> float:

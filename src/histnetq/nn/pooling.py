@@ -16,7 +16,7 @@ from torch.nn import functional as F
 from histnetq.nn.kernels.plain import bag_of_entry
 from histnetq.nn.kernels.precision import widest
 
-__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals"]
+__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals", "check_entries"]
 
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
 _PIECE = 512  # entries added up in the rows' own precision
@@ -59,23 +59,28 @@ class Pooling(nn.Module):
             )
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
-        if index is None:
-            index = torch.arange(len(rows), device=rows.device)
-        if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
-            raise ValueError(
-                f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
-            )
-        if weights is None:
-            return index, None
-        if weights.shape != index.shape:
-            raise ValueError(
-                f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}."
-            )
-        return index, weights.to(widest(weights.device) if weights.is_floating_point() else torch.int64)
+        return check_entries(rows, offsets, weights, index)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Do the work, with the arguments checked and `index` filled in."""
         raise NotImplementedError
+
+
+def check_entries(
+    rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
+) -> tuple[Tensor, Tensor | None]:
+    """The index, filled in, and the weights, wide enough for their sums; both checked, as are the offsets."""
+    if index is None:
+        index = torch.arange(len(rows), device=rows.device)
+    if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
+        raise ValueError(
+            f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
+        )
+    if weights is None:
+        return index, None
+    if weights.shape != index.shape:
+        raise ValueError(f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}.")
+    return index, weights.to(widest(weights.device) if weights.is_floating_point() else torch.int64)
 
 
 class MergeablePooling(Pooling):
