@@ -46,6 +46,14 @@ def test_row_probabilities_at_given_prevalences():
     np.testing.assert_allclose(q.predict_rows(bags), q.predict_rows(bags, q.predict(bags)), rtol=1e-12)
 
 
+def test_row_probabilities_of_weighted_rows():
+    q, (X, _) = fitted(), labelled()
+    counts = np.arange(len(X)) % 3 + 1
+    found = q.predict_rows(hq.Bags(X, weights=counts))
+    copies = q.predict_rows(np.repeat(X, counts, axis=0))
+    np.testing.assert_allclose(np.repeat(found, counts, axis=0), copies, atol=1e-6)
+
+
 def test_rows_are_classified_without_a_single_label():
     rng = np.random.default_rng(0)
     X, y = labelled(3000)

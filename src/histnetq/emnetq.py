@@ -105,7 +105,7 @@ class EMNetQ(DeepQuantifier):
             p = check_prevalences(given, len(bags), len(self.classes_))
         scores, index = self._scores(bags)
         with np.errstate(divide="ignore"):
-            logits = scores.double().numpy()[index] + np.log(p)[np.repeat(np.arange(len(bags)), bags.sizes)]
+            logits = scores.double().numpy()[index] + np.log(p)[np.repeat(np.arange(len(bags)), np.diff(bags.offsets))]
         likely = np.exp(logits - logits.max(1, keepdims=True))
         return likely / likely.sum(1, keepdims=True)
 
