@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,14 @@ from histnetq.bags import Bags
 from histnetq.checks import used_rows
 from histnetq.deep import DeepQuantifier, Encoder, make_encoder, make_standardize
 from histnetq.inference import encode_rows
+from histnetq.linear_scores import learn_linear_scores
 from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, Likelihood
 from histnetq.nn.encoders import n_outputs
 from histnetq.options import Training
 from histnetq.protocols import Protocol
 from histnetq.simplex import check_prevalences
+from histnetq.supervision import Supervision
 from histnetq.trained import are_sizes
 
 __all__ = ["EMNetQ"]
@@ -37,6 +40,10 @@ class EMNetQ(DeepQuantifier):
     encoder : None, tuple of int, nn.Module or factory
         On rows: None gives scores linear in the features (a CNN for images), a tuple the hidden layers of an MLP; a
         linear layer of scores follows a module, which is copied, or what a factory makes for the shape of a row.
+    ridge : float, optional
+        Linear scores start from a logistic regression with this penalty on the labels of rows, and on those that follow
+        from the proportions of all the bags that a row is in; the scores are sharpened for the loss. Training goes on
+        from there, and the best epoch may be 0, the start. None starts from random scores, as hidden layers do.
     prior : float
         Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. Steadies the estimates of tiny bags, and
         keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
@@ -68,6 +75,7 @@ class EMNetQ(DeepQuantifier):
         self,
         encoder: Encoder = None,
         *,
+        ridge: float | None = 0.01,
         prior: float = 0.5,
         loss: str | Measure = "rae",
         sampler: str | Protocol | None = "auto",
@@ -76,6 +84,7 @@ class EMNetQ(DeepQuantifier):
         random_state: int | None = None,
     ) -> None:
         self.encoder = encoder
+        self.ridge = ridge
         self.prior = prior
         self.loss = loss
         self.sampler = sampler
@@ -150,6 +159,27 @@ class EMNetQ(DeepQuantifier):
             prepare=make_standardize(statistics), classify=shift,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
+
+    def _start(
+        self, network: BagNetwork, learned: Supervision, sampler: Protocol | None, loss: Measure, seed: int
+    ) -> bool:
+        encoder, pooling = network.encoder, network.pooling
+        layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
+        if self.ridge is None or not isinstance(encoder, MLP) or len(layers) > 1:
+            return False
+        assert isinstance(pooling, Likelihood)
+        found = learn_linear_scores(learned, sampler, network.prepare, pooling, loss, self.ridge, seed)
+        if found is None:
+            return False
+        with torch.no_grad():
+            layers[0].weight.copy_(found.weight)
+            layers[0].bias.copy_(found.bias)
+        return True
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        if self.ridge is not None and (not isinstance(self.ridge, Real) or not self.ridge > 0):
+            raise ValueError(f"ridge: expected a number above 0, or None, got {self.ridge!r}.")
 
     def _make_scores(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         hidden: Any = () if self.encoder is None and len(shape) == 1 else self.encoder

@@ -20,7 +20,7 @@ _NUMBERS = (
 )  # fmt: skip
 _NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
 # Not there in checkpoints that were made before there was such an option.
-_ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
+_ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1), ("refit", False))
 
 
 @dataclass(frozen=True)
@@ -63,6 +63,9 @@ class Training:
         Part of the bags, or of the labelled rows, held out to choose the best epoch.
     validation_bags : int
         Bags drawn, once, from held-out labelled rows.
+    refit : bool
+        After the best epoch is known, train anew up to it with the same learning rates, on what was held out as well
+        (and on bags that `fit` got for validation beside others); it takes up to twice as long.
     standardize : bool
         Bring inputs to mean 0 and variance 1 (sparse: variance only; images: per channel).
     dtype, device : str
@@ -99,6 +102,7 @@ class Training:
     clip: float | None = None
     validation: float = 0.3
     validation_bags: int = 200
+    refit: bool = False
     standardize: bool = True
     dtype: str = "float32"
     device: str = "auto"

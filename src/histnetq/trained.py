@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
+import os
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -47,26 +49,50 @@ class TrainedNetwork(BaseEstimator):
     ) -> None:
         """Train the network that `make` gives for what is learned from and what is held out."""
         self._check_params()
-        loss = as_loss(self.loss)
         seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
         sampler = given.choose_sampler(self.sampler)
         if validation is None:
             learned, held = given.split(self.training.validation, seed)
-            validation = held.validation_bags(sampler, self.training.validation_bags, seed)
+            validation, everything = held.validation_bags(sampler, self.training.validation_bags, seed), given
         else:
             validation = given.check_validation(validation)
-            learned, held = given, Supervision(None, validation)
-        draw = learned.drawing(sampler, self.training.bags_per_epoch)
-        device = choose_device(self.training.device)
+            learned, held, everything = given, Supervision(None, validation), given.joined(validation)
+
+        def work(learned: Supervision, training: Training, **options: Any) -> tuple[BagNetwork, dict[str, Any]]:
+            return self._train_once(
+                learned, sampler, lambda: make(learned, held), validation, training, seed, **options
+            )
+
+        self.network_, result = work(learned, self.training)
+        self.history_ = result["history"]
+        self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
+        if self.training.refit:
+            place = self.training.checkpoint and os.path.join(self.training.checkpoint, "refit")
+            training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
+            self.network_, _ = work(everything, training, rates=self.history_["lr"][: self.best_epoch_])
+
+    def _train_once(
+        self, learned: Supervision, sampler: Protocol | None, make: Callable[[], BagNetwork], validation: Bags,
+        training: Training, seed: int, **options: Any,
+    ) -> tuple[BagNetwork, dict[str, Any]]:  # fmt: skip
+        loss = as_loss(self.loss)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
-            network = make(learned, held).to(device)
-        identity = self._identity(learned, validation, seed) if self.training.checkpoint else ""
+            network = make()
+            started = self._start(network, learned, sampler, loss, seed)
+        network = network.to(choose_device(training.device))
         result = train(
-            network, draw, validation, loss, self.training, seed, label_weight=self.label_weight, identity=identity
-        )
-        self.network_, self.history_ = network, result["history"]
-        self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
+            network, learned.drawing(sampler, training.bags_per_epoch), validation, loss, training, seed,
+            label_weight=self.label_weight, started=started,
+            identity=self._identity(learned, validation, seed) if training.checkpoint else "", **options,
+        )  # fmt: skip
+        return network, result
+
+    def _start(
+        self, network: BagNetwork, learned: Supervision, sampler: Protocol | None, loss: Measure, seed: int
+    ) -> bool:
+        """Give the network better weights than random ones before training; whether there are any."""
+        return False
 
     def _check_params(self) -> None:
         if not isinstance(self.training, Training):

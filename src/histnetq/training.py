@@ -22,6 +22,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -68,9 +69,12 @@ class _Run:
         options: Training,
         seed: int,
         processes: Processes,
+        started: bool,
+        rates: NDArray[np.float64] | None,
     ) -> None:
         self.network, self.draw, self.validation, self.loss = network, draw, validation, loss
         self.label_weight, self.options, self.seed, self.processes = label_weight, options, seed, processes
+        self.started, self.rates = started, rates
         self.optimizer = _optimizer(network, options)
         self.progress = _Progress(lr=options.lr)
         self.mean: dict[str, Tensor] | None
@@ -82,6 +86,11 @@ class _Run:
             self.best = _copy_state(self.network)
             self.mean = _copy_state(self.network) if self.options.average > 1 else None
 
+    def look(self) -> None:
+        """Validate weights that a run starts with, if they are not random: no epoch may be better."""
+        if self.started and self.rates is None and self.progress.epoch == 0:
+            self.progress.best_loss = self.processes.agree(self.validate())[0]
+
     def epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result."""
         at, began = self.progress, time.perf_counter()
@@ -90,16 +99,19 @@ class _Run:
         torch.manual_seed(int(rng.integers(2**62)) + self.processes.rank)  # another dropout in every process
         bags = self.draw(rng)
         bags = bags[rng.permutation(len(bags))]
+        if self.rates is not None:
+            at.lr = float(self.rates[at.epoch - 1])
         for group in self.optimizer.param_groups:
             group["lr"] = at.lr * group["pace"]
         self.network.train()
         n = self.options.batch_bags
         losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
+        mean_loss = float(torch.stack(losses).mean())
         self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
         self.processes.spread((self.mean or {}).values())
         with self.averaged():
             train_loss, validation_loss, seconds = self.processes.agree(
-                float(torch.stack(losses).mean()), self.validate(), time.perf_counter() - began
+                mean_loss, mean_loss if self.rates is not None else self.validate(), time.perf_counter() - began
             )
             _refuse_divergence(train_loss, validation_loss, at.epoch)
             record = {
@@ -190,10 +202,10 @@ class _Run:
         for name, value in record.items():
             at.history.setdefault(name, []).append(value)
         at.stale = at.stale + 1 if at.epoch > self.options.warmup else 0
-        if record["validation_loss"] < at.best_loss:
+        if self.rates is not None or record["validation_loss"] < at.best_loss:
             at.best_loss, at.best_epoch, at.stale = record["validation_loss"], at.epoch, 0
             self.best = _copy_state(self.network)
-        if at.stale >= self.options.patience:
+        if self.rates is None and at.stale >= self.options.patience:
             at.done = at.lr <= self.options.min_lr
             at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
 
@@ -201,7 +213,8 @@ class _Run:
         """Whether no further epoch is to be trained."""
         at, most = self.progress, self.options.minutes
         in_time = most is None or sum(at.history.get("seconds", [])) < 60 * most
-        return at.done or at.epoch >= self.options.epochs or (at.epoch > 0 and not in_time)
+        most_epochs = self.options.epochs if self.rates is None else len(self.rates)
+        return at.done or at.epoch >= most_epochs or (at.epoch > 0 and not in_time)
 
     def save(self, directory: Path, identity: str) -> None:
         tensors = {f"network/{k}": v for k, v in self.network.state_dict().items()}
@@ -265,6 +278,8 @@ def train(
     *,
     label_weight: float = 0.0,
     identity: str = "",
+    started: bool = False,
+    rates: NDArray[np.float64] | None = None,
 ) -> dict[str, Any]:
     """Train the network in place and leave it with the weights of its best epoch.
 
@@ -278,6 +293,10 @@ def train(
         Weight of the rows' mean cross-entropy, where rows have labels and the network a classifier.
     identity : str
         What a checkpoint must have been made of to be continued.
+    started : bool
+        Whether the network's weights may be the best ones as they are: those of epoch 0.
+    rates : (n_epochs,), optional
+        Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
 
     Returns
     -------
@@ -285,7 +304,7 @@ def train(
     """
     directory = None if options.checkpoint is None else Path(options.checkpoint)
     processes = Processes.started()
-    run = _Run(network, draw, validation, loss, label_weight, options, seed, processes)
+    run = _Run(network, draw, validation, loss, label_weight, options, seed, processes, started, rates)
     device = next(network.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if directory is not None:
@@ -295,6 +314,7 @@ def train(
             processes.refuse_different(run.digest())
             processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
             run.begin()
+        run.look()
         try:
             for record in _epochs(run):
                 last = run.ends()
