@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,7 +21,7 @@ __all__ = ["METHODS", "BagExperiment", "about"]
 
 _BOTH = "EMNetQ-labels"  # learns from the labelled rows beside the bags
 METHODS = [*CLASSICAL, *NETWORKS, _BOTH]
-_LABEL_WEIGHTS = (0.05, 0.3)
+_LABEL_WEIGHT = 0.05
 
 
 class BagExperiment:
@@ -36,7 +35,8 @@ class BagExperiment:
             bags,
             preset.settings,
             preset.likelihood,
-            _LABEL_WEIGHTS,
+            preset.likelihood_loss,
+            _LABEL_WEIGHT,
             preset.training.identity(),
             preset.real,
             CLASSIFIERS,
@@ -65,11 +65,10 @@ class BagExperiment:
         return run_network(self.trials(method, seed, budget), self.data.test)
 
     def trials(self, method: str, seed: int, budget: Budget) -> Trials:
-        """The settings of a network that is trained for RAE."""
+        """The settings of a network; EMNetQ learns at last from the validation bags, too."""
         place = self.place("all", budget)
         if method == _BOTH:
-            chosen = itertools.product(self.preset.likelihood, _LABEL_WEIGHTS)
-            settings = [{**own, "label_weight": weight} for own, weight in chosen][: budget.trials]
+            settings = [{**own, "label_weight": _LABEL_WEIGHT} for own in self.preset.likelihood][: budget.trials]
             sampler = hq.Combined(hq.APP(int(self.data.test.sizes[0])), hq.Mixer(self.preset.real))
             return self._trials("EMNetQ", seed, settings, budget, self._fit_both, place / "both", sampler=sampler)
         settings = self.preset.settings_of(method)[: budget.trials]
@@ -86,8 +85,10 @@ class BagExperiment:
         self, method: str, seed: int, settings: Sequence[dict[str, Any]], budget: Budget, fit: Callable[[Any], Any],
         directory: Path, **fixed: Any,
     ) -> Trials:  # fmt: skip
-        shared = {"loss": "rae", "sampler": hq.Mixer(self.preset.real), **fixed}
-        return Trials(method, seed, settings, self.preset.training, budget, fit, directory, shared)
+        likelihood = method == "EMNetQ"
+        loss = self.preset.likelihood_loss if likelihood else "rae"
+        shared = {"loss": loss, "sampler": hq.Mixer(self.preset.real), **fixed}
+        return Trials(method, seed, settings, self.preset.training, budget, fit, directory, shared, likelihood)
 
     def _fit_bags(self, quantifier: Any) -> None:
         quantifier.fit(self.data.bags, validation=self.data.validation)

@@ -46,7 +46,12 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [32],
     "n_inducing": [8],
 }
-LIKELIHOOD: dict[str, list[Any]] = {"encoder": [(), (64,)], "prior": [0.5], "lr": [1e-2, 3e-3]}  # of EMNetQ
+LIKELIHOOD: dict[str, list[Any]] = {
+    "encoder": [(), (64,)],
+    "ridge": [None],
+    "prior": [0.5],
+    "lr": [1e-2, 3e-3],
+}  # of EMNetQ
 
 
 @dataclass(frozen=True)

@@ -52,7 +52,8 @@ SPACE: dict[str, list[Any]] = {
 }
 # Of EMNetQ.
 LIKELIHOOD: dict[str, list[Any]] = {
-    "encoder": [(64,), (128,)], "prior": [0.0], "label_weight": [0.1, 0.3], "lr": [3e-3], "average": [100],
+    "encoder": [(64,), (128,)], "ridge": [None], "prior": [0.0], "label_weight": [0.1, 0.3], "lr": [3e-3],
+    "average": [100],
 }  # fmt: skip
 
 

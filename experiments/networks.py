@@ -35,7 +35,7 @@ _OWN = {
     "HistNetQ": ("head", "n_bins", "cumulative"),
     "SetTransformer": ("head", "width", "hidden", "n_inducing", "n_heads"),
     "DeepSets": ("head",),
-    "EMNetQ": ("prior", "label_weight"),
+    "EMNetQ": ("ridge", "prior", "label_weight"),
 }
 
 
@@ -53,6 +53,7 @@ class Trials:
     fit : quantifier → None
     directory : of the checkpoints
     fixed : parameters of the quantifier that all settings share
+    refit : whether the best one is trained anew on the validation bags as well
     """
 
     name: str
@@ -63,11 +64,12 @@ class Trials:
     fit: Callable[[Any], Any]
     directory: Path
     fixed: dict[str, Any]
+    refit: bool = False
 
     def best(self) -> tuple[Any, str]:
         """The fitted quantifier, and its setting in words."""
         number = int(np.argmin([self._loss(n) for n in range(len(self.settings))])) if len(self.settings) > 1 else 0
-        quantifier = self._fitted(number, self.budget.epochs, self.budget.minutes)
+        quantifier = self._fitted(number, self.budget.epochs, self.budget.minutes, self.refit)
         epochs = f"epochs={quantifier.best_epoch_} of {len(quantifier.history_['epoch'])}"
         return quantifier, f"{setting_text(_of_network(self.name, self.settings[number]))}, {epochs}"
 
@@ -79,13 +81,13 @@ class Trials:
             return float("inf")
         return float(quantifier.validation_loss_)
 
-    def _fitted(self, number: int, epochs: int, minutes: float | None) -> Any:
+    def _fitted(self, number: int, epochs: int, minutes: float | None, refit: bool = False) -> Any:
         setting = _of_network(self.name, self.settings[number])
         options = {key: value for key, value in setting.items() if key in self.training.get_params()}
         own = {key: value for key, value in setting.items() if key not in options}
         checkpoint = str(self.directory / f"{self.name}-seed{self.seed}-{number}")
         options |= {"checkpoint": checkpoint, "epochs": epochs, "minutes": minutes}
-        trained = dataclasses.replace(self.training, **options)
+        trained = dataclasses.replace(self.training, refit=refit, **options)
         quantifier = NETWORKS[self.name](**own, **self.fixed, training=trained, random_state=self.seed)
         _fit_to_the_end(self.fit, quantifier)
         return quantifier

@@ -17,7 +17,7 @@ def fitted(**changes) -> hq.EMNetQ:
 
 
 def test_estimates_are_those_of_emq_on_the_same_scores():
-    q, bags = fitted(encoder=(8,), prior=0.0), known_bags()
+    q, bags = fitted(encoder=(8,), ridge=None, prior=0.0), known_bags()
     with torch.no_grad():
         scores = q.network_.encode(torch.as_tensor(bags.rows, dtype=torch.float32)).double()
     n = len(q.classes_)
@@ -27,8 +27,8 @@ def test_estimates_are_those_of_emq_on_the_same_scores():
 
 
 def test_row_probabilities_average_to_the_estimate():
-    # At the fixed point of expectation maximisation.
-    q, bags = fitted(prior=0.0), known_bags()
+    # At the fixed point of expectation maximisation, where no prevalence is shrunk.
+    q, bags = fitted(ridge=None, prior=0.0), known_bags()
     posteriors = q.predict_rows(bags)
     assert posteriors.shape == (len(bags.index), len(q.classes_))
     np.testing.assert_allclose(posteriors.sum(1), 1)

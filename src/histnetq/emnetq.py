@@ -14,12 +14,12 @@ from histnetq.bags import Bags
 from histnetq.checks import used_rows
 from histnetq.deep import DeepQuantifier, Encoder, make_encoder, make_standardize
 from histnetq.inference import encode_rows
-from histnetq.linear_scores import learn_linear_scores
 from histnetq.metrics import Measure
-from histnetq.nn import MLP, BagNetwork, Likelihood
+from histnetq.nn import MLP, BagNetwork, Likelihood, ShrunkLikelihood
 from histnetq.nn.encoders import n_outputs
 from histnetq.options import Training
 from histnetq.protocols import Protocol
+from histnetq.row_scores import start_scores
 from histnetq.simplex import check_prevalences
 from histnetq.supervision import Supervision
 from histnetq.trained import are_sizes
@@ -153,9 +153,10 @@ class EMNetQ(DeepQuantifier):
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
     ) -> BagNetwork:
         encoder = self._make_scores(shape, n_classes)
+        pooling = ShrunkLikelihood if self._starts(encoder) else Likelihood
         shift = _Shift(n_classes) if self.label_weight > 0 or self.training.warmup > 0 else False
         network = BagNetwork(
-            encoder, Likelihood(n_classes, self.prior), None, n_classes,
+            encoder, pooling(n_classes, self.prior), None, n_classes,
             prepare=make_standardize(statistics), classify=shift,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
@@ -163,18 +164,13 @@ class EMNetQ(DeepQuantifier):
     def _start(
         self, network: BagNetwork, learned: Supervision, sampler: Protocol | None, loss: Measure, seed: int
     ) -> bool:
-        encoder, pooling = network.encoder, network.pooling
-        layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
-        if self.ridge is None or not isinstance(encoder, MLP) or len(layers) > 1:
+        if self.ridge is None or not self._starts(network.encoder):
             return False
-        assert isinstance(pooling, Likelihood)
-        found = learn_linear_scores(learned, sampler, network.prepare, pooling, loss, self.ridge, seed)
-        if found is None:
-            return False
-        with torch.no_grad():
-            layers[0].weight.copy_(found.weight)
-            layers[0].bias.copy_(found.bias)
-        return True
+        return start_scores(network, learned, sampler, loss, self.ridge, self.training.weight_decay, seed)
+
+    def _starts(self, encoder: nn.Module) -> bool:
+        """Whether training starts from what the encoder learns from labels."""
+        return self.ridge is not None and isinstance(encoder, MLP)
 
     def _check_params(self) -> None:
         super()._check_params()

@@ -18,9 +18,11 @@ _WHOLE = (
 _NUMBERS = (
     "minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "input_dropout", "clip", "validation",
 )  # fmt: skip
-_NOT_PART_OF_THE_RESULT = ("epochs", "minutes", "progress", "checkpoint", "checkpoint_every", "callbacks", "device")
+_NOT_PART_OF_THE_RESULT = (
+    "epochs", "minutes", "refit", "progress", "checkpoint", "checkpoint_every", "callbacks", "device",
+)  # fmt: skip
 # Not there in checkpoints that were made before there was such an option.
-_ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1), ("refit", False))
+_ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ A row that is in many bags is likely of a class that is common in them, and rows
 all be of one class where the proportions say otherwise. Given how likely each class of each row is, the labels are
 those that stay closest to it, by Kullback-Leibler divergence, among all that agree with the proportions:
 
-    q_i = softmax(log r_i + Σ_b w_bi λ_b),    Σ_i w_bi q_i = n_b p_b + s n_b λ_b    for every bag b,
+    q_i = softmax(log r_i + Σ_b w_bi λ_b),    Σ_i w_bi q_i = n_b (p_b − s λ_b)    for every bag b,
 
 with the weights w of the rows in the bags, the sizes n and the proportions p of these. One convex problem has the
 multipliers λ for its solution. The slack s, the variance per row of counts that are nearly right, keeps them finite.

@@ -3,7 +3,7 @@
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize
 from histnetq.nn.histograms import Cumulative, HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
-from histnetq.nn.likelihood import Likelihood
+from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
 from histnetq.nn.sequence import SortedLSTM
@@ -26,6 +26,7 @@ __all__ = [
     "Pooling",
     "RBFHistogram",
     "SetAttention",
+    "ShrunkLikelihood",
     "SigmoidHistogram",
     "SoftHistogram",
     "SortedLSTM",

@@ -28,16 +28,19 @@ from types import ModuleType
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from histnetq.nn.kernels import backend, likelihood_plain, plain
 from histnetq.nn.kernels.precision import widest
 from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
-__all__ = ["Likelihood", "covariance", "maximise", "standard_errors"]
+__all__ = ["Likelihood", "ShrunkLikelihood", "covariance", "maximise", "standard_errors"]
 
 _WELL_POSED = 1e-8  # squared pivots from which on a system is solved as it is
+_FIRST_THRESHOLD = -0.45  # exp(−4.5) = (a tenth)²
+_LARGEST = 10.0  # logarithm of a squared threshold that leaves hardly more than one class
+_PACE = 10.0  # at which the logarithm of a squared threshold is learned
 _SINGULAR = 1e-12  # eigenvalues, of systems with a diagonal of ones, that count as zero
 
 
@@ -81,6 +84,31 @@ class Likelihood(Pooling):
 
     def extra_repr(self) -> str:
         return f"n_classes={self.n_features}, prior={self.prior:g}"
+
+
+class ShrunkLikelihood(Likelihood):
+    """`Likelihood` with small prevalences made smaller: what is but a few standard errors large may well be nothing.
+
+    A prevalence p of a bag of n rows becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The threshold t is
+    learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
+
+    Examples
+    --------
+    >>> layer = ShrunkLikelihood(2)
+    >>> layer(torch.tensor([[2.0, 0.0], [2.0, 0.0], [0.0, 3.0]]), torch.tensor([0, 3])).detach()
+    tensor([[0.6542, 0.3458]])
+    """
+
+    def __init__(self, n_classes: int, prior: float = 0.0) -> None:
+        super().__init__(n_classes, prior)
+        self.threshold = nn.Parameter(torch.tensor(_FIRST_THRESHOLD))
+
+    def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
+        p = super().pool(rows, index, offsets, weights)
+        totals = bag_totals(offsets, weights).clamp(min=1).to(p.dtype)
+        squares = p * p
+        shrunk = p * squares / (squares + (_PACE * self.threshold).clamp(max=_LARGEST).exp() / totals[:, None])
+        return shrunk / shrunk.sum(1, keepdim=True)
 
 
 def maximise(
