@@ -110,5 +110,7 @@ def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
         f"regression ({', '.join(CLASSIFIERS[0])} chosen), trained on {len(data.train.index):,} labelled rows. "
         f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is "
         f"chosen among {budget.trials} settings ({n_settings} of networks) by RAE on {len(data.validation)} validation "
-        f"bags, {budget.words()}. Made by `python -m experiments {name}`."
+        f"bags, {budget.words()}. EMNetQ is trained for and chosen by the geometric mean of AE, AE and RAE, from "
+        "labels that the proportions imply, and, once chosen, anew on the validation bags as well. "
+        f"Made by `python -m experiments {name}`."
     )

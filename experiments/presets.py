@@ -152,12 +152,12 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, "ae",
+        _MANY_CLASSES, _MANY_LIKELIHOOD, mostly_absolute,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, "ae",
+        _MANY_CLASSES, _MANY_LIKELIHOOD, mostly_absolute,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
@@ -166,6 +166,7 @@ PRESETS = {
     ),
     "lequa-t1b": Preset(
         "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
-        [_T1B], _MANY_LIKELIHOOD, "ae", hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
+        [_T1B], _MANY_LIKELIHOOD, mostly_absolute,
+        hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
     ),
 }  # fmt: skip

@@ -1,0 +1,66 @@
+"""EMNetQ where each row is in one bag, in a few or in many: how much labels that proportions imply are worth."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import histnetq as hq
+from experiments.bagged import BagExperiment
+from experiments.choices import mean_error
+
+__all__ = ["run_sharing"]
+
+_TIMES = (1, 4, 16)  # bags that a row is in, at most
+_PART = 0.8  # of the rows that are dealt out each time: proportions differ, and no class may run out
+_TRAINING = hq.Training(epochs=60, lr=1e-2, patience=10, average=50, input_dropout=0.05, weight_decay=0.3)
+_METHODS: dict[str, Callable[[], Any]] = {
+    "from recovered labels": lambda: hq.EMNetQ(prior=0.0, ridge=0.003, training=_TRAINING, random_state=0),
+    "from random scores": lambda: hq.EMNetQ(prior=0.0, ridge=None, training=_TRAINING, random_state=0),
+}
+
+
+def run_sharing(experiment: BagExperiment, labels: NDArray[np.int64], say: Callable[[str], Any]) -> pd.DataFrame:
+    """AE and RAE on the calibration bags, which nothing else looks at; validation bags choose the epoch.
+
+    Parameters
+    ----------
+    labels : (n_pool,) of all rows, to count proportions
+    """
+    data, found = experiment.data, []
+    held = data.calibration
+    assert held is not None
+    for times in _TIMES:
+        bags = _deal(experiment, labels, times)
+        for name, make in _METHODS.items():
+            q = make().fit(bags, validation=data.validation)
+            scores = {measure.upper(): mean_error(measure, held, q.predict(held)) for measure in ("ae", "rae")}
+            found.append({"bags of a row": str(times), "bags": str(len(bags)), "EMNetQ starts": name, **scores})
+            say(f"{found[-1]}")
+    return pd.DataFrame(found)
+
+
+def _deal(experiment: BagExperiment, labels: NDArray[np.int64], times: int) -> hq.Bags:
+    """Deal the rows of the training bags out to bags of uniform proportions, each row at most once a time."""
+    data, rng = experiment.data, np.random.default_rng(0)
+    rows, size = np.unique(data.bags.index), int(data.bags.sizes[0])
+    n_bags, index, shares = int(_PART * len(rows)) // size, [], []
+    for _ in range(times):
+        stacks = [rng.permutation(rows[labels[rows] == c]) for c in range(2)]
+        while True:
+            counts = np.rint(size * rng.uniform(size=n_bags)).astype(int)
+            needed = np.array([(size - counts).sum(), counts.sum()])
+            if (needed <= [len(stack) for stack in stacks]).all():
+                break
+        ends = np.cumsum([size - counts, counts], axis=1)
+        for bag, own in enumerate(np.stack([size - counts, counts], axis=1)):
+            index.append(np.concatenate([stacks[c][ends[c, bag] - own[c] : ends[c, bag]] for c in range(2)]))
+        shares.append(np.stack([size - counts, counts], axis=1) / size)
+    offsets = size * np.arange(times * n_bags + 1)
+    return hq.Bags(
+        data.bags.rows, np.concatenate(index), offsets, prevalences=np.concatenate(shares), classes=data.classes
+    )
