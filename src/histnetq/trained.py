@@ -23,7 +23,7 @@ from histnetq.options import Training
 from histnetq.processes import Processes
 from histnetq.protocols import Protocol
 from histnetq.supervision import Supervision
-from histnetq.training import train
+from histnetq.training import has_checkpoint, train
 
 __all__ = ["TrainedNetwork", "are_sizes", "check_sizes"]
 
@@ -79,7 +79,8 @@ class TrainedNetwork(BaseEstimator):
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             network = make()
-            started = self._start(network, learned, sampler, loss, seed)
+            # A run that goes on has its weights in the checkpoint.
+            started = has_checkpoint(training) or self._start(network, learned, sampler, loss, seed)
         network = network.to(choose_device(training.device))
         result = train(
             network, learned.drawing(sampler, training.bags_per_epoch), validation, loss, training, seed,

@@ -37,7 +37,7 @@ from histnetq.nn.histograms import Histogram
 from histnetq.options import Training
 from histnetq.processes import Processes
 
-__all__ = ["train"]
+__all__ = ["has_checkpoint", "train"]
 
 _CHECKPOINT = "checkpoint.safetensors"
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
@@ -337,6 +337,11 @@ def train(
     at = run.progress
     history = {name: np.asarray(values) for name, values in at.history.items()}
     return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
+
+
+def has_checkpoint(options: Training) -> bool:
+    """Whether a run with these options goes on from where one has stopped."""
+    return options.checkpoint is not None and (Path(options.checkpoint) / _CHECKPOINT).exists()
 
 
 def _epochs(run: _Run) -> Iterator[dict[str, float]]:
