@@ -77,7 +77,7 @@ class BagExperiment:
     def train(
         self, method: str, seed: int, setting: dict[str, Any], budget: Budget, directory: Path, **fixed: Any
     ) -> Run:
-        """Train a network for RAE in one setting; checkpoints are kept in the directory."""
+        """Train a network in one setting; checkpoints are kept in the directory."""
         trials = self._trials(method, seed, [setting], budget, self._fit_bags, directory, **fixed)
         return run_network(trials, self.data.test)
 
@@ -108,9 +108,9 @@ def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
     return (
         f"{experiment.preset.what}, {len(data.test):,} test bags of {data.test.sizes[0]}. Classical methods: logistic "
         f"regression ({', '.join(CLASSIFIERS[0])} chosen), trained on {len(data.train.index):,} labelled rows. "
-        f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method is "
-        f"chosen among {budget.trials} settings ({n_settings} of networks) by RAE on {len(data.validation)} validation "
-        f"bags, {budget.words()}. EMNetQ is trained for and chosen by the geometric mean of AE, AE and RAE, from "
-        "labels that the proportions imply, and, once chosen, anew on the validation bags as well. "
+        f"Networks: encoders of their own, learned from {len(data.bags)} bags of known proportions. Every method but "
+        f"EMNetQ is chosen among {budget.trials} settings ({n_settings} of networks) by RAE on {len(data.validation)} "
+        f"validation bags, {budget.words()}. EMNetQ is trained for and chosen by the geometric mean of AE, AE and RAE, "
+        "from labels that the proportions imply, and, once chosen, anew on the validation bags as well. "
         f"Made by `python -m experiments {name}`."
     )

@@ -67,3 +67,33 @@ def test_a_run_that_was_cut_off_ends_alike(tmp_path):
     np.testing.assert_array_equal(weights(resumed), weights(expected))
     again = fitted(dataclasses.replace(AGAIN, checkpoint=str(tmp_path)))
     np.testing.assert_array_equal(weights(again), weights(expected))
+
+
+def test_an_interrupted_repetition_leaves_the_first_training():
+    calls = []
+
+    def loss(p_true, p_pred):
+        calls.append(1)
+        if len(calls) == interrupted:
+            raise KeyboardInterrupt
+        return (p_true - p_pred).abs().mean(-1)
+
+    def make(training):
+        q = hq.HistNetQ(n_bins=4, encoder=(6,), head=(8,), loss=loss, training=training, random_state=0)
+        return q.fit(known_bags(30))
+
+    interrupted = -1
+    once = make(PLAIN)
+    interrupted = 2 * len(calls) + 2  # the first training of the next one, and a little more
+    with pytest.warns(UserWarning, match="training interrupted in its repetition on everything; the first is kept"):
+        found = make(AGAIN)
+    np.testing.assert_array_equal(weights(found), weights(once))
+
+
+def test_validation_bags_of_another_kind_are_joined_only_to_be_learned_from():
+    frame_like = known_bags(20)
+    named = hq.Bags(
+        frame_like.rows, frame_like.index, frame_like.offsets, prevalences=frame_like.prevalences,
+        classes=frame_like.classes.tolist(), feature_names=list("wxyz"),
+    )  # fmt: skip
+    fitted(PLAIN, X=named, validation=known_bags(10, seed=1))

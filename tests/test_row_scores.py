@@ -92,16 +92,64 @@ def test_double_precision_sparse_rows_and_absent_classes():
     assert accuracy(q) > 0.8
 
 
-def test_weights_of_rows():
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_the_unit_of_survey_weights_is_arbitrary(unit):
     bags = many_bags()
-    counted = hq.Bags(
-        bags.rows, bags.index, bags.offsets, weights=np.full(len(bags.index), 2), prevalences=bags.prevalences,
-        classes=list("abc"),
+    surveyed, plain = (
+        hq.Bags(
+            bags.rows, bags.index, bags.offsets, weights=scale * rng.uniform(0.9, 1.1, len(bags.index)),
+            prevalences=bags.prevalences, classes=list("abc"), weight_kind="survey",
+        )
+        for scale, rng in ((unit, np.random.default_rng(0)), (1.0, np.random.default_rng(0)))
     )  # fmt: skip
-    assert accuracy(hq.EMNetQ(prior=0.0, training=STILL, random_state=0).fit(counted)) > 0.8
+    found, expected = (
+        hq.EMNetQ(prior=0.0, training=STILL, random_state=0).fit(b).predict(b) for b in (surveyed, plain)
+    )
+    np.testing.assert_allclose(found, expected, atol=0.01)
 
 
-@pytest.mark.parametrize("ridge", [0, -1.0, "much"])
+def test_counts_are_copies():
+    X, _ = labelled()
+    q = hq.EMNetQ(prior=0.0, training=STILL, random_state=0).fit(many_bags())
+    np.testing.assert_allclose(
+        q.predict(hq.Bags(X[:20], weights=np.full(20, 3)))[0], q.predict(np.repeat(X[:20], 3, axis=0)), atol=1e-5
+    )
+
+
+@pytest.mark.parametrize("kind", ["bool", ">f8", "int64"])
+def test_rows_of_every_kind_of_numbers(kind):
+    # Of bools there are few different rows, and no start.
+    bags = many_bags()
+    rows = bags.rows > 0.5 if kind == "bool" else (bags.rows * 1000 + (1.7e12 if kind == "int64" else 0)).astype(kind)
+    given = hq.Bags(rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=list("abc"))
+    q = hq.EMNetQ(ridge=0.01, prior=0.0, training=STILL, random_state=0).fit(given)
+    assert hq.evaluate(q, given)["ae"].mean() < (0.5 if kind == "bool" else 0.08)
+
+
+def test_labels_of_the_same_rows_elsewhere_do_not_make_scores_look_better():
+    # The bags are made of the labelled rows, of which there are few for so many features.
+    rng = np.random.default_rng(0)
+    X, y = labelled(300)
+    X = np.concatenate([X, rng.normal(size=(300, 150))], axis=1)
+    bags = hq.APP(40).draw(hq.Bags.from_labels(X, y), 100, random_state=0)
+    unlabelled = hq.Bags(X, bags.index, bags.offsets, prevalences=bags.prevalences, classes=list("abc"))
+    q = hq.EMNetQ(prior=0.0, loss="ae", training=STILL, random_state=0).fit(X, y, bags=unlabelled)
+    fresh, labels = labelled(300, seed=5)
+    fresh = np.concatenate([fresh, rng.normal(size=(300, 150))], axis=1)
+    test = hq.APP(40).draw(hq.Bags.from_labels(fresh, labels), 100, random_state=1)
+    assert hq.evaluate(q, test)["ae"].mean() < 0.112
+
+
+def test_models_without_a_threshold_are_loaded(tmp_path):
+    q = hq.EMNetQ(ridge=None, training=QUICK, random_state=0).fit(known_bags())
+    q.ridge = 0.01  # as the default of a model that was saved before there was a choice
+    q.save(tmp_path / "model")
+    loaded = hq.load(tmp_path / "model")
+    assert loaded.ridge is None
+    np.testing.assert_array_equal(loaded.predict(known_bags()), q.predict(known_bags()))
+
+
+@pytest.mark.parametrize("ridge", [0, -1.0, "much", True, float("inf")])
 def test_wrong_ridge(ridge):
     with pytest.raises(ValueError, match=exactly(f"ridge: expected a number above 0, or None, got {ridge!r}.")):
         hq.EMNetQ(ridge=ridge, training=QUICK, random_state=0).fit(known_bags())

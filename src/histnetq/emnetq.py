@@ -32,8 +32,9 @@ class EMNetQ(DeepQuantifier):
 
     An encoder gives each row one score per class, its log-likelihood up to a constant; the prevalences of a bag are
     those under which its rows are most likely, the fixed point of expectation maximisation. Training follows the
-    gradient through that fixed point, so that the scores become those that make the estimates right. Nothing else is
-    learned: a linear encoder has few parameters, and few bags teach them.
+    gradient through that fixed point, so that the scores become those that make the estimates right. Little else is
+    learned (a threshold below which prevalences are shrunk): a linear encoder has few parameters, and few bags teach
+    them.
 
     Parameters
     ----------
@@ -41,9 +42,10 @@ class EMNetQ(DeepQuantifier):
         On rows: None gives scores linear in the features (a CNN for images), a tuple the hidden layers of an MLP; a
         linear layer of scores follows a module, which is copied, or what a factory makes for the shape of a row.
     ridge : float, optional
-        Linear scores start from a logistic regression with this penalty on the labels of rows, and on those that follow
-        from the proportions of all the bags that a row is in; the scores are sharpened for the loss. Training goes on
-        from there, and the best epoch may be 0, the start. None starts from random scores, as hidden layers do.
+        Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
+        proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
+        start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
+        starts from random scores, as do modules of one's own and fewer than 100 different rows.
     prior : float
         Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. Steadies the estimates of tiny bags, and
         keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
@@ -119,7 +121,7 @@ class EMNetQ(DeepQuantifier):
         return likely / likely.sum(1, keepdims=True)
 
     def standard_errors(self, X: Any) -> NDArray[np.float64]:
-        """Standard errors of the estimates by the observed information.
+        """Standard errors of the estimates, before small ones are shrunk, by the observed information.
 
         They know how many rows a bag has and how well these tell the classes apart, and nothing of errors in the
         scores themselves: compare `calibrate` and `predict_interval`, which are right whatever the scores.
@@ -174,8 +176,14 @@ class EMNetQ(DeepQuantifier):
 
     def _check_params(self) -> None:
         super()._check_params()
-        if self.ridge is not None and (not isinstance(self.ridge, Real) or not self.ridge > 0):
+        given = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool)
+        if self.ridge is not None and not (given and 0 < self.ridge < np.inf):
             raise ValueError(f"ridge: expected a number above 0, or None, got {self.ridge!r}.")
+
+    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
+        if "pooling.threshold" not in weights:  # saved before there was one, or not started from labels
+            self.ridge = None
+        super()._restore(weights, learned)
 
     def _make_scores(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         hidden: Any = () if self.encoder is None and len(shape) == 1 else self.encoder

@@ -20,7 +20,7 @@ from histnetq.nn.pooling import State
 
 __all__ = [
     "Batch", "bag_states", "choose_device", "encode_rows", "make_batch", "predict_bags", "predict_states",
-    "quantify_bags",
+    "prepare_rows", "quantify_bags",
 ]  # fmt: skip
 
 # Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
@@ -166,6 +166,19 @@ def choose_device(name: str) -> torch.device:
     except (RuntimeError, AssertionError) as error:
         reason = str(error).splitlines()[0]
         raise ValueError(f"device: {name!r} cannot be used here ({reason}); use 'auto' or 'cpu'.") from None
+
+
+@torch.no_grad()
+def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+    """Inputs of the encoder ``(len(used), n_numbers)``, in memory, of these pool rows."""
+    parameter = next(network.parameters())
+    inputs = torch.empty((len(used), bags.n_features), dtype=parameter.dtype, device=parameter.device)
+    step = max(1, _ENCODED_AT_ONCE // bags.n_features)
+    for start in range(0, len(used), step):
+        some = slice(start, start + step)
+        rows = _rows_tensor(bags, used[some], parameter.device, parameter.dtype)
+        inputs[some] = network.prepare(rows).flatten(1).to(parameter.dtype)
+    return inputs
 
 
 def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:

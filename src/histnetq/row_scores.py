@@ -21,7 +21,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.bags import Bags
-from histnetq.checks import take_dense, used_rows
+from histnetq.checks import used_rows
+from histnetq.inference import prepare_rows
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, ShrunkLikelihood
 from histnetq.protocols import APP, Protocol
@@ -30,7 +31,7 @@ from histnetq.supervision import Supervision
 
 __all__ = ["start_scores"]
 
-_FEWEST_ROWS = 100  # to divide into folds
+_FEWEST_ROWS = 100  # that differ, to divide into folds
 _MOST_NUMBERS = 1 << 27  # in the rows that scores are learned from; of more, some bags and rows are drawn
 _FOLDS = 5
 _TURNS = 2
@@ -51,7 +52,7 @@ def start_scores(
     weight_decay: float,
     seed: int,
 ) -> bool:
-    """Give the encoder, whose last layer is linear, weights by which estimates have a low loss; False: too few rows.
+    """Give the encoder, whose last layer is linear, weights by which estimates have a low loss; False: too few or many.
 
     Parameters
     ----------
@@ -65,9 +66,9 @@ def start_scores(
     """
     rng = np.random.default_rng(seed)
     examples = _Examples.of(given, network, rng)
-    if len(examples.rows) < _FEWEST_ROWS:
+    folds = np.empty(0, np.int64) if examples is None else examples.folds(rng)
+    if examples is None or not len(folds):
         return False
-    folds = rng.permutation(np.arange(len(examples.rows)) % _FOLDS)
     linear = _Learner(_zero_layer(examples), partial(_regress, ridge=ridge))
     for _ in range(_TURNS if examples.bags is not None else 0):
         examples.recover(linear.scores_across(examples, folds))
@@ -106,8 +107,10 @@ class _Learner:
 class _Examples:
     """Rows of bags, then labelled ones, each once, with the labels they are taken to have."""
 
-    def __init__(self, rows: Tensor, n_labelled: int, labels: Floats, bags: Bags | None, entries: NDArray) -> None:
-        self.rows, self.labels, self.bags, self.entries = rows, labels, bags, entries
+    def __init__(
+        self, rows: Tensor, n_labelled: int, labels: Floats, codes: NDArray | None, bags: Bags | None, entries: NDArray
+    ) -> None:
+        self.rows, self.labels, self.codes, self.bags, self.entries = rows, labels, codes, bags, entries
         self.weights = np.ones(len(rows))
         self.priors = np.zeros_like(labels)  # logarithms of the prevalences among bags' and among labelled rows
         n = self.n_recovered = len(rows) - n_labelled
@@ -121,24 +124,38 @@ class _Examples:
             self.priors[n:] = _logarithm(labels[n:].mean(0), n_labelled)
 
     @classmethod
-    def of(cls, given: Supervision, network: BagNetwork, rng: np.random.Generator) -> _Examples:
-        most = _MOST_NUMBERS // max(1, int(np.prod(given.input_shape)))
+    def of(cls, given: Supervision, network: BagNetwork, rng: np.random.Generator) -> _Examples | None:
+        """Those of what is given; None where they are too many to be held in memory, a single bag of them even."""
+        n_classes = len(given.classes)
+        most = _MOST_NUMBERS // (int(np.prod(given.input_shape)) + 8 * n_classes)
         bags, rows = given.bags, given.rows
-        if bags is not None:
-            order = rng.permutation(len(bags))
-            bags = bags[np.sort(order[: max(1, int(np.searchsorted(np.cumsum(np.diff(bags.offsets)[order]), most)))])]
         used, entries = (np.empty(0, np.int64),) * 2
         if bags is not None:
+            order = rng.permutation(len(bags))
             used, entries = used_rows(bags.index, bags.rows.shape[0])
+            if len(used) > most:
+                few = np.searchsorted(np.cumsum(np.diff(bags.offsets)[order]), most)
+                bags = bags[np.sort(order[: max(1, int(few))])]
+                used, entries = used_rows(bags.index, bags.rows.shape[0])
+            if len(used) > most:
+                return None
         known = np.empty(0, np.int64) if rows is None else rng.permutation(rows.index)[:most]
-        pool = (bags if rows is None else rows).rows  # type: ignore[union-attr]
-        chosen = np.concatenate([used, known])
-        inputs = network.prepare(torch.from_numpy(np.ascontiguousarray(take_dense(pool, chosen)))).flatten(1)
-        labels = np.zeros((len(chosen), len(given.classes)))
+        chosen, first = np.concatenate([used, known]), bags if rows is None else rows
+        assert first is not None
+        labels = np.zeros((len(chosen), n_classes))
         if rows is not None:
             assert rows.labels is not None
             labels[np.arange(len(used), len(chosen)), rows.labels[known]] = 1
-        return cls(inputs.to(next(network.parameters()).dtype), len(known), labels, bags, entries)
+        codes = None if bags is None or bags.labels is None else bags.labels[used]
+        return cls(prepare_rows(network, first, chosen), len(known), labels, codes, bags, entries)
+
+    def folds(self, rng: np.random.Generator) -> NDArray[np.int64]:
+        """A fold for every example; rows that are the same share one, as a label that is known of one tells of all."""
+        folds = rng.permutation(np.arange(len(self.rows)) % _FOLDS)
+        content = self.rows.numpy()
+        content = content.view(f"V{content.itemsize * content.shape[1]}").ravel()
+        _, first, group = np.unique(content, return_index=True, return_inverse=True)
+        return folds[first[group]] if len(first) >= _FEWEST_ROWS else np.empty(0, np.int64)
 
     def part(self, among: NDArray[np.int64]) -> tuple[Tensor, ...]:
         """Rows, labels, priors and weights, of sum 1, of some of the examples."""
@@ -152,6 +169,9 @@ class _Examples:
         assert self.bags.prevalences is not None
         logits = scores[:n].double().numpy() + self.priors[:n]
         self.labels[:n] = recover_labels(self.members, self.bags.prevalences, logits)
+        if self.codes is not None:  # some rows of the bags have labels
+            known = np.flatnonzero(self.codes >= 0)
+            self.labels[known] = np.eye(self.labels.shape[1])[self.codes[known]]
         # A class that few rows have may be common in bags that share these: its rows count once each.
         self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
 
@@ -162,7 +182,7 @@ class _Examples:
             where = Bags(np.arange(len(self.rows))[:, None], self.entries, self.bags.offsets)[few]
             return self.bags[few], where.index
         codes = self.labels.argmax(1)
-        own = Bags(np.zeros((len(codes), 1)), labels=codes, classes=range(self.labels.shape[1]))
+        own = Bags(self.rows.numpy(), labels=codes, classes=range(self.labels.shape[1]))
         protocol = sampler if sampler is not None and sampler.draws_from == "rows" else APP()
         drawn = protocol.draw(own, _ADJUSTING_BAGS // 2, rng)
         return drawn, drawn.index

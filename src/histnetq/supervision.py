@@ -96,9 +96,10 @@ class Supervision:
         """The same with more bags, if there are any: what is learned from labelled rows alone stays so."""
         if self.bags is None:
             return self
-        all_bags = Bags.concat([part for part in (self.rows, self.bags, bags) if part is not None])
-        n_rows = 0 if self.rows is None else 1
-        return Supervision(all_bags[:1] if n_rows else None, all_bags[n_rows:])
+        if self.rows is None:
+            return Supervision(None, Bags.concat([self.bags, bags]))
+        everything = Bags.concat([Bags.concat([self.rows, self.bags]), bags])  # the pool of the first two is one
+        return Supervision(everything[:1], everything[1:])
 
     def check_validation(self, bags: Bags) -> Bags:
         """Bags to validate on, with their prevalences and with the classes in the order of these."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import warnings
 from collections.abc import Callable
 from numbers import Integral, Real
 from typing import Any
@@ -56,7 +57,8 @@ class TrainedNetwork(BaseEstimator):
             validation, everything = held.validation_bags(sampler, self.training.validation_bags, seed), given
         else:
             validation = given.check_validation(validation)
-            learned, held, everything = given, Supervision(None, validation), given.joined(validation)
+            learned, held = given, Supervision(None, validation)
+            everything = given.joined(validation) if self.training.refit else given
 
         def work(learned: Supervision, training: Training, **options: Any) -> tuple[BagNetwork, dict[str, Any]]:
             return self._train_once(
@@ -69,19 +71,22 @@ class TrainedNetwork(BaseEstimator):
         if self.training.refit:
             place = self.training.checkpoint and os.path.join(self.training.checkpoint, "refit")
             training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
-            self.network_, _ = work(everything, training, rates=self.history_["lr"][: self.best_epoch_])
+            try:
+                self.network_, _ = work(everything, training, rates=self.history_["lr"][: self.best_epoch_])
+            except KeyboardInterrupt:
+                warnings.warn("training interrupted in its repetition on everything; the first is kept.", stacklevel=2)
 
     def _train_once(
         self, learned: Supervision, sampler: Protocol | None, make: Callable[[], BagNetwork], validation: Bags,
         training: Training, seed: int, **options: Any,
     ) -> tuple[BagNetwork, dict[str, Any]]:  # fmt: skip
-        loss = as_loss(self.loss)
+        loss, device = as_loss(self.loss), choose_device(training.device)
         with torch.random.fork_rng([]):
             torch.manual_seed(seed)
             network = make()
             # A run that goes on has its weights in the checkpoint.
             started = has_checkpoint(training) or self._start(network, learned, sampler, loss, seed)
-        network = network.to(choose_device(training.device))
+        network = network.to(device)
         result = train(
             network, learned.drawing(sampler, training.bags_per_epoch), validation, loss, training, seed,
             label_weight=self.label_weight, started=started,

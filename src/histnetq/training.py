@@ -89,7 +89,8 @@ class _Run:
     def look(self) -> None:
         """Validate weights that a run starts with, if they are not random: no epoch may be better."""
         if self.started and self.rates is None and self.progress.epoch == 0:
-            self.progress.best_loss = self.processes.agree(self.validate())[0]
+            loss = self.processes.agree(self.validate())[0]
+            self.progress.best_loss = loss if np.isfinite(loss) else float("inf")
 
     def epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result."""
@@ -239,6 +240,9 @@ class _Run:
                 f"checkpoint: {directory} holds a run with other data, parameters or random_state; "
                 "choose another directory or remove it."
             )
+        progress = _Progress(**json.loads(metadata["progress"]))
+        if self.rates is not None and progress.epoch > len(self.rates):  # of a longer run that is no more
+            return
         tensors = load_file(path)
 
         def under(prefix: str) -> dict[str, Tensor]:
@@ -254,7 +258,7 @@ class _Run:
             state.setdefault(int(i), {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.progress = _Progress(**json.loads(metadata["progress"]))
+        self.progress = progress
 
     def digest(self) -> bytes:
         """What processes that train together must have in common: layers, options, seed, progress and bags."""
@@ -325,7 +329,8 @@ def train(
                 if processes.any(any(answer is True for answer in answers)):
                     break
         except KeyboardInterrupt:
-            if not run.progress.history or processes.count > 1:  # several may have stopped in different epochs
+            # Several processes may have stopped in different epochs, and a repetition has no best one.
+            if not run.progress.history or processes.count > 1 or rates is not None:
                 raise
             warnings.warn(
                 f"training interrupted in epoch {run.progress.epoch}; "
@@ -347,7 +352,8 @@ def has_checkpoint(options: Training) -> bool:
 def _epochs(run: _Run) -> Iterator[dict[str, float]]:
     options, at = run.options, run.progress
     hidden = not (run.processes.is_first and (sys.stderr.isatty() if options.progress is None else options.progress))
-    with tqdm(total=options.epochs, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
+    total = options.epochs if run.rates is None else len(run.rates)
+    with tqdm(total=total, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
         while not run.ends():
             record = run.epoch()
             bar.update()
