@@ -66,3 +66,12 @@ def test_a_weight_is_as_many_copies():
     assert found[0, 0] == pytest.approx(copies[0, 0], abs=0.15)
     counts = weights @ found
     np.testing.assert_allclose(counts / 6, p[0], atol=0.03)
+
+
+@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
+def test_the_unit_of_survey_weights_is_arbitrary(unit):
+    drawn_weights = np.random.default_rng(0).uniform(0.5, 1.5, 20)
+    bags = hq.Bags(np.zeros((20, 1)), offsets=[0, 8, 20], weights=unit * drawn_weights, weight_kind="survey")
+    members = memberships(bags, bags.index, 20)
+    np.testing.assert_allclose(np.asarray(members.sum(1))[:, 0], bags.sizes)
+    np.testing.assert_allclose(members[0].data / members[0].data[0], drawn_weights[:8] / drawn_weights[0])

@@ -92,22 +92,6 @@ def test_double_precision_sparse_rows_and_absent_classes():
     assert accuracy(q) > 0.8
 
 
-@pytest.mark.parametrize("unit", [1e-6, 1.0, 1e6])
-def test_the_unit_of_survey_weights_is_arbitrary(unit):
-    bags = many_bags()
-    surveyed, plain = (
-        hq.Bags(
-            bags.rows, bags.index, bags.offsets, weights=scale * rng.uniform(0.9, 1.1, len(bags.index)),
-            prevalences=bags.prevalences, classes=list("abc"), weight_kind="survey",
-        )
-        for scale, rng in ((unit, np.random.default_rng(0)), (1.0, np.random.default_rng(0)))
-    )  # fmt: skip
-    found, expected = (
-        hq.EMNetQ(prior=0.0, training=STILL, random_state=0).fit(b).predict(b) for b in (surveyed, plain)
-    )
-    np.testing.assert_allclose(found, expected, atol=0.01)
-
-
 def test_counts_are_copies():
     X, _ = labelled()
     q = hq.EMNetQ(prior=0.0, training=STILL, random_state=0).fit(many_bags())

@@ -89,7 +89,7 @@ class Likelihood(Pooling):
 class ShrunkLikelihood(Likelihood):
     """`Likelihood` with small prevalences made smaller: what is but a few standard errors large may well be nothing.
 
-    A prevalence p of a bag of size n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The threshold t is
+    A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The threshold t is
     learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
 
     Examples
@@ -105,10 +105,7 @@ class ShrunkLikelihood(Likelihood):
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         p = super().pool(rows, index, offsets, weights)
-        totals = bag_totals(offsets, weights)
-        if weights is not None and weights.is_floating_point():  # survey weights, whose unit is arbitrary
-            totals = totals**2 / bag_totals(offsets, weights**2)
-        totals = totals.nan_to_num().clamp(min=1).to(p.dtype)
+        totals = bag_totals(offsets, weights).clamp(min=1).to(p.dtype)
         squares = p * p
         shrunk = (
             p * squares / (squares + (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp() / totals[:, None])
