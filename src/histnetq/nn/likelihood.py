@@ -89,8 +89,8 @@ class Likelihood(Pooling):
 class ShrunkLikelihood(Likelihood):
     """`Likelihood` with small prevalences made smaller: what is but a few standard errors large may well be nothing.
 
-    A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The threshold t is
-    learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
+    A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The
+    threshold t is learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
 
     Examples
     --------
