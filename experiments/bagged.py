@@ -13,7 +13,7 @@ import histnetq as hq
 from experiments.budgets import Budget
 from experiments.classical import CLASSICAL, CLASSIFIERS, Posteriors, run_classical
 from experiments.networks import NETWORKS, Trials, run_network
-from experiments.presets import Preset
+from experiments.presets import Preset, mostly_absolute
 from experiments.runs import Run, Runs, digest
 from histnetq.datasets import Dataset
 
@@ -35,7 +35,7 @@ class BagExperiment:
             bags,
             preset.settings,
             preset.likelihood,
-            preset.likelihood_loss,
+            mostly_absolute,
             _LABEL_WEIGHT,
             preset.training.identity(),
             preset.real,
@@ -86,7 +86,7 @@ class BagExperiment:
         directory: Path, **fixed: Any,
     ) -> Trials:  # fmt: skip
         likelihood = method == "EMNetQ"
-        loss = self.preset.likelihood_loss if likelihood else "rae"
+        loss = mostly_absolute if likelihood else "rae"
         shared = {"loss": loss, "sampler": hq.Mixer(self.preset.real), **fixed}
         return Trials(method, seed, settings, self.preset.training, budget, fit, directory, shared, likelihood)
 

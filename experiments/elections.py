@@ -46,12 +46,13 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [32],
     "n_inducing": [8],
 }
+# Of EMNetQ.
 LIKELIHOOD: dict[str, list[Any]] = {
     "encoder": [(), (64,)],
     "ridge": [None],
     "prior": [0.5],
     "lr": [1e-2, 3e-3],
-}  # of EMNetQ
+}
 
 
 @dataclass(frozen=True)

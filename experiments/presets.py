@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from histnetq.datasets import Dataset, lequa2022, read_npz
 
-__all__ = ["FILES", "PRESETS", "Preset", "read_labels", "read_split"]
+__all__ = ["FILES", "PRESETS", "Preset", "mostly_absolute", "read_labels", "read_split"]
 
 
 @dataclass(frozen=True)
@@ -31,8 +31,6 @@ class Preset:
         Of the networks, to choose from, the same for all; the first is that of experiments that vary one thing.
     likelihood : list of dict
         Of EMNetQ, which has no head.
-    likelihood_loss : str or callable
-        What EMNetQ is trained for and chosen by.
     training : Training
     real : float
         Part of real bags beside mixed ones.
@@ -47,7 +45,6 @@ class Preset:
     paper: str
     settings: list[dict[str, Any]]
     likelihood: list[dict[str, Any]]
-    likelihood_loss: str | hq.metrics.Measure
     training: hq.Training
     real: float
     pace: float = 1.0
@@ -147,26 +144,26 @@ _T1B: dict[str, Any] = {
 PRESETS = {
     "imdb": Preset(
         "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
-        _BINARY, _BINARY_LIKELIHOOD, mostly_absolute,
+        _BINARY, _BINARY_LIKELIHOOD,
         hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, mostly_absolute,
+        _MANY_CLASSES, _MANY_LIKELIHOOD,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, mostly_absolute,
+        _MANY_CLASSES, _MANY_LIKELIHOOD,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
-        [_T1A], _BINARY_LIKELIHOOD, mostly_absolute, hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
+        [_T1A], _BINARY_LIKELIHOOD, hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
     ),
     "lequa-t1b": Preset(
         "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
-        [_T1B], _MANY_LIKELIHOOD, mostly_absolute,
+        [_T1B], _MANY_LIKELIHOOD,
         hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
     ),
 }  # fmt: skip

@@ -56,14 +56,14 @@ def _deal(experiment: BagExperiment, labels: NDArray[np.int64], times: int) -> h
     for _ in range(times):
         stacks = [rng.permutation(rows[labels[rows] == c]) for c in range(2)]
         while True:
-            counts = np.rint(size * rng.uniform(size=n_bags)).astype(int)
-            needed = np.array([(size - counts).sum(), counts.sum()])
-            if (needed <= [len(stack) for stack in stacks]).all():
+            drawn = np.rint(size * rng.uniform(size=n_bags)).astype(int)
+            counts = np.stack([size - drawn, drawn], axis=1)
+            if (counts.sum(0) <= [len(stack) for stack in stacks]).all():
                 break
-        ends = np.cumsum([size - counts, counts], axis=1)
-        for bag, own in enumerate(np.stack([size - counts, counts], axis=1)):
-            index.append(np.concatenate([stacks[c][ends[c, bag] - own[c] : ends[c, bag]] for c in range(2)]))
-        shares.append(np.stack([size - counts, counts], axis=1) / size)
+        dealt = np.concatenate([stack[:n] for stack, n in zip(stacks, counts.sum(0), strict=True)])
+        bag = np.concatenate([np.repeat(np.arange(n_bags), own) for own in counts.T])
+        index.append(dealt[np.argsort(bag, kind="stable")])
+        shares.append(counts / size)
     offsets = size * np.arange(times * n_bags + 1)
     return hq.Bags(
         data.bags.rows, np.concatenate(index), offsets, prevalences=np.concatenate(shares), classes=data.classes

@@ -328,8 +328,8 @@ def sharing(data: Path, work: Path, output: Path) -> None:
     about = (
         "IMDb film reviews: the rows of the training bags, dealt out anew to bags of 250 of uniform proportions; "
         "linear scores, trained for the geometric mean of AE, AE and RAE, one seed, 60 epochs at most, the best one "
-        "chosen on the 300 validation bags; errors on "
-        "the 300 calibration bags. Made by `python -m experiments sharing`."
+        "chosen on the 300 validation bags; errors on the 300 "
+        "calibration bags. Made by `python -m experiments sharing`."
     )
     write_frame(output / "sharing", table, f"{about}\n\n{to_markdown(table)}")
     wrote(output / "sharing.csv", output / "sharing.md")

@@ -69,6 +69,14 @@ def test_a_run_that_was_cut_off_ends_alike(tmp_path):
     np.testing.assert_array_equal(weights(again), weights(expected))
 
 
+def test_a_repetition_of_another_length_is_not_gone_on_with(tmp_path):
+    fitted(dataclasses.replace(AGAIN, checkpoint=str(tmp_path)))
+    (tmp_path / "checkpoint.safetensors").unlink()  # as messages advise of a checkpoint that is in the way
+    short = dataclasses.replace(AGAIN, epochs=2)
+    again = fitted(dataclasses.replace(short, checkpoint=str(tmp_path)))
+    np.testing.assert_array_equal(weights(again), weights(fitted(short)))
+
+
 def test_an_interrupted_repetition_leaves_the_first_training():
     calls = []
 

@@ -69,7 +69,7 @@ class TrainedNetwork(BaseEstimator):
         self.history_ = result["history"]
         self.best_epoch_, self.validation_loss_ = result["best_epoch"], result["best_loss"]
         if self.training.refit:
-            place = self.training.checkpoint and os.path.join(self.training.checkpoint, "refit")
+            place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{self.best_epoch_}")
             training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
             try:
                 self.network_, _ = work(everything, training, rates=self.history_["lr"][: self.best_epoch_])

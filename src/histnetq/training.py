@@ -240,9 +240,6 @@ class _Run:
                 f"checkpoint: {directory} holds a run with other data, parameters or random_state; "
                 "choose another directory or remove it."
             )
-        progress = _Progress(**json.loads(metadata["progress"]))
-        if self.rates is not None and progress.epoch > len(self.rates):  # of a longer run that is no more
-            return
         tensors = load_file(path)
 
         def under(prefix: str) -> dict[str, Tensor]:
@@ -258,7 +255,7 @@ class _Run:
             state.setdefault(int(i), {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.progress = progress
+        self.progress = _Progress(**json.loads(metadata["progress"]))
 
     def digest(self) -> bytes:
         """What processes that train together must have in common: layers, options, seed, progress and bags."""
