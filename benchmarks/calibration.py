@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.classical import Row, draw_posteriors
-from histnetq.classical.calibration import calibrate, fit_calibration
+from histnetq.quantifiers.rescaling import calibrate, fit_calibration
 
 __all__ = ["run"]
 

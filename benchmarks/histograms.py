@@ -8,9 +8,9 @@ import torch
 
 from benchmarks.naive import naive_histogram
 from benchmarks.timing import side_by_side
+from histnetq.kernels import using
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.histograms import Histogram
-from histnetq.nn.kernels import using
 
 __all__ = ["run"]
 

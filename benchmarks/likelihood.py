@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from benchmarks.timing import side_by_side
-from histnetq.nn.kernels import using
+from histnetq.kernels import using
 from histnetq.nn.likelihood import Likelihood
 
 __all__ = ["run"]

@@ -18,10 +18,10 @@ import torch
 
 import histnetq as hq
 from benchmarks.timing import side_by_side
-from histnetq.distributed import sketch_dask
-from histnetq.inference import encode_rows
-from histnetq.tables import sketch_table
-from histnetq.tables.source import split_files
+from histnetq.data.table_files import split_files
+from histnetq.sketches.on_dask import sketch_dask
+from histnetq.sketches.tables import sketch_table
+from histnetq.training.batches import encode_rows
 
 __all__ = ["run"]
 
@@ -34,7 +34,7 @@ _ENCODERS = (
 )
 _ESTIMATE = """
 from benchmarks.memory import peak
-from histnetq.commands import estimate
+from histnetq.cli.estimating import estimate
 assert len(estimate({model!r}, {table!r}, bag=["bag"])) == 3
 print(peak() / 2**20)
 """

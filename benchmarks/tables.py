@@ -27,7 +27,7 @@ _ENCODE = """
 import time
 import numpy as np
 import histnetq as hq
-from histnetq.inference import encode_rows
+from histnetq.training.batches import encode_rows
 network = hq.load({model!r}).network_
 rows = np.random.default_rng(0).normal(size=(1_000_000, {columns})).astype(np.float32)
 bags = hq.Bags(rows)
@@ -38,7 +38,7 @@ print((time.perf_counter() - began) * {rows} / len(rows))
 """
 _PREDICT = """
 import json, resource, time
-from histnetq.commands import estimate
+from histnetq.cli.estimating import estimate
 began = time.perf_counter()
 table = estimate({model!r}, {table!r}, bag=["bag"])
 seconds = time.perf_counter() - began

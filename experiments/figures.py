@@ -17,9 +17,9 @@ from matplotlib.axes import Axes
 from matplotlib.ticker import MaxNLocator
 from numpy.typing import NDArray
 
-from histnetq import plots
-from histnetq.comparison import Comparison
-from histnetq.plots import COLORS
+from histnetq.evaluation import plots
+from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.plots import COLORS
 
 __all__ = ["coverage_panels", "draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.identity import describe
+from histnetq.training.fingerprint import describe
 
 __all__ = ["Run", "Runs", "digest", "save_arrays"]
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from experiments.paper import RESULTS
 from experiments.runs import Run, Runs
-from histnetq.comparison import Comparison
+from histnetq.evaluation.comparison import Comparison
 
 __all__ = ["to_markdown", "write_frame", "write_table"]
 

@@ -11,7 +11,7 @@ import torch
 from hypothesis import settings
 
 import histnetq as hq
-from histnetq.deep import DeepQuantifier
+from histnetq.quantifiers.networks import DeepQuantifier
 
 torch.set_num_threads(1)
 

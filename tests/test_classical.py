@@ -32,11 +32,11 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 import histnetq as hq
-from histnetq.classical.calibration import calibrate, fit_calibration
-from histnetq.classical.counting import misclassification, solve_mixture
-from histnetq.classical.density import kernel_densities
-from histnetq.classical.likelihood import maximise_likelihood
-from histnetq.classical.matching import histograms, match_histograms
+from histnetq.quantifiers.counting import misclassification, solve_mixture
+from histnetq.quantifiers.density import kernel_densities
+from histnetq.quantifiers.likelihood import maximise_likelihood
+from histnetq.quantifiers.matching import histograms, match_histograms
+from histnetq.quantifiers.rescaling import calibrate, fit_calibration
 from tests.conftest import QUICK, known_bags, labelled
 
 METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy]

@@ -91,7 +91,7 @@ def test_proportions_alone(tables):
 
 
 def test_the_best_of_a_few_methods(tables, monkeypatch):
-    monkeypatch.setattr("histnetq.commands.fitting._FROM_LABELS", ("pacc", "cc"))
+    monkeypatch.setattr("histnetq.cli.fitting._FROM_LABELS", ("pacc", "cc"))
     told = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "auto", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "has the lowest mean AE of the methods on 19 bags kept apart:" in told.output

@@ -11,7 +11,7 @@ from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
 
 import histnetq as hq
-from histnetq.deep import DeepQuantifier
+from histnetq.quantifiers.networks import DeepQuantifier
 from tests.conftest import CLASSICAL, QUANTIFIERS, known_bags, labelled, learn
 
 

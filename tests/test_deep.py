@@ -11,9 +11,9 @@ from scipy import sparse
 from torch import nn
 
 import histnetq as hq
-from histnetq import inference
 from histnetq.nn import Cumulative
-from histnetq.supervision import Supervision
+from histnetq.training import batches as inference
+from histnetq.training.supervision import Supervision
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
 
@@ -146,7 +146,7 @@ def statistics(X) -> tuple[np.ndarray, np.ndarray]:
 
 
 def test_standardising_dense_rows(monkeypatch):
-    monkeypatch.setattr("histnetq.supervision._CHUNK", 30)
+    monkeypatch.setattr("histnetq.training.supervision._CHUNK", 30)
     X = np.random.default_rng(0).normal(1e5, [1e-2, 3.0, 50.0], size=(40, 3))
     mean, scale = statistics(X)
     np.testing.assert_allclose(mean, X.mean(0), rtol=1e-12)

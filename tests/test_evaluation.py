@@ -11,7 +11,7 @@ from scipy.stats import wilcoxon
 
 import histnetq as hq
 from histnetq import metrics
-from histnetq.evaluation import compare, evaluate
+from histnetq.evaluation.errors import compare, evaluate
 from histnetq.simplex import draw_uniform
 from tests.conftest import exactly, known_bags, labelled
 
@@ -619,5 +619,7 @@ def test_bad_bins_are_refused(bins):
 
 
 def test_starts_without_torch_and_pandas():
-    code = "import sys, histnetq.evaluation; sys.exit(', '.join({'torch', 'pandas', 'quapy'} & set(sys.modules)))"
+    code = (
+        "import sys, histnetq.evaluation.errors; sys.exit(', '.join({'torch', 'pandas', 'quapy'} & set(sys.modules)))"
+    )
     assert subprocess.run([sys.executable, "-c", code], capture_output=True, text=True).stderr == "\n"

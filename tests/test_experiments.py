@@ -84,7 +84,7 @@ def test_a_smaller_budget_after_a_larger_one_gives_what_it_gives_alone(tmp_path)
 
 
 def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
-    from histnetq import training
+    from histnetq.training import loop as training
 
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     epoch, done = training._Run.epoch, []

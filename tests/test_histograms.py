@@ -5,9 +5,9 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from histnetq.kernels import using
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.histograms import _squash, hard_edges
-from histnetq.nn.kernels import using
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.

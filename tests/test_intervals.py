@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import histnetq as hq
-from histnetq.intervals import Calibration
+from histnetq.uncertainty.conformal import Calibration
 from tests.conftest import exactly
 
 

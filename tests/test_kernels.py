@@ -10,10 +10,10 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call
 
+from histnetq.kernels import backend, compiled, plain, using
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, histograms
 from histnetq.nn import kernels as kernels_module
 from histnetq.nn.histograms import _squash, hard_edges
-from histnetq.nn.kernels import backend, compiled, plain, using
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -447,7 +447,7 @@ def test_backends_are_chosen_by_dtype_and_by_name():
 
 
 def test_plain_kernels_serve_without_numba(monkeypatch):
-    monkeypatch.setitem(sys.modules, "histnetq.nn.kernels.compiled", None)  # an import of it then fails
+    monkeypatch.setitem(sys.modules, "histnetq.kernels.compiled", None)  # an import of it then fails
     kernels_module._compiled.cache_clear()
     try:
         with using("compiled"):

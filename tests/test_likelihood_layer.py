@@ -7,10 +7,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from histnetq.classical.likelihood import maximise_likelihood
-from histnetq.nn.kernels import backend, plain, using
+from histnetq.kernels import backend, plain, using
 from histnetq.nn.likelihood import Likelihood, covariance, maximise, standard_errors
 from histnetq.nn.pooling import bag_totals
+from histnetq.quantifiers.likelihood import maximise_likelihood
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
@@ -425,7 +425,7 @@ def test_a_network_learns_through_the_layer(same_layers):
 def test_the_kernels_follow_the_device_and_the_choice(monkeypatch):
     scores, offsets = draw_scores((3, 4), 5, 0)
     calls = []
-    module = "histnetq.nn.kernels.likelihood_{}.maximise"
+    module = "histnetq.kernels.likelihood_{}.maximise"
     for name in ("plain", "compiled"):
         monkeypatch.setattr(module.format(name), lambda *args, name=name: calls.append(name) or 1 / 0)
         with using(name), pytest.raises(ZeroDivisionError):

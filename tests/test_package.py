@@ -31,7 +31,7 @@ def test_help():
 
 
 def test_demo(monkeypatch, tmp_path):
-    monkeypatch.setattr("histnetq.demo._TRAINING", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
+    monkeypatch.setattr("histnetq.cli.demo._TRAINING", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
     result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
     for text in ("HistNetQ", "DeepSets", "mean of training", "AE", "RAE", "whose error is the median", "interval"):

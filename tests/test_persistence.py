@@ -164,7 +164,7 @@ def test_an_interrupted_overwrite_keeps_the_old_model(model, quantifier, monkeyp
             raise KeyboardInterrupt
         replace(source, target)
 
-    monkeypatch.setattr("histnetq.persistence.os.replace", interrupt)
+    monkeypatch.setattr("histnetq.quantifiers.saving.os.replace", interrupt)
     with pytest.raises(KeyboardInterrupt):
         quantifier.save(model, overwrite=True)
     assert (model / "config.json").read_text() == before
@@ -192,7 +192,7 @@ def test_loading_leaves_the_global_random_state_alone(model):
 
 
 def test_every_quantifier_is_found_by_its_name_in_a_process_that_has_not_imported_it():
-    from histnetq import base
+    from histnetq.quantifiers import base
 
     kinds = [kind for name in hq.__all__ if isinstance(kind := getattr(hq, name), type)]
     quantifiers = [kind for kind in kinds if issubclass(kind, hq.Quantifier) and kind is not hq.Quantifier]

@@ -15,7 +15,7 @@ import pytest
 import torch
 
 import histnetq as hq
-from histnetq import plots
+from histnetq.evaluation import plots
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from tests.conftest import QUICK, exactly, known_bags
 

@@ -5,6 +5,8 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from histnetq.kernels import using
+from histnetq.kernels.plain import bag_of_entry
 from histnetq.nn import (
     HardHistogram,
     Likelihood,
@@ -20,8 +22,6 @@ from histnetq.nn import (
     SortedLSTM,
     pooling,
 )
-from histnetq.nn.kernels import using
-from histnetq.nn.kernels.plain import bag_of_entry
 from histnetq.nn.pooling import bag_totals
 from tests.conftest import exactly
 

@@ -18,7 +18,7 @@ from torch import nn
 
 import histnetq as hq
 from histnetq.cli import main as command_line
-from histnetq.processes import Processes
+from histnetq.training.processes import Processes
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
 EXACT = hq.Training(dropout=0, dtype="float64", device="cpu", patience=99, lr=0.01)

@@ -4,9 +4,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
-from histnetq import protocols
-from histnetq.bags import Bags
-from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
+from histnetq.data import protocols
+from histnetq.data.bags import Bags
+from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
 from tests.conftest import exactly
 
 law = settings(max_examples=40, deadline=None)

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 
 import histnetq as hq
-from histnetq.classical.counting import misclassification
 from histnetq.nn import SortedLSTM
+from histnetq.quantifiers.counting import misclassification
 from tests.conftest import QUICK, labelled
 
 

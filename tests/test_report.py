@@ -182,7 +182,7 @@ def test_nothing_half_written(model, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("histnetq.files.os.replace", fail)
+    monkeypatch.setattr("histnetq.data.files.os.replace", fail)
     with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (No space left on device)")):
         write_report(path, model=model, bags=bags, force=True)
     assert list(tmp_path.iterdir()) == [path]

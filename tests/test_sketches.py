@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import histnetq as hq
-from histnetq.sketches import SketchSum
+from histnetq.sketches.sketch import SketchSum
 from tests.conftest import QUANTIFIERS, exactly, known_bags, labelled, learn
 
 NO_SKETCH = ("DeepSets-median", "SetTransformer", "QuaNet", "EMNetQ")

@@ -13,9 +13,9 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.distributed import predict_dask, sketch_dask
-from histnetq.sketches import is_sketch
-from histnetq.tables import sketch_table
+from histnetq.sketches.on_dask import predict_dask, sketch_dask
+from histnetq.sketches.sketch import is_sketch
+from histnetq.sketches.tables import sketch_table
 from tests.conftest import QUANTIFIERS, exactly, labelled
 
 
@@ -134,7 +134,7 @@ def test_texts_not_met_in_training_are_counted(tmp_path):
 )
 def test_what_is_wrong_is_told_in_one_sentence(place, model, monkeypatch, arguments, message):
     monkeypatch.chdir(place)
-    monkeypatch.setattr("histnetq.distributed._PATIENCE", 1)
+    monkeypatch.setattr("histnetq.sketches.on_dask._PATIENCE", 1)
     sketch_table(model, "rows.csv", bag=["site"]).save("a.sketch.parquet", overwrite=True)
     refused = run("predict", "model", *arguments)
     (place / "a.sketch.parquet").unlink()
@@ -151,8 +151,8 @@ def test_a_bag_without_weight_is_refused_by_name(place, model):
 
 
 def test_a_part_without_rows_is_left_out(place, model, tmp_path):
-    from histnetq.distributed import _add_up, _sketch_part
-    from histnetq.tables.source import split_files
+    from histnetq.data.table_files import split_files
+    from histnetq.sketches.on_dask import _add_up, _sketch_part
 
     rows = pd.read_parquet(place / "part0.parquet")
     rows[:0].to_csv(tmp_path / "none.csv", index=False)
@@ -180,8 +180,8 @@ def test_methods_without_exact_sketches_read_all_rows(place):
 
 
 def test_dask_gives_the_same_answer(place, model, expected, client, monkeypatch):
-    monkeypatch.setattr("histnetq.distributed._ROWS_PER_PART", 200)
-    monkeypatch.setattr("histnetq.distributed._ADDED_AT_ONCE", 3)
+    monkeypatch.setattr("histnetq.sketches.on_dask._ROWS_PER_PART", 200)
+    monkeypatch.setattr("histnetq.sketches.on_dask._ADDED_AT_ONCE", 3)
     found = predict_dask(model, str(place / "part?.parquet"), bag=["site", "day"], client=client, progress=True)
     assert_equal(found, expected)
     address = client.scheduler.address
@@ -212,7 +212,7 @@ class Deadly(hq.HistNetQ):
 
 
 def test_a_killed_worker_changes_nothing(place, model, expected, client, tmp_path, monkeypatch):
-    monkeypatch.setattr("histnetq.distributed._ROWS_PER_PART", 200)
+    monkeypatch.setattr("histnetq.sketches.on_dask._ROWS_PER_PART", 200)
     deadly = hq.load(place / "model")
     deadly.__class__, deadly.mark = Deadly, str(tmp_path / "killed")
     found = predict_dask(deadly, str(place / "part?.parquet"), bag=["site", "day"], client=client)
@@ -224,7 +224,7 @@ def test_a_killed_worker_changes_nothing(place, model, expected, client, tmp_pat
 def test_a_scheduler_without_workers_is_told(place, model, monkeypatch):
     from distributed import LocalCluster
 
-    monkeypatch.setattr("histnetq.distributed._PATIENCE", 0.5)
+    monkeypatch.setattr("histnetq.sketches.on_dask._PATIENCE", 0.5)
     with LocalCluster(n_workers=0, processes=False, dashboard_address=None) as empty:
         address = empty.scheduler_address
         message = f"dask: the scheduler at {address} has no workers; start some with dask worker {address}."

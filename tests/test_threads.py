@@ -6,8 +6,8 @@ import threading
 import pytest
 import torch
 
+from histnetq.kernels import compiled, threads
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
-from histnetq.nn.kernels import compiled, threads
 
 
 @pytest.mark.parametrize("cls", [HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram])
@@ -85,7 +85,7 @@ FORK = """
 import os, signal
 import torch
 from histnetq.nn import HardHistogram
-from histnetq.nn.kernels import threads
+from histnetq.kernels import threads
 
 torch.set_num_threads(2)
 rows, offsets = torch.rand(2000, 40), torch.tensor([0, 500, 2000])

@@ -13,7 +13,7 @@ import torch
 import histnetq as hq
 from histnetq.metrics import ae, kld, rae
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
-from histnetq.training import train
+from histnetq.training.loop import train
 from tests.conftest import QUICK, known_bags, labelled
 
 
@@ -73,7 +73,7 @@ def test_clipping_limits_the_step():
 
 def test_weight_decay_spares_bins_and_biases():
     net = network(HardHistogram)
-    from histnetq.training import _optimizer
+    from histnetq.training.loop import _optimizer
 
     decayed, spared, bins = _optimizer(net, hq.Training(weight_decay=0.1, bin_lr=0.5)).param_groups
     names = {id(p): n for n, p in net.named_parameters()}

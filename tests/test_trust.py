@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import histnetq as hq
-from histnetq.trust import Trust, bag_moments
+from histnetq.sketches.moments import bag_moments
+from histnetq.uncertainty.trust import Trust
 from tests.conftest import CLASSICAL, QUANTIFIERS, exactly, known_bags, labelled
 
 

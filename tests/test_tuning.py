@@ -15,7 +15,7 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.naive_bayes import GaussianNB
 
 import histnetq as hq
-from histnetq import trials
+from histnetq.evaluation import trials
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
 RANGE = {"classifier__C": (1e-3, 10.0, "log"), "calibration": [None, "bcts"]}

@@ -16,7 +16,7 @@ import optuna
 import pytest
 
 import histnetq as hq
-from histnetq import trials, tuning
+from histnetq.evaluation import trials, tuning
 
 TRIALS = 6
 DEADLINE = 300.0  # seconds

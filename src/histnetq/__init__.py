@@ -1,6 +1,6 @@
 """How common is each class in a bag of examples?
 
-The public names; each is imported from its module on first use, so that what does not need torch starts without it.
+The public names; each is imported from its room on first use, so that what does not need torch starts without it.
 """
 
 from __future__ import annotations
@@ -8,89 +8,65 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from histnetq.quantifiers.registry import REGISTRY
+
 if TYPE_CHECKING:
-    from histnetq import datasets, interop, metrics, nn, plots, simplex
-    from histnetq.bags import Bags
-    from histnetq.base import Quantifier, load
-    from histnetq.classical import ACC, CC, EMQ, MLPE, PACC, PCC, DyS, HDy, KDEy
-    from histnetq.deep import DeepSets, HistNetQ, SetTransformer
-    from histnetq.distributed import predict_dask
-    from histnetq.emnetq import EMNetQ
-    from histnetq.evaluation import compare, evaluate
+    from histnetq import datasets, interop, metrics, nn, simplex
+    from histnetq.data.bags import Bags
+    from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
+    from histnetq.data.tables import read_bags
+    from histnetq.evaluation import plots
+    from histnetq.evaluation.comparison import Comparison
+    from histnetq.evaluation.errors import compare, evaluate
+    from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
-    from histnetq.options import Training
-    from histnetq.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
-    from histnetq.quanet import QuaNet
-    from histnetq.sketches import BagSketch
-    from histnetq.tables import read_bags
-    from histnetq.tuning import tune
+    from histnetq.quantifiers.base import Quantifier, load
+    from histnetq.quantifiers.baseline import MLPE
+    from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
+    from histnetq.quantifiers.density import KDEy
+    from histnetq.quantifiers.emnetq import EMNetQ
+    from histnetq.quantifiers.likelihood import EMQ
+    from histnetq.quantifiers.matching import DyS, HDy
+    from histnetq.quantifiers.networks import DeepSets, HistNetQ, SetTransformer
+    from histnetq.quantifiers.quanet import QuaNet
+    from histnetq.sketches.on_dask import predict_dask
+    from histnetq.sketches.sketch import BagSketch
+    from histnetq.training.options import Training
+    from histnetq.uncertainty.conformal import Intervals
 
 __version__ = "0.1.0"
 
 __all__ = [
-    "ACC",
-    "APP",
-    "CC",
-    "EMQ",
-    "MLPE",
-    "NPP",
-    "PACC",
-    "PCC",
-    "BagSketch",
-    "Bags",
-    "Combined",
-    "CostSensitiveAE",
-    "CovariateShift",
-    "DeepSets",
-    "Dirichlet",
-    "DyS",
-    "EMNetQ",
-    "HDy",
-    "HistNetQ",
-    "KDEy",
-    "Mixer",
-    "QuaNet",
-    "Quantifier",
-    "SetTransformer",
-    "Training",
-    "compare",
-    "datasets",
-    "evaluate",
-    "interop",
-    "load",
-    "metrics",
-    "nn",
-    "plots",
-    "predict_dask",
-    "read_bags",
-    "simplex",
-    "tune",
-]
+    "ACC", "APP", "CC", "EMQ", "MLPE", "NPP", "PACC", "PCC", "BagSketch", "Bags", "Combined", "Comparison",
+    "CostSensitiveAE", "CovariateShift", "DeepSets", "Dirichlet", "DyS", "EMNetQ", "HDy", "HistNetQ", "Intervals",
+    "KDEy", "Mixer", "QuaNet", "Quantifier", "SetTransformer", "Training", "Tuned", "compare", "datasets", "evaluate",
+    "interop", "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
+]  # fmt: skip
 
 _HOME = {
-    "bags": ["Bags"],
-    "classical": ["ACC", "CC", "EMQ", "MLPE", "PACC", "PCC", "DyS", "HDy", "KDEy"],
-    "deep": ["DeepSets", "HistNetQ", "SetTransformer"],
-    "emnetq": ["EMNetQ"],
-    "quanet": ["QuaNet"],
-    "evaluation": ["compare", "evaluate"],
-    "tables": ["read_bags"],
-    "tuning": ["tune"],
+    "data.bags": ["Bags"],
+    "data.protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
+    "data.tables": ["read_bags"],
+    "evaluation.comparison": ["Comparison"],
+    "evaluation.errors": ["compare", "evaluate"],
+    "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
-    "base": ["Quantifier", "load"],
-    "protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
-    "options": ["Training"],
-    "sketches": ["BagSketch"],
-    "distributed": ["predict_dask"],
+    "quantifiers.base": ["Quantifier", "load"],
+    "sketches.on_dask": ["predict_dask"],
+    "sketches.sketch": ["BagSketch"],
+    "training.options": ["Training"],
+    "uncertainty.conformal": ["Intervals"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 
 
 def __getattr__(name: str) -> Any:
+    if name in REGISTRY:
+        return REGISTRY[name].load()
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"histnetq.{_MODULE_OF[name]}"), name)
     if name in __all__:
-        return importlib.import_module(f"histnetq.{name}")
+        return importlib.import_module("histnetq.evaluation.plots" if name == "plots" else f"histnetq.{name}")
     raise AttributeError(f"module 'histnetq' has no attribute {name!r}")
 
 

@@ -17,10 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from histnetq.bags import Bags
-from histnetq.base import Quantifier
-from histnetq.checks import used_rows
-from histnetq.classical.posteriors import labelled_rows
+from histnetq.data.bags import Bags
+from histnetq.data.checks import used_rows
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.posteriors import labelled_rows
 
 __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
 

@@ -40,7 +40,8 @@ def predict(
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
               histnetq predict model days/*.parquet --bag site
     """
-    from histnetq.commands import estimate, refuse_existing, write_table
+    from histnetq.cli.estimating import estimate
+    from histnetq.cli.output import refuse_existing, write_table
 
     refuse_existing(output, force)
     table = estimate(
@@ -81,8 +82,8 @@ def sketch(
              histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
              histnetq predict model days/*.parquet --bag site
     """
-    from histnetq.commands import refuse_existing
-    from histnetq.commands import sketch as make
+    from histnetq.cli.estimating import sketch as make
+    from histnetq.cli.output import refuse_existing
 
     refuse_existing(output, force)
     made = make(model, list(table), bag=list(bag), weight=weight, dask=dask, progress=dask is not None and not as_json)
@@ -106,7 +107,8 @@ def evaluate(
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
-    from histnetq.commands import refuse_existing, score, write_table
+    from histnetq.cli.estimating import score
+    from histnetq.cli.output import refuse_existing, write_table
 
     refuse_unknown(known["prevalences"], known["label"])
     refuse_existing(output, force)
@@ -143,8 +145,8 @@ def report(
     Examples: histnetq report model new.csv --bag tow -o report.html
               histnetq report model checked.csv --bag tow --label species --against other
     """
-    from histnetq.commands import refuse_existing
-    from histnetq.commands import report as write
+    from histnetq.cli.estimating import report as write
+    from histnetq.cli.output import refuse_existing
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
@@ -164,7 +166,7 @@ def info(model: Path, as_json: bool) -> None:
 
     Example: histnetq info model
     """
-    from histnetq.base import load
+    from histnetq.quantifiers.base import load
 
     q = load(model)
     scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
@@ -193,7 +195,7 @@ def demo(output: Path) -> None:
 
     Example: histnetq demo
     """
-    from histnetq.demo import run_demo
+    from histnetq.cli.demo import run_demo
 
     run_demo(click.echo, output)
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-from histnetq.files import is_first_process
+from histnetq.data.files import is_first_process
 
 __all__ = ["command_line", "main", "options", "refuse_unknown", "say"]
 

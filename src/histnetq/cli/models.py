@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, options, refuse_unknown, say
-from histnetq.files import is_first_process
+from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
-    from histnetq.bags import Bags
-    from histnetq.commands import Fitted
+    from histnetq.cli.fitting import Fitted
+    from histnetq.data.bags import Bags
 
 __all__ = ["COMMANDS"]
 
@@ -36,7 +36,8 @@ def fit(
               histnetq fit rows.csv --bag tow --label species --method auto -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
-    from histnetq.commands import fit_best, fit_model, refuse_existing
+    from histnetq.cli.fitting import fit_best, fit_model
+    from histnetq.cli.output import refuse_existing
 
     refuse_existing(output, force)
     bags = _read(train, **table)
@@ -67,7 +68,8 @@ def tune(
 
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    from histnetq.commands import refuse_existing, tune_model
+    from histnetq.cli.fitting import tune_model
+    from histnetq.cli.output import refuse_existing
 
     refuse_existing(output, force)
     bags = _read(train, **table)
@@ -98,7 +100,9 @@ def compare(
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
               histnetq compare checked.csv --bag tow --label species --model old --model new
     """
-    from histnetq.commands import compare_methods, compare_models, refuse_existing, write_table
+    from histnetq.cli.estimating import compare_models
+    from histnetq.cli.fitting import compare_methods
+    from histnetq.cli.output import refuse_existing, write_table
 
     if models and (methods is not None or features is not None):
         raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
@@ -124,7 +128,7 @@ def _read(
     train: tuple[str, ...], *, bag: tuple[str, ...], prevalences: str | None, counts: bool, label: str | None,
     features: str | None, weight: str | None, scratch: str | None = None,
 ) -> Bags:  # fmt: skip
-    from histnetq.tables import read_bags
+    from histnetq.data.tables import read_bags
 
     refuse_unknown(prevalences, label)
     return read_bags(

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from histnetq.bags import Bags
+from histnetq.data.bags import Bags
+from histnetq.data.protocols import APP
 from histnetq.datasets.common import Examples
-from histnetq.protocols import APP
 
 __all__ = ["digits"]
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from numpy.typing import NDArray
 
-from histnetq.bags import Bags
+from histnetq.data.bags import Bags
 
 __all__ = ["Dataset", "Examples"]
 

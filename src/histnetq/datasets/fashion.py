@@ -12,7 +12,7 @@ from typing import IO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags import Bags
+from histnetq.data.bags import Bags
 from histnetq.datasets.common import Examples
 from histnetq.datasets.sources import FASHION_PACKAGE, SOURCES
 

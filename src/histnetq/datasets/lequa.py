@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags import Bags
-from histnetq.checks import check_choice
+from histnetq.data.bags import Bags
+from histnetq.data.checks import check_choice
 from histnetq.datasets.archives import Archive
 from histnetq.datasets.cache import Kept, Stamp, choose_place, keep
 from histnetq.datasets.common import Dataset

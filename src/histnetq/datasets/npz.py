@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags import Bags
+from histnetq.data.bags import Bags
 from histnetq.datasets.common import Dataset
 
 __all__ = ["read_npz"]

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from histnetq.nn.kernels.plain import bag_of_entry
+from histnetq.kernels.plain import bag_of_entry
 from histnetq.nn.pooling import Pooling
 
 __all__ = ["ISAB", "MAB", "PMA", "SAB", "SetAttention"]

@@ -18,7 +18,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from histnetq.nn.kernels import backend
+from histnetq.kernels import backend
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 
 __all__ = ["Cumulative", "HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]

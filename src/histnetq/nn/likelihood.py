@@ -31,8 +31,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from histnetq.nn.kernels import backend, likelihood_plain, plain
-from histnetq.nn.kernels.precision import widest
+from histnetq.kernels import backend, likelihood_plain, plain
+from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
 __all__ = ["Likelihood", "ShrunkLikelihood", "covariance", "maximise", "standard_errors"]
@@ -273,7 +273,7 @@ def _totals(scores: Tensor, offsets: Tensor, weights: Tensor | None, prior: floa
 def _kernels(likelihoods: Tensor) -> ModuleType:
     if backend(likelihoods) is plain:
         return likelihood_plain
-    from histnetq.nn.kernels import likelihood_compiled
+    from histnetq.kernels import likelihood_compiled
 
     return likelihood_compiled
 

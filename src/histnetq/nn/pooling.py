@@ -13,8 +13,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from histnetq.nn.kernels.plain import bag_of_entry
-from histnetq.nn.kernels.precision import widest
+from histnetq.kernels.plain import bag_of_entry
+from histnetq.kernels.precision import widest
 
 __all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals", "check_entries"]
 

@@ -7,8 +7,8 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from histnetq.nn.kernels.plain import bag_of_entry
-from histnetq.nn.kernels.precision import widest
+from histnetq.kernels.plain import bag_of_entry
+from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling
 
 __all__ = ["SortedLSTM"]

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq import plots
-from histnetq.intervals import Intervals, Region
+from histnetq.evaluation import plots
+from histnetq.uncertainty.conformal import Intervals, Region
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

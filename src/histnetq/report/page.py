@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq import plots
-from histnetq.bags import Bags
-from histnetq.base import Quantifier
-from histnetq.comparison import Comparison
-from histnetq.evaluation import align, compare, evaluate
-from histnetq.files import refuse_existing, whole_file
-from histnetq.intervals import Intervals
+from histnetq.data.bags import Bags
+from histnetq.data.files import refuse_existing, whole_file
+from histnetq.evaluation import plots
+from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.errors import align, compare, evaluate
+from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
+from histnetq.uncertainty.conformal import Intervals
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -1,0 +1,223 @@
+"""Estimate and judge the bags of a table by stored models."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.bags import Bags
+from histnetq.data.table_files import find_files
+from histnetq.data.tables import read_bags_and_unseen
+from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.errors import compare, evaluate
+from histnetq.metrics import MEASURES
+from histnetq.quantifiers.base import Quantifier, load
+from histnetq.report import write_report
+from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
+from histnetq.sketches.tables import sketch_table
+from histnetq.uncertainty.conformal import Intervals
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+__all__ = ["compare_models", "estimate", "report", "score", "sketch"]
+
+Place = str | os.PathLike[str]
+
+
+def estimate(
+    path: Place,
+    source: Any,
+    *,
+    bag: Sequence[str],
+    weight: str | None = None,
+    coverage: float | None = None,
+    interval: str | None = None,
+    dask: str | None = None,
+    progress: bool = False,
+) -> pd.DataFrame:
+    """Estimate the bags of a table, or of sketches, by a stored model: bag, class, estimate, lower and upper, n, trust.
+
+    Parameters
+    ----------
+    source : paths
+        Of tables, which are read in one pass where the model's sketches are exact and no bootstrap is asked for; or of
+        sketches that `sketch` wrote, all of them added up.
+    bag : column names
+        Of sketches: those of their columns that name the bags; none keeps the bags as they are.
+    interval : "conformal", "bootstrap" or None
+        Default: conformal if the model is calibrated, else none.
+    dask : str, optional
+        Address of the scheduler whose workers read the tables, or "local".
+    """
+    import pandas as pd
+
+    model = load(path)
+    bags, unseen = _find_bags(model, source, bag, weight, interval == "bootstrap", dask, progress)
+    n_classes = len(model.classes_)
+    if interval is None and (coverage is not None or hasattr(model, "calibration_")):
+        interval = "conformal"
+    if interval is None:
+        columns = {"bag": np.repeat(np.asarray(bags.ids), n_classes), "class": np.tile(model.classes_, len(bags))}
+        columns |= {"estimate": model.predict(bags).ravel(), "n": np.repeat(bags.sizes, n_classes)}
+        frame = pd.DataFrame(columns)
+    else:
+        found = find_intervals(model, bags, interval, 0.9 if coverage is None else coverage)
+        frame = found.to_frame(model.classes_, bags.ids)
+    return frame.assign(trust=np.repeat(judge(model, bags, unseen)["trust"].to_numpy(), n_classes))
+
+
+def sketch(
+    path: Place,
+    source: Any,
+    *,
+    bag: Sequence[str],
+    weight: str | None = None,
+    dask: str | None = None,
+    progress: bool = False,
+) -> BagSketch:
+    """Sketch the bags of a table by a stored model."""
+    return _sketch_rows(load(path), source, bag, weight, dask, progress)
+
+
+def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float]]:
+    """Errors of a stored model on bags of known proportions, and mean ones of its training's mean instead of it.
+
+    Options are those of `read_bags`.
+    """
+    model = load(path)
+    bags = _read(model, source, **options)[0]
+    errors, known = evaluate(model, bags), bags.with_known_prevalences().with_classes(model.classes_)
+    floor = np.tile(model.train_prevalences_, (len(bags), 1))
+    means = {name: float(MEASURES[name](known.prevalences, floor, bags.sizes).mean()) for name in ("ae", "rae")}
+    return errors, means
+
+
+def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
+    """Stored models on the same bags of known proportions; options are those of `read_bags`."""
+    models = {str(path): load(path) for path in paths}
+    bags = {name: _read(model, source, **options)[0] for name, model in models.items()}
+    estimates = {name: _by_class(model, bags[name]) for name, model in models.items()}
+    return compare(estimates, next(iter(bags.values())))
+
+
+def report(
+    path: Path,
+    model_path: Place,
+    source: Any,
+    *,
+    against: Sequence[Place] = (),
+    coverage: float = 0.9,
+    command: str = "",
+    force: bool = False,
+    **options: Any,
+) -> None:
+    """Write a page about a stored model and the bags of a table, of known proportions or not."""
+    model = load(model_path)
+    bags, unseen = _read(model, source, **options)
+    intervals = find_intervals(model, bags, "conformal", coverage) if hasattr(model, "calibration_") else None
+    others = {str(other): load(other) for other in against}
+    rivals = {name: _by_class(other, _read(other, source, **options)[0]) for name, other in others.items()}
+    names = [os.fspath(item) for item in (source if isinstance(source, list | tuple) else [source])]
+    write_report(
+        path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
+        command=command, sources=names, force=force,
+    )  # fmt: skip
+
+
+def find_intervals(model: Any, bags: Bags | BagSketch, kind: str, coverage: float) -> Intervals:
+    """Conformal intervals, or those of the bootstrap."""
+    if kind == "conformal":
+        return model.predict_interval(bags, coverage)
+    if not hasattr(model, "bootstrap_interval"):
+        raise ValueError(
+            f"interval: {type(model).__name__} has no bootstrap, which classical methods have; "
+            "fit with more bags, so that some calibrate it."
+        )
+    return model.bootstrap_interval(bags, coverage)
+
+
+def judge(model: Quantifier, bags: Bags | BagSketch, unseen: NDArray[np.float64]) -> pd.DataFrame:
+    """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
+    import pandas as pd
+
+    unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
+    if hasattr(model, "trust_") and not unmeasured:
+        found = model.trust(bags)
+    else:
+        found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))
+    words = found["trust"].where(unseen == 0, found["trust"].replace({"ok": "", "unchecked": ""}) + "; unseen values")
+    return found.assign(unseen=unseen, trust=words.str.removeprefix("; "))
+
+
+def _find_bags(
+    model: Quantifier,
+    source: Any,
+    bag: Sequence[str],
+    weight: str | None,
+    whole: bool,
+    dask: str | None,
+    progress: bool,
+) -> tuple[Bags | BagSketch, NDArray[np.float64]]:
+    """Bags or their sketches, and the part of each bag's rows with texts not met in training."""
+    files = find_files(source, "source")
+    stored = [is_sketch(file) for file in files]
+    if any(stored) and not all(stored):
+        raise ValueError("source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.")
+    if whole and (any(stored) or dask is not None):
+        raise ValueError("interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.")
+    if any(stored) and (weight is not None or dask is not None):
+        raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
+    if any(stored):
+        found = _add_up(files, bag)
+    elif dask is not None or (model.sketch_kind == "exact" and not whole):
+        found = _sketch_rows(model, source, bag, weight, dask, progress)
+    else:
+        _require_bag(bag)
+        return _read(model, source, bag=bag, weight=weight)
+    return found, found.unseen / found.n_rows
+
+
+def _sketch_rows(
+    model: Quantifier, source: Any, bag: Sequence[str], weight: str | None, dask: str | None, progress: bool
+) -> BagSketch:
+    _require_bag(bag)
+    if dask is None:
+        return sketch_table(model, source, bag=bag, weight=weight)
+    from histnetq.sketches.on_dask import sketch_dask
+
+    return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
+
+
+def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
+    total = SketchSum()
+    for file in files:
+        part = BagSketch.load(file)
+        total.add(part.roll_up_keys(bag) if bag else part)
+    found = total.result()
+    return replace(found, ids=np.zeros(1, np.int64)) if found.ids is None else found
+
+
+def _require_bag(bag: Sequence[str]) -> None:
+    if not bag:
+        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
+
+
+def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
+    """Estimates with the classes as columns."""
+    import pandas as pd
+
+    return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
+
+
+def _read(model: Quantifier, source: Any, **options: Any) -> tuple[Bags, NDArray[np.float64]]:
+    """The bags of a table with the model's features, and which part of a bag's rows has texts not met in training."""
+    if model.feature_names_ is None:
+        raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+    return read_bags_and_unseen(source, features=model.feature_names_, **options)

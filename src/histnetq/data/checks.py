@@ -1,0 +1,331 @@
+"""Checks of the parts that bags are made of, each with an error that names the argument and the way out."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from numbers import Integral, Number, Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from histnetq.data.memmap import join_on_disk
+
+__all__ = [
+    "as_pool",
+    "check_choice",
+    "check_feature_names",
+    "check_index",
+    "check_labels",
+    "check_names",
+    "check_offsets",
+    "check_weights",
+    "check_whole",
+    "column_names",
+    "encode_labels",
+    "join_weights",
+    "name_columns",
+    "shown",
+    "sort_groups",
+    "stack",
+    "take_dense",
+    "used_rows",
+]
+
+Ints = NDArray[np.int64]
+_CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
+
+
+def as_pool(rows: Any, name: str = "rows") -> Any:
+    """Check a pool of rows, without copying it: a numpy array or a CSR matrix of finite numbers, or a list of texts."""
+    if _are_texts(rows):
+        return np.asarray(rows, dtype=object)
+    if hasattr(rows, "tocsr"):
+        rows = rows.tocsr()
+    elif hasattr(rows, "detach"):
+        rows = rows.detach().cpu().numpy()
+    elif not isinstance(rows, np.ndarray):
+        rows = _as_array(rows, name)
+    if np.ma.is_masked(rows):
+        raise ValueError(
+            f"{name}: expected a value everywhere, got a masked array; fill or drop the masked values first."
+        )
+    if rows.dtype.kind not in "fiub":
+        raise TypeError(f"{name}: expected numbers, got {_kind(rows)}; encode categories and dates first.")
+    if rows.ndim < 2:
+        raise ValueError(
+            f"{name}: expected one row per example, shape (n_rows, n_features), got shape {rows.shape}; "
+            "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row."
+        )
+    if 0 in rows.shape[1:]:
+        raise ValueError(f"{name}: expected at least one feature, got shape {rows.shape}; check the selected columns.")
+    _refuse_not_finite(rows, name)
+    return rows
+
+
+def _as_array(rows: Any, name: str) -> NDArray:
+    if isinstance(rows, list | tuple) and len(rows) and hasattr(rows[0], "offsets"):
+        raise TypeError(f"{name}: expected one Bags, got a list of them; join them with Bags.concat.")
+    if isinstance(rows, list | tuple) and len(rows) and np.ndim(rows[0]) >= 2:
+        raise TypeError(
+            f"{name}: expected one array of rows, got a list of {len(rows)}; use Bags.from_arrays for several bags."
+        )
+    try:
+        array = np.asarray(rows)
+    except ValueError:
+        raise ValueError(
+            f"{name}: expected rows of one length, got a ragged list; give every row the same features."
+        ) from None
+    if array.dtype == object and array.ndim:
+        try:  # a frame whose columns are numbers of different types
+            return array.astype(np.float64)
+        except (TypeError, ValueError):
+            pass
+    return array
+
+
+def _are_texts(rows: Any) -> bool:
+    """Whether these are documents, which a pipeline with a vectoriser takes as they are."""
+    if isinstance(rows, list | tuple):
+        return len(rows) > 0 and all(isinstance(row, str) for row in rows)
+    if getattr(rows, "ndim", None) != 1 or hasattr(rows, "detach") or hasattr(rows, "tocsr"):
+        return False
+    array = np.asarray(rows)
+    return array.dtype.kind == "U" or (array.dtype.kind == "O" and all(isinstance(row, str) for row in array))
+
+
+def _kind(array: NDArray) -> str:
+    return f"dtype {array.dtype}" if array.ndim else type(array.item()).__name__
+
+
+def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
+    """The rows that occur in `index`, in order, and `index` renumbered to them."""
+    if n_rows > 8 * len(index):
+        used, renumbered = np.unique(index, return_inverse=True)
+        return used, renumbered
+    occurs = np.zeros(n_rows, bool)
+    occurs[index] = True
+    return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[index]
+
+
+def take_dense(rows: Any, index: NDArray) -> NDArray:
+    """The chosen rows of a pool as a dense array."""
+    taken = rows[index]
+    return taken.toarray() if hasattr(taken, "toarray") else np.asarray(taken)
+
+
+def column_names(rows: Any) -> list[str] | None:
+    """The column names of a data frame, None for anything else."""
+    columns = getattr(rows, "columns", None)
+    return None if columns is None else [str(c) for c in columns]
+
+
+def _refuse_not_finite(rows: Any, name: str) -> None:
+    values = rows.data if hasattr(rows, "indptr") else rows
+    if values.dtype.kind != "f" or values.size == 0:
+        return
+    step = max(1, _CHECK_CHUNK // max(1, values[0].size))
+    for start in range(0, len(values), step):
+        finite = np.isfinite(values[start : start + step])
+        if not finite.all():
+            where = np.argwhere(~finite)[0] + [start, *[0] * (finite.ndim - 1)]
+            if values is not rows:
+                where = [np.searchsorted(rows.indptr, where[0], "right") - 1, rows.indices[where[0]]]
+            place = f"row {where[0]}" + (f", column {where[1]}" if len(where) == 2 else "")
+            raise ValueError(
+                f"{name}: {place} is NaN or infinite, expected finite numbers; drop or impute such rows first."
+            )
+
+
+def check_index(index: ArrayLike, n_rows: int) -> Ints:
+    array = np.asarray(index)
+    if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
+        raise TypeError(f"index: expected a flat list of row numbers, got dtype {array.dtype} of shape {array.shape}.")
+    array = array.astype(np.int64, copy=False)
+    if array.size and (array.min() < 0 or array.max() >= n_rows):
+        wrong = array[(array < 0) | (array >= n_rows)][0]
+        raise ValueError(f"index: row {wrong} is out of range, expected 0 to {n_rows - 1} for a pool of {n_rows} rows.")
+    return array
+
+
+def check_offsets(offsets: ArrayLike, n_entries: int) -> Ints:
+    array = np.asarray(offsets)
+    if array.ndim != 1 or array.size == 0 or array.dtype.kind not in "iu":
+        raise TypeError(f"offsets: expected n_bags + 1 whole numbers, got dtype {array.dtype} of shape {array.shape}.")
+    array = array.astype(np.int64)
+    if array[0] != 0 or array[-1] != n_entries or (np.diff(array) < 0).any():
+        raise ValueError(
+            f"offsets: expected to rise from 0 to the number of entries ({n_entries}), "
+            f"got {array[0]} … {array[-1]}{'' if (np.diff(array) >= 0).all() else ', not rising'}."
+        )
+    return array
+
+
+def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
+    w = np.asarray(weights)
+    if w.shape != (n_entries,):
+        raise ValueError(f"weights: expected one number per entry, shape ({n_entries},), got {w.shape}.")
+    if w.dtype.kind not in "fiub" or not np.isfinite(w).all() or (w < 0).any():
+        raise ValueError("weights: expected finite numbers of at least 0; drop or repair the others.")
+    if kind == "survey":
+        return w.astype(np.float64)
+    counts = w.astype(np.int64)
+    if (counts != w).any():
+        raise ValueError(
+            f"weights: expected whole numbers for weight_kind='count', got {w[counts != w][0]:g}; "
+            "pass weight_kind='survey'."
+        )
+    return counts
+
+
+def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
+    arrays = [np.asarray(w) for w in weights]
+    if len(arrays) != len(pools):
+        raise ValueError(
+            f"weights: expected a list with one array for each of the {len(pools)} bags, got {len(arrays)}."
+        )
+    for i, (w, pool) in enumerate(zip(arrays, pools, strict=True)):
+        if w.shape != (pool.shape[0],):
+            raise ValueError(
+                f"weights: expected one number per row of bag {i}, shape ({pool.shape[0]},), got {w.shape}."
+            )
+    return np.concatenate(arrays)
+
+
+def name_columns(prevalences: Any, classes: Any) -> tuple[Any, Any]:
+    """Prevalences and class names; a data frame names them, and its columns are put in the order of `classes`."""
+    names = column_names(prevalences)
+    if names is None:
+        return prevalences, classes
+    table = np.asarray(prevalences)
+    if classes is None:
+        return table, names
+    wanted = [str(c) for c in classes]
+    if sorted(wanted) != sorted(names):
+        raise ValueError(f"prevalences: expected the columns {wanted}, got {names}; rename them or leave classes= out.")
+    return table[:, [names.index(name) for name in wanted]], classes
+
+
+def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
+    codes = np.asarray(labels)
+    if codes.shape != (n_rows,) or codes.dtype.kind not in "iu":
+        raise ValueError(
+            f"labels: expected one class code per pool row, shape ({n_rows},), got {codes.dtype} of {codes.shape}; "
+            "use Bags.from_labels for class names."
+        )
+    codes = codes.astype(np.int64, copy=False)
+    too_high = n_classes is not None and codes.max(initial=-1) >= n_classes
+    if codes.min(initial=0) < -1 or too_high:
+        top = "the last class" if n_classes is None else n_classes - 1
+        raise ValueError(
+            f"labels: expected codes from -1 (unknown) to {top}, got {codes.min()} to {codes.max()}; check classes=."
+        )
+    return codes
+
+
+def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> tuple[Ints, NDArray]:
+    names = _as_labels("y", y, "class")
+    if names.shape != (n_rows,):
+        hint = "; use y.ravel()" if names.shape == (n_rows, 1) else ""
+        raise ValueError(f"y: expected one label per row, shape ({n_rows},), got {names.shape}{hint}.")
+    found, codes = np.unique(names, return_inverse=True)
+    if classes is None:
+        if len(found) < 2:
+            raise ValueError(
+                f"y: expected at least 2 classes, got only {found.tolist()}; "
+                "Bags.from_labels takes classes= with the names of those that have no rows."
+            )
+        if found.dtype.kind == "f" and len(found) == len(names) > 10:
+            raise ValueError(
+                f"y: expected classes, got a different number in each of {len(names)} rows; bin a continuous y."
+            )
+        return codes.astype(np.int64), found
+    wanted = check_names("classes", classes, len(classes), "class")
+    place = {name: j for j, name in enumerate(wanted.tolist())}
+    unknown = [name for name in found.tolist() if name not in place]
+    if unknown:
+        raise ValueError(f"y: {unknown[0]!r} is not among classes {shown(wanted)}; add it or correct the label.")
+    return np.array([place[name] for name in found.tolist()], np.int64)[codes], wanted
+
+
+def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
+    values = _as_labels("groups", groups, "bag")
+    if values.shape != (n_rows,):
+        raise ValueError(f"groups: expected one bag name per row, shape ({n_rows},), got {values.shape}.")
+    ids, bag, counts = np.unique(values, return_inverse=True, return_counts=True)
+    return np.argsort(bag, kind="stable"), np.concatenate([[0], np.cumsum(counts)]), ids
+
+
+def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> NDArray:
+    array = _as_labels(name, values, "name")
+    if array.shape != (n,):
+        raise ValueError(f"{name}: expected one name per {of}, shape ({n},), got {array.shape}.")
+    if name == "classes" and len(set(array.tolist())) < n:
+        raise ValueError(f"classes: expected different names, got {array.tolist()}.")
+    return array
+
+
+def _as_labels(name: str, values: Any, of: str) -> NDArray:
+    """Labels as an array of one type; numpy alone would turn a missing value or a number among strings to text."""
+    array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
+    listed = array.ravel().tolist() if array.dtype.kind in "Of" else []
+    if any(_is_missing(v) for v in listed):
+        raise ValueError(f"{name}: expected a {of} for every row, got NaN or None; drop such rows or give them a {of}.")
+    if array.dtype != object:
+        return array
+    kinds = {"number" if isinstance(v, Number) else type(v).__name__: v for v in listed}
+    if len(kinds) > 1:
+        first, second = list(kinds.values())[:2]
+        raise TypeError(f"{name}: expected values of one type, got {first!r} and {second!r}; convert all to strings.")
+    return np.asarray(listed).reshape(array.shape) if kinds.keys() <= {"number", "str", "bytes"} else array
+
+
+def _is_missing(value: Any) -> bool:
+    return (
+        value is None or type(value).__name__ in ("NAType", "NaTType") or (isinstance(value, Number) and value != value)
+    )
+
+
+def check_feature_names(names: Sequence[str] | None, rows: Any) -> list[str] | None:
+    if names is None:
+        return None
+    if len(rows.shape) != 2 or len(names) != rows.shape[1]:
+        raise ValueError(f"feature_names: expected one per column of rows {tuple(rows.shape)}, got {len(names)}.")
+    return [str(n) for n in names]
+
+
+def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
+    if value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}.")
+    return value
+
+
+def check_fraction(name: str, value: Any) -> float:
+    """A number strictly between 0 and 1."""
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
+        raise ValueError(f"{name}: expected a number between 0 and 1, such as 0.9, got {value!r}.")
+    return float(value)
+
+
+def check_whole(name: str, value: Any) -> int:
+    """A whole number of at least 1."""
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}.")
+    return int(value)
+
+
+def stack(pools: Sequence[Any]) -> Any:
+    if len(pools) == 1:
+        return pools[0]
+    if any(hasattr(p, "tocsr") for p in pools):
+        from scipy import sparse
+
+        return sparse.vstack(pools, format="csr")
+    if any(isinstance(p, np.memmap) for p in pools):
+        return join_on_disk(pools)
+    return np.concatenate(pools)
+
+
+def shown(names: NDArray) -> str:
+    listed = names.tolist()
+    return str(listed) if len(listed) <= 5 else f"[{listed[0]!r}, {listed[1]!r}, … {listed[-1]!r}] ({len(listed)})"

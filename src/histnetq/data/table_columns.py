@@ -1,0 +1,181 @@
+"""Columns of a table → numbers: codes of values, features, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.table_files import Table, is_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Codes", "Plan", "plan_features", "read_features", "read_numbers"]
+
+_MOST_CATEGORIES = 1000
+
+
+class Codes:
+    """Numbers for values in the order in which they first occur."""
+
+    def __init__(self, table: str, columns: Sequence[str]) -> None:
+        self.table, self.columns = table, list(columns)
+        self.place: dict[Any, int] = {}
+
+    def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
+        """(n_rows,): the number of each row's value, or of the values of several columns."""
+        parts = [_distinct(batch, column, self.table, first_row) for column in self.columns]
+        combined, values = parts[0]
+        for codes, others in parts[1:]:
+            combined = combined * len(others) + codes
+            values = [f"{a}/{b}" for a in values for b in others]
+        used, first, local = np.unique(combined, return_index=True, return_inverse=True)
+        order = np.argsort(first)
+        found = np.empty(len(used), np.int64)
+        found[order] = [self.place.setdefault(values[i], len(self.place)) for i in used[order].tolist()]
+        return found[local]
+
+    @property
+    def values(self) -> list[Any]:
+        return list(self.place)
+
+
+def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
+    array = batch.column(column)
+    if array.null_count:
+        row = first_row + int(np.flatnonzero(array.is_null())[0])
+        raise ValueError(f"{table}: row {row} has nothing in column {column!r}; fill it in or drop the row.")
+    encoded = array if hasattr(array, "dictionary") else array.dictionary_encode()
+    values = [value if isinstance(value, str | int) else str(value) for value in encoded.dictionary.to_pylist()]
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which columns make the features: numbers as they are, or an indicator of one value of a column of texts."""
+
+    parts: list[tuple[str, str | None]]
+
+    @property
+    def names(self) -> list[str]:
+        return [column if value is None else f"{column}={value}" for column, value in self.parts]
+
+    @property
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(column for column, _ in self.parts))
+
+
+def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
+    if features is None:
+        numbers = [c for c in table.columns if c not in special and is_number(table.types[c])]
+        _refuse_spoilt_numbers(table, [c for c in table.columns if c not in special and c not in numbers])
+        if not numbers:
+            if table.is_empty():
+                raise ValueError(f"{table.name}: has no rows; check the file.")
+            raise ValueError(
+                f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
+            )
+        return Plan([(column, None) for column in numbers])
+    if isinstance(features, str) or not features:
+        raise ValueError(f"features: expected a list of column names, got {features!r}.")
+    parts: list[tuple[str, str | None]] = []
+    for name in features:
+        column, _, value = name.partition("=")
+        if name in special:
+            raise ValueError(f"features: {name!r} is the bag, label or weight column and no feature; leave it out.")
+        if name in table.types:
+            if is_number(table.types[name]):
+                parts.append((name, None))
+            else:
+                _refuse_spoilt_numbers(table, [name])
+                parts += [(name, value) for value in _categories(table, name)]
+        elif value and column in table.types:
+            parts.append((column, value))
+        else:
+            table.require([name])
+    return Plan(parts)
+
+
+def _categories(table: Table, column: str) -> list[str]:
+    codes = Codes(table.name, [column])
+    row = 0
+    for batch in table.batches([], [column]):
+        codes.of(batch, row)
+        row += batch.num_rows
+        if len(codes.place) > _MOST_CATEGORIES:
+            raise ValueError(
+                f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
+                "categories; leave it out of the features."
+            )
+    return sorted(map(str, codes.values))
+
+
+def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
+    """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
+    if not texts:
+        return
+    batch = next(iter(table.batches(texts)), None)
+    if batch is None:
+        return
+    for column in texts:
+        values = [str(v) for v in batch.column(column).to_pylist()[:1000] if v is not None]
+        wrong = [i for i, value in enumerate(values) if not _is_numeral(value)]
+        if wrong and len(wrong) < len(values) / 2:
+            raise ValueError(
+                f"{table.name}: column {column!r} holds numbers and the text {values[wrong[0]]!r} (row {wrong[0]}); "
+                "correct it, or name the features without this column."
+            )
+
+
+def _is_numeral(text: str) -> bool:
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
+
+
+def read_features(
+    batch: pa.RecordBatch, plan: Plan, table: str, first_row: int
+) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
+    """(n_rows, n_features), and (n_rows,): whether a row has a text that no feature stands for."""
+    out = np.zeros((batch.num_rows, len(plan.parts)), np.float32)
+    texts: dict[str, tuple[NDArray[np.int64], list[str]]] = {}
+    unseen = np.zeros(batch.num_rows, bool)
+    for j, (column, value) in enumerate(plan.parts):
+        if value is None:
+            out[:, j] = read_numbers(batch, column, table, first_row)
+            continue
+        if column not in texts:
+            codes, values = _distinct(batch, column, table, first_row)
+            texts[column] = codes, [str(v) for v in values]
+            known = {text for name, text in plan.parts if name == column}
+            unseen |= np.array([text not in known for text in texts[column][1]], bool)[codes]
+        codes, values = texts[column]
+        if value in values:
+            out[:, j] = codes == values.index(value)
+    return out, unseen
+
+
+def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+    import pyarrow as pa
+
+    array = batch.column(column)
+    if not is_number(array.type):
+        raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers.")
+    if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
+    values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
+    bad = ~np.isfinite(values)
+    if bad.any():
+        row = int(np.flatnonzero(bad)[0])
+        what = "nothing" if np.isnan(values[row]) else str(values[row])
+        raise ValueError(
+            f"{table}: row {first_row + row} has {what} in column {column!r}, expected a number; "
+            "fill it in, drop the row, or name the features without this column."
+        )
+    return values

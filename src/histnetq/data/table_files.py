@@ -1,0 +1,263 @@
+"""Files and data frames as one kind of table: named columns, read in batches of rows."""
+
+from __future__ import annotations
+
+import csv as csv_lines
+import glob
+import gzip
+import itertools
+import os
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from histnetq.data.checks import shown
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+__all__ = ["Part", "Table", "find_files", "is_number", "open_part", "open_table", "release_memory", "split_files"]
+
+_BATCH_ROWS = 1 << 17
+_ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
+_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]
+
+
+class Table:
+    """Files or a data frame, read in batches of rows."""
+
+    def __init__(
+        self,
+        name: str,
+        columns: list[str],
+        types: list[Any],
+        batches: Callable[[list[str], list[str]], Iterator[pa.RecordBatch]],
+        n_rows: int | None,
+    ) -> None:
+        self.name, self.columns, self._batches, self.n_rows = name, columns, batches, n_rows
+        self.types = dict(zip(columns, types, strict=True))
+        twice = [column for column in columns if columns.count(column) > 1]
+        if twice:
+            raise ValueError(f"{name}: has two columns {twice[0]!r}; rename one.")
+
+    def require(self, names: Sequence[str]) -> None:
+        for name in names:
+            if name not in self.types:
+                columns = shown(np.array(self.columns))
+                raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; name one of them.")
+
+    def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
+        """Some columns, some rows at a time; from a CSV file `names` come as they are written, as texts."""
+        return self._batches(list(dict.fromkeys([*numbers, *names])), list(names))
+
+    def is_empty(self) -> bool:
+        return all(batch.num_rows == 0 for batch in itertools.islice(self.batches(self.columns), 2))
+
+
+def open_table(source: Any, argument: str) -> Table:
+    """Find out what a table holds without reading its rows."""
+    if isinstance(source, str | os.PathLike) or (
+        isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source)
+    ):
+        return _open_files(source, argument)
+    frame = _as_arrow(source, argument)
+    return Table(
+        argument, frame.column_names, frame.schema.types,
+        lambda columns, _: iter(frame.select(columns).to_batches(max_chunksize=_BATCH_ROWS)), frame.num_rows,
+    )  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Part:
+    """Some rows of a table: a file, or some of the groups of rows of a Parquet file, by number."""
+
+    path: str
+    groups: tuple[int, ...] | None = None
+
+
+def open_part(part: Part) -> Table:
+    """The part as a table of its own."""
+    return _open_csv([part.path]) if part.groups is None else _open_parquet([part.path], part.groups)
+
+
+def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
+    """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
+    open_table(source, argument)
+    paths = find_files(source, argument)
+    return [part for path in paths for part in _split_file(path, _kind(path, argument), n_rows)]
+
+
+def _split_file(path: str, kind: str, n_rows: int) -> Iterator[Part]:
+    if kind == "csv":
+        yield Part(path)
+        return
+    from pyarrow import parquet
+
+    about = parquet.ParquetFile(path).metadata
+    held: list[int] = []
+    n_held = 0
+    for group in range(about.num_row_groups):
+        held.append(group)
+        n_held += about.row_group(group).num_rows
+        if n_held >= n_rows or group == about.num_row_groups - 1:
+            yield Part(path, tuple(held))
+            held, n_held = [], 0
+
+
+def release_memory() -> None:
+    """Give back what arrow keeps of tables that were read."""
+    import pyarrow as pa
+
+    pa.default_memory_pool().release_unused()
+
+
+def is_number(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind))
+
+
+def _open_files(source: Any, argument: str) -> Table:
+    paths = find_files(source, argument)
+    kinds = {_kind(path, argument) for path in paths}
+    if len(kinds) > 1:
+        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
+    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
+
+
+def find_files(source: Any, argument: str) -> list[str]:
+    """Paths of the files that a path, a glob or a list of them names."""
+    found: list[str] = []
+    for item in source if isinstance(source, list | tuple) else [source]:
+        if not isinstance(item, str | os.PathLike):
+            raise TypeError(f"{argument}: expected paths of files, got {type(item).__name__}; write a file first.")
+        text = os.fspath(item)
+        if Path(text).is_dir():
+            raise ValueError(f"{argument}: {text} is a directory; name its files, such as {text}/*.parquet.")
+        matches = [text] if Path(text).is_file() else sorted(glob.glob(text))
+        if not matches:
+            raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
+        found += matches
+    return found
+
+
+def _kind(path: str, argument: str) -> str:
+    suffixes = [s.lower() for s in Path(path).suffixes]
+    kind = _ENDINGS.get(suffixes[-1] if suffixes else "")
+    if kind is None or (suffixes[-1] == ".gz" and (len(suffixes) < 2 or _ENDINGS.get(suffixes[-2]) != "csv")):
+        raise ValueError(f"{argument}: {path} ends neither in .parquet nor .csv; convert it to one of them.")
+    return kind
+
+
+def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    n_rows = 0
+    for path in paths:
+        try:
+            described = parquet.ParquetFile(path)
+            schema, n_rows = described.schema_arrow, n_rows + described.metadata.num_rows
+        except (pa.ArrowInvalid, OSError) as error:
+            raise ValueError(f"{path}: cannot be read as Parquet ({_first_line(error)}); write it again.") from None
+        if path == paths[0]:
+            first = schema
+        _refuse_other_columns(paths[0], first.names, path, schema.names)
+
+    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            try:
+                # One group of rows after the other: the whole file may be larger than memory.
+                file = parquet.ParquetFile(path, pre_buffer=False)
+                yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns)
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ValueError(f"{path}: cannot be read ({_first_line(error)}); write it again.") from None
+
+    return Table(_named(paths), first.names, first.types, batches, n_rows)
+
+
+def _open_csv(paths: list[str]) -> Table:
+    import pyarrow as pa
+    from pyarrow import csv
+
+    headers = [_csv_header(path) for path in paths]
+    for path, (names, _) in zip(paths, headers, strict=True):
+        _refuse_other_columns(paths[0], headers[0][0], path, names)
+    names, delimiter = headers[0]
+    parse = csv.ParseOptions(delimiter=delimiter)
+
+    def reader(path: str, columns: list[str] | None, types: Any) -> Any:
+        convert = csv.ConvertOptions(
+            include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
+        )
+        return csv.open_csv(path, parse_options=parse, convert_options=convert)
+
+    try:
+        inferred = reader(paths[0], None, None).schema
+    except (pa.ArrowInvalid, OSError) as error:
+        raise ValueError(f"{paths[0]}: cannot be read as CSV ({_first_line(error)}); correct the file.") from None
+    # As texts or as doubles: what looks like whole numbers or dates in the first rows need not in the others.
+    types = {
+        name: pa.float64() if is_number(kind) and not pa.types.is_boolean(kind) else pa.string()
+        for name, kind in zip(inferred.names, inferred.types, strict=True)
+    }
+
+    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            try:
+                yield from reader(path, columns, types | dict.fromkeys(names, pa.string()))
+            except (pa.ArrowInvalid, OSError) as error:
+                raise ValueError(f"{path}: cannot be read as CSV ({_first_line(error)}); correct the file.") from None
+
+    return Table(_named(paths), names, [types[name] for name in names], batches, None)
+
+
+def _csv_header(path: str) -> tuple[list[str], str]:
+    """The column names, and what stands between them."""
+    try:
+        opened = gzip.open if path.endswith(".gz") else open
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            line = file.readline()
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not encoded in UTF-8; convert it, such as by iconv -f latin1 -t utf8.") from None
+    except OSError as error:
+        raise ValueError(f"{path}: cannot be read ({error.strerror or error}).") from None
+    if not line.strip():
+        raise ValueError(f"{path}: is empty, expected a line of column names and rows.")
+    delimiter = max(",;\t", key=line.count)
+    return next(csv_lines.reader([line], delimiter=delimiter)), delimiter
+
+
+def _refuse_other_columns(first: str, expected: list[str], path: str, names: list[str]) -> None:
+    lacking = [name for name in expected if name not in names]
+    if lacking:
+        raise ValueError(f"{path}: has no column {lacking[0]!r}, which {first} has; give files with the same columns.")
+
+
+def _named(paths: list[str]) -> str:
+    return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _as_arrow(source: Any, argument: str) -> Any:
+    import pyarrow as pa
+
+    if isinstance(source, pa.Table):
+        return source
+    if hasattr(source, "to_arrow"):
+        return source.to_arrow()
+    if type(source).__module__.startswith("pandas"):
+        return pa.Table.from_pandas(source, preserve_index=False)
+    if hasattr(source, "__arrow_c_stream__"):
+        return pa.table(source)
+    raise TypeError(
+        f"{argument}: expected a path, a list of paths or a data frame, got {type(source).__name__}; "
+        "use Bags.from_arrays for arrays."
+    )

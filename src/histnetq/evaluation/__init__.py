@@ -1,0 +1,1 @@
+"""Errors, comparisons, plots, and the search for parameters. Imports `quantifiers` and `interop`."""

@@ -1,0 +1,385 @@
+"""`tune`: search for good parameters of a quantifier by its error on validation bags, with Optuna.
+
+The suggestion of a trial depends on the seed, its number and the finished trials alone, so that a search that was cut
+off continues as it would have gone on.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import sys
+import time
+import warnings
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from sklearn.base import clone
+from tqdm import tqdm
+
+from histnetq.data.bags import Bags
+from histnetq.data.protocols import APP
+from histnetq.evaluation.errors import align
+from histnetq.evaluation.search_space import Space
+from histnetq.evaluation.trials import (
+    INTERRUPTED,
+    best_trial,
+    counted,
+    end_trial,
+    kept_alive,
+    load_optuna,
+    mark_killed,
+    open_study,
+    quiet,
+    running,
+)
+from histnetq.metrics import MEASURES, Measure, as_loss
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.posteriors import with_classifier
+from histnetq.training.fingerprint import describe
+from histnetq.training.options import Training
+from histnetq.training.supervision import Supervision
+
+__all__ = ["Tuned", "tune"]
+
+_HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
+_VALIDATION_BAGS = 200  # drawn from rows held out
+# Under these, validation losses of different trials measure different things.
+_INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
+_KILLED = "killed"  # what a worker that is gone says
+_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
+
+
+@dataclass(frozen=True, repr=False)
+class Tuned:
+    """What `tune` found.
+
+    Attributes
+    ----------
+    best_params : dict
+        The best value of each parameter in the space.
+    best_value : float
+        Its mean error over the validation bags.
+    quantifier : Quantifier or None
+        Fitted, with the best parameters.
+    trials : DataFrame
+        One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
+        seconds, error.
+    """
+
+    best_params: dict[str, Any]
+    best_value: float
+    quantifier: Quantifier | None
+    trials: pd.DataFrame
+
+    def __repr__(self) -> str:
+        return f"Tuned(best_value={self.best_value:.4g}, best_params={self.best_params}, trials={len(self.trials)})"
+
+
+def tune(
+    quantifier: Quantifier,
+    space: Mapping[str, Any],
+    X: Any,
+    y: Any = None,
+    *,
+    trials: int | None = None,
+    validation: Bags | None = None,
+    measure: str | Measure = "rae",
+    storage: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    random_state: int | None = None,
+    progress: bool | None = None,
+    refit: bool = True,
+) -> Tuned:
+    """Find the parameters with which a quantifier errs least on validation bags.
+
+    Parameters
+    ----------
+    quantifier : Quantifier
+        Cloned, never fitted in place. Parameters outside the space keep their values.
+    space : dict of parameter name and values
+        A list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if both are; or a
+        distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
+    X, y
+        What the quantifier learns from: rows and labels, or `Bags`.
+    trials : int, optional
+        Trials in all, with those that the storage has. Default, if the space has lists only: all combinations.
+    validation : Bags, optional
+        Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
+        from 30 % of the rows.
+    measure : str or callable
+        A name from `histnetq.metrics` or any ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    storage : path or URL, optional
+        A journal file, or a database by its URL. Running the same search again does the trials that are missing.
+        Several workers, processes that run the same search, may share it, and come and go: no finished trial is lost,
+        and one whose worker was killed is marked and another done for it, after two minutes without a sign of life.
+    name : str, optional
+        Of the search, for several searches in one storage.
+    random_state : int, optional
+    progress : bool, optional
+        Show a progress bar. Default: on a terminal.
+    refit : bool
+        Fit the best parameters on all data, if some was held out.
+
+    Returns
+    -------
+    Tuned
+
+    References
+    ----------
+    Akiba et al. (2019), *Optuna: a next-generation hyperparameter optimization framework*; Bergstra et al. (2011),
+    *Algorithms for hyper-parameter optimization*.
+
+    Examples
+    --------
+    >>> from histnetq import PACC
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=300)
+    >>> X = rng.normal(y[:, None], 1.0, size=(300, 2))
+    >>> found = tune(PACC(), {"classifier__C": [1e-6, 1.0], "solver": ["inverse"]}, X, y)
+    >>> found.best_params
+    {'classifier__C': 1.0, 'solver': 'inverse'}
+    >>> found.quantifier.predict(X).shape
+    (2,)
+    """
+    optuna = load_optuna()
+    _refuse_torchrun()
+    base = _checked(quantifier, space, random_state)
+    ranges = Space.of(base, space, optuna)
+    total = ranges.n_trials(trials)
+    loss = _loss(measure)
+    data = _Data.of(X, y, validation, random_state)
+    identity = None if storage is None else _identity(base, ranges, data, measure)
+    search = _Search(base, ranges, data, loss)
+    with quiet(optuna):
+        study = open_study(storage, name or "tune", identity, random_state)
+        try:
+            search.run(study, total, progress)
+        except KeyboardInterrupt:
+            if best_trial(study) is None:
+                raise
+            refit = False
+            warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
+        return search.result(study, refit)
+
+
+@dataclass(frozen=True)
+class _Data:
+    """Arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
+
+    whole: tuple[Any, Any]
+    learned: tuple[Any, Any]
+    validation: Bags
+    held_out: bool
+
+    @classmethod
+    def of(cls, X: Any, y: Any, validation: Bags | None, random_state: int | None) -> _Data:
+        if isinstance(X, Bags) and y is not None:
+            X, y = X.with_prevalences(y), None
+        if validation is not None:
+            if not isinstance(validation, Bags):
+                raise TypeError(f"validation: expected Bags, got {type(validation).__name__}; draw some by APP().")
+            return cls((X, y), (X, y), validation.with_known_prevalences(), False)
+        # The same bags also without a random_state: a search that is continued compares values on them.
+        seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
+        single = isinstance(X, Bags) and len(X) == 1 and X.labels is not None
+        if single:
+            X.label_prevalences()
+            if X.weights is not None:
+                raise ValueError("X: expected several bags, or no weights, to hold out rows; pass validation= bags.")
+        kept, held = (Supervision(X, None) if single else Supervision.of(X, y, None)).split(_HELD_OUT, seed)
+        part = kept.rows if kept.bags is None else kept.bags
+        assert part is not None
+        learned = (part, None)
+        if not isinstance(X, Bags):  # a network would take a bag of labelled rows for one bag
+            learned = part.gather(), part.classes[part.labels[part.index]]  # type: ignore[index,assignment]
+        return cls((X, y), learned, held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
+
+
+@dataclass
+class _Search:
+    quantifier: Quantifier
+    space: Space
+    data: _Data
+    loss: Measure
+    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # of this process: value, number, quantifier
+
+    def run(self, study: Any, total: int, progress: bool | None) -> None:
+        """Do the trials that are missing, and wait for those that others are at, since they may be killed."""
+        hidden = not (sys.stderr.isatty() if progress is None else progress)
+        with tqdm(total=total, unit="trial", disable=hidden, leave=False) as bar:
+            while self.left(done := counted(study), total):
+                bar.update(len(done) - bar.n)
+                mark_killed(study)
+                free = self.left(done + running(study), total)
+                if not free:
+                    time.sleep(_POLL)
+                    continue
+                study.sampler.fixed = free[0]
+                self.step(study, study.ask(self.space.distributions))
+                bar.set_postfix(best=f"{self.best[0]:.4g}")
+            bar.update(len(done) - bar.n)
+
+    def left(self, trials: list[Any], total: int) -> list[dict[str, int] | None]:
+        """What is to be done beside these trials: combinations of a whole grid, else as many times anything."""
+        if total < self.space.size:
+            return [None] * (total - len(trials))
+        return self.space.missing([t.params for t in trials])  # type: ignore[return-value]
+
+    @property
+    def prunes(self) -> bool:
+        """Whether training reports losses that can be compared between trials."""
+        reports = "training" in self.quantifier.get_params(deep=False)
+        return reports and not self.space.distributions.keys() & _INCOMPARABLE
+
+    def step(self, study: Any, trial: Any) -> None:
+        states = load_optuna().trial.TrialState
+        try:
+            with kept_alive(trial):
+                value, quantifier = self.score(trial)
+        except load_optuna().TrialPruned:
+            end_trial(study, trial, state=states.PRUNED)
+        except (ValueError, FloatingPointError) as error:
+            end_trial(study, trial, state=states.FAIL, error=str(error))
+        except BaseException:
+            end_trial(study, trial, state=states.FAIL, error=INTERRUPTED)
+            raise
+        else:
+            end_trial(study, trial, value)
+            self.best = min(self.best, (value, trial.number, quantifier), key=lambda b: b[0])
+
+    def score(self, trial: Any) -> tuple[float, Quantifier]:
+        quantifier = self.make(trial.params)
+        if self.prunes:
+            training = quantifier.training
+            quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
+        _fit(quantifier, self.data.learned)
+        if self.prunes:
+            quantifier.training = training
+        bags = align(self.data.validation, [str(c) for c in quantifier.classes_])
+        value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
+        if not math.isfinite(value):
+            raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
+        return value, quantifier
+
+    def make(self, params: Mapping[str, Any]) -> Quantifier:
+        """An unfitted quantifier with these parameters."""
+        made = _twin(self.quantifier)
+        values = self.space.values(params)
+        for name, value in values.items():
+            if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
+                values[name] = clone(value, safe=False)
+        return made.set_params(**values)
+
+    def result(self, study: Any, refit: bool) -> Tuned:
+        best = best_trial(study)
+        if best is None:
+            errors = [t.user_attrs["error"] for t in counted(study) if "error" in t.user_attrs]
+            raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
+        quantifier = self.best[2] if self.best[1] == best.number else None
+        if refit and (self.data.held_out or quantifier is None):
+            quantifier = self.make(best.params)
+            quantifier.fit(*self.data.whole)
+        return Tuned(self.space.values(best.params), best.value, quantifier, _table(study, self.space))
+
+
+def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
+    """What two runs of one search have in common, as text that is the same in another process."""
+    params = quantifier.get_params(deep=False)
+    if "training" in params:
+        params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
+    X, y = data.whole
+    given = {
+        "quantifier": (type(quantifier).__name__, params),
+        "space": {name: space.choices.get(name, kind) for name, kind in space.distributions.items()},
+        "measure": measure,
+        "data": (X if isinstance(X, Bags) else Bags.from_labels(X, y)).fingerprint(),
+        "validation": data.validation.fingerprint(),
+    }
+    return {part: describe(value) for part, value in given.items()}
+
+
+def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
+    """A copy of the quantifier that has the parameters of the space."""
+    if not isinstance(quantifier, Quantifier):
+        raise TypeError(f"quantifier: expected a quantifier such as EMQ(), got {quantifier!r}.")
+    if not isinstance(space, Mapping) or not space:
+        raise ValueError(f"space: expected a dict of parameter names and values, got {space!r}.")
+    if not (random_state is None or (isinstance(random_state, Integral) and random_state >= 0)):
+        raise ValueError(f"random_state: expected None or a whole number of at least 0, got {random_state!r}.")
+    training = quantifier.get_params(deep=False).get("training")
+    if isinstance(training, Training) and training.checkpoint is not None:
+        raise ValueError(
+            "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one."
+        )
+    return with_classifier(_twin(quantifier), space)
+
+
+def _refuse_torchrun() -> None:
+    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(
+            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
+            "start as many workers without it, with the same storage=."
+        )
+
+
+def _twin(quantifier: Quantifier) -> Quantifier:
+    made = clone(quantifier)
+    params = quantifier.get_params(deep=False)
+    if params.get("cv", 0) is None:  # a classifier that is fitted and stays so
+        made.set_params(classifier=params["classifier"])
+    return made
+
+
+def _loss(measure: Any) -> Measure:
+    if not callable(measure) and measure not in MEASURES:
+        raise ValueError(
+            f"measure: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {measure!r}."
+        )
+    return as_loss(measure)
+
+
+def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+    def report(record: dict[str, float]) -> None:
+        try:
+            trial.report(record["validation_loss"], int(record["epoch"]))
+        except RuntimeError:  # others took this worker for killed, and do the trial again
+            raise load_optuna().TrialPruned from None
+        if trial.should_prune():
+            raise load_optuna().TrialPruned
+
+    return report
+
+
+def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
+    """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("error", "training interrupted", UserWarning)
+        try:
+            quantifier.fit(*args)
+        except UserWarning as warning:
+            if isinstance(warning.__context__, KeyboardInterrupt):
+                raise KeyboardInterrupt from None
+            raise
+
+
+def _table(study: Any, space: Space) -> pd.DataFrame:
+    trials = [t for t in study.get_trials() if len(t.params) == len(space.distributions)]
+    values = [space.values(t.params) for t in trials]
+    columns: dict[str, Any] = {
+        "number": [t.number for t in trials],
+        "state": [_STATES[t.state.name] for t in trials],
+        "value": [t.value if t.state.name == "COMPLETE" else math.nan for t in trials],
+    }
+    for name in space.distributions:
+        shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
+        columns[name] = pd.Series(shown, dtype=object) if name in space.choices else shown
+    columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
+    columns["error"] = [t.user_attrs.get("error", _KILLED if t.state.name == "FAIL" else "") for t in trials]
+    return pd.DataFrame(columns)

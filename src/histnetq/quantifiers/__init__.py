@@ -1,0 +1,1 @@
+"""Every method, the contract it keeps, the registry and saving. Imports `uncertainty` and what is below."""

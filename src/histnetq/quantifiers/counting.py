@@ -1,0 +1,223 @@
+"""Classify and count, and its corrections: CC, PCC, ACC, PACC."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.checks import check_choice
+from histnetq.quantifiers.binning import BinnedPosteriors, Cells, Corners
+from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints, bag_means, bag_sums
+from histnetq.simplex import count_labels, project
+
+__all__ = ["ACC", "CC", "PACC", "PCC", "assigned_shares", "misclassification", "solve_mixture"]
+
+_RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
+
+
+class CC(ClassifierQuantifier):
+    """Classify and count: the proportion of rows assigned to each class.
+
+    Parameters
+    ----------
+    classifier, cv, random_state
+        See `ClassifierQuantifier`.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), [0, 0, 1, 1] * 5
+    >>> CC().fit(X, y).predict([[0.0], [1.0], [1.0], [1.0]])
+    array([0.25, 0.75])
+    """
+
+    def __init__(self, classifier: Any = None, *, cv: int | float | None = 5, random_state: int | None = None) -> None:
+        self.classifier = classifier
+        self.cv = cv
+        self.random_state = random_state
+
+    @property
+    def sketch_kind(self) -> str:
+        return "exact"
+
+    def _cells(self) -> Cells:
+        return Corners(len(self.classes_))
+
+    def _state_name(self) -> str:
+        return "counts of classes"
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return assigned_shares(posteriors, index, offsets, weights)
+
+
+class _SummedPosteriors(BinnedPosteriors):
+    """Sketches of methods that need the mean posterior alone."""
+
+    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return bag_sums(posteriors, index, offsets, weights)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
+        means = values / np.asarray(totals)[:, None]
+        return self._quantify(means, np.arange(len(means)), np.arange(len(means) + 1), None)
+
+    def _state_name(self) -> str:
+        return "sums"
+
+
+class PCC(_SummedPosteriors, CC):
+    """Probabilistic classify and count: the mean posterior."""
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return bag_means(posteriors, index, offsets, weights)
+
+
+class ACC(CC):
+    """Adjusted classify and count: the prevalences whose expected counts, by the misclassification matrix, fit best.
+
+    Parameters
+    ----------
+    solver : "least-squares" or "inverse"
+        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
+    classifier, cv, random_state
+        See `ClassifierQuantifier`.
+
+    References
+    ----------
+    Forman (2008), *Quantifying counts and costs via classification*; Bunse (2022), *On multi-class extensions of
+    adjusted classify and count*.
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        *,
+        solver: str = "least-squares",
+        cv: int | float | None = 5,
+        random_state: int | None = None,
+    ) -> None:
+        super().__init__(classifier, cv=cv, random_state=random_state)
+        self.solver = solver
+
+    def _check(self) -> None:
+        check_choice("solver", self.solver, ("least-squares", "inverse"))
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.matrix_ = misclassification(np.eye(posteriors.shape[1])[posteriors.argmax(1)], labels, weights)
+
+    def _arrays(self) -> dict[str, NDArray]:
+        return {"matrix": self.matrix_}
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return self._adjust(assigned_shares(posteriors, index, offsets, weights))
+
+    def _adjust(self, counted: Floats) -> Floats:
+        if self.solver == "inverse":
+            return project(counted @ np.linalg.pinv(self.matrix_).T)
+        return solve_mixture(self.matrix_, counted)
+
+
+class PACC(_SummedPosteriors, ACC):
+    """Probabilistic adjusted classify and count: ACC on mean posteriors."""
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.matrix_ = misclassification(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return self._adjust(bag_means(posteriors, index, offsets, weights))
+
+
+def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+    """Share of each bag's rows that is assigned to each class: (n_rows, n_classes) → (n_bags, n_classes).
+
+    Examples
+    --------
+    >>> assigned_shares(np.array([[0.9, 0.1], [0.3, 0.7]]), np.array([0, 1, 1, 1]), np.array([0, 4]), None)
+    array([[0.25, 0.75]])
+    """
+    n_bags = len(offsets) - 1
+    bag = np.repeat(np.arange(n_bags), np.diff(offsets))
+    counts = count_labels(posteriors.argmax(1)[index], bag, n_bags, posteriors.shape[1], weights)
+    return counts / counts.sum(1, keepdims=True)
+
+
+def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> Floats:
+    """Mean value of each column given the true class: (n_rows, k) → (k, k), true classes in columns.
+
+    A class without rows is taken to be recognised without error.
+    """
+    n_classes = values.shape[1]
+    w = np.ones(len(labels)) if weights is None else weights.astype(float)
+    member = np.zeros((len(labels), n_classes))
+    member[np.arange(len(labels)), labels] = w
+    totals = member.sum(0)
+    matrix = values.T @ member / np.where(totals > 0, totals, 1.0)
+    matrix[:, totals == 0] = np.eye(n_classes)[:, totals == 0]
+    return matrix
+
+
+def solve_mixture(matrix: Floats, targets: Floats) -> Floats:
+    """Minimise ``‖matrix · p − target‖²`` over the simplex, exactly, for all targets at once.
+
+    Block principal pivoting: guess which entries are positive, solve the equations that then hold, and exchange the
+    entries that contradict the guess; all bags in one stack of small linear systems per round.
+
+    Parameters
+    ----------
+    matrix : (k, n_classes)
+    targets : (n_bags, k)
+
+    Returns
+    -------
+    (n_bags, n_classes)
+
+    References
+    ----------
+    Kim & Park (2011), *Fast nonnegative matrix factorization: an active-set-like method*.
+
+    Examples
+    --------
+    >>> solve_mixture(np.array([[0.9, 0.2], [0.1, 0.8]]), np.array([[0.55, 0.45], [1.0, 0.0]]))
+    array([[0.5, 0.5],
+           [1. , 0. ]])
+    """
+    n_bags, n_classes = len(targets), matrix.shape[1]
+    gram = matrix.T @ matrix
+    gram = gram + _RIDGE * np.trace(gram) / n_classes * np.eye(n_classes)
+    linear = targets @ matrix
+    free = np.ones((n_bags, n_classes), bool)
+    solution = np.empty((n_bags, n_classes))
+    fewest, patience = np.full(n_bags, n_classes + 1), np.full(n_bags, 3)
+    todo = np.arange(n_bags)
+    for _ in range(100 * n_classes):
+        p, pull = _solve_free(gram, linear[todo], free[todo])
+        wrong = np.where(free[todo], p < -1e-12, pull < -1e-12)
+        count = wrong.sum(1)
+        solution[todo[count == 0]] = p[count == 0]
+        better = count < fewest[todo]
+        fewest[todo] = np.minimum(count, fewest[todo])
+        patience[todo] = np.where(better, 3, patience[todo] - 1)
+        # Exchange all contradicting entries while that helps; else the last one alone, which always ends.
+        last = n_classes - 1 - wrong[:, ::-1].argmax(1)
+        single = np.arange(n_classes) == last[:, None]
+        free[todo] ^= np.where((better | (patience[todo] > 0))[:, None], wrong, wrong & single)
+        # A bag must have some mass somewhere.
+        free[todo] |= ~free[todo].any(1, keepdims=True)
+        todo = todo[count > 0]
+        if todo.size == 0:
+            break
+    solution[todo] = project(_solve_free(gram, linear[todo], np.ones((len(todo), n_classes), bool))[0])
+    solution = np.maximum(solution, 0)
+    return solution / solution.sum(1, keepdims=True)
+
+
+def _solve_free(gram: Floats, linear: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
+    """Solution with the entries that are not free at 0 and the sum at 1, and how much each entry pulls away from 0."""
+    n, k = linear.shape
+    system = np.zeros((n, k + 1, k + 1))
+    system[:, :k, :k] = np.where(free[:, :, None] & free[:, None, :], gram, np.eye(k))
+    system[:, :k, k] = system[:, k, :k] = free
+    right = np.concatenate([np.where(free, linear, 0.0), np.ones((n, 1))], axis=1)
+    answer = np.linalg.solve(system, right[:, :, None])[:, :, 0]
+    p = np.where(free, answer[:, :k], 0.0)
+    return p, p @ gram - linear + answer[:, k:]

@@ -1,0 +1,187 @@
+"""Maximum likelihood under prior shift, by expectation maximisation: EMQ."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from histnetq.data.checks import check_choice
+from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
+from histnetq.quantifiers.rescaling import KINDS, calibrate, fit_calibration
+from histnetq.quantifiers.threads import over_bags
+
+__all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
+
+_FEWEST = 12  # iterations before convergence is believed
+_TILE = 1024  # rows worked on together
+
+
+class EMQ(ClassifierQuantifier):
+    """Expectation maximisation (SLD): the prevalences under which the bag's rows are most likely, given the posteriors.
+
+    Parameters
+    ----------
+    calibration : None, "ts", "bcts", "vs" or "nbvs"
+        How posteriors are calibrated first; see `histnetq.quantifiers.rescaling`.
+    tol : float
+        Mean change of a prevalence at which iterations end.
+    max_iter : int
+    classifier, cv, random_state
+        See `ClassifierQuantifier`.
+
+    References
+    ----------
+    Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*.
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        *,
+        calibration: str | None = None,
+        tol: float = 1e-6,
+        max_iter: int = 1000,
+        cv: int | float | None = 5,
+        random_state: int | None = None,
+    ) -> None:
+        self.classifier = classifier
+        self.calibration = calibration
+        self.tol = tol
+        self.max_iter = max_iter
+        self.cv = cv
+        self.random_state = random_state
+
+    def _check(self) -> None:
+        if self.calibration is not None:
+            check_choice("calibration", self.calibration, KINDS)
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        n_classes = posteriors.shape[1]
+        self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
+        if self.calibration is not None:
+            self.scale_, self.bias_ = fit_calibration(posteriors, labels, self.calibration, weights)
+
+    def _arrays(self) -> dict[str, NDArray]:
+        return {"scale": self.scale_, "bias": self.bias_}
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        if self.calibration is not None:
+            posteriors = calibrate(posteriors, self.scale_, self.bias_)
+        return maximise_likelihood(
+            posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter
+        )
+
+
+def maximise_likelihood(
+    posteriors: Floats,
+    prior: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+) -> Floats:
+    """EM from the prior, each bag until its own convergence: (n_rows, n_classes) → (n_bags, n_classes).
+
+    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> maximise_likelihood(p, np.array([0.5, 0.5]), np.array([0, 0, 1]), np.array([0, 3])).round(2)
+    array([[0.85, 0.15]])
+    """
+    prior = np.asarray(prior, dtype=np.float64)
+    if (prior == 0).any():
+        floor = max(tol, 1e-12)
+        prior = (prior + floor) / (prior + floor).sum()
+    return _maximise(posteriors, prior, prior, index, offsets, weights, tol, max_iter)
+
+
+def maximise_mixture(
+    densities: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 5000,
+) -> Floats:
+    """The mixture of the classes under which each bag is most likely: (n_rows, n_classes) → (n_bags, n_classes).
+
+    Each row's densities may be given up to a factor of its own.
+
+    Examples
+    --------
+    >>> maximise_mixture(np.array([[2.0, 0.0], [0.0, 5.0]]), np.array([0, 0, 1, 0]), np.array([0, 4])).round(2)
+    array([[0.75, 0.25]])
+    """
+    n_classes = densities.shape[1]
+    ones = np.ones(n_classes)
+    return _maximise(densities, ones, ones / n_classes, index, offsets, weights, tol, max_iter)
+
+
+def _maximise(
+    scores: Floats,
+    prior: Floats,
+    start: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None,
+    tol: float,
+    max_iter: int,
+) -> Floats:
+    w = np.ones(1) if weights is None else weights.astype(np.float64)
+    out = np.empty((len(offsets) - 1, len(prior)))
+
+    def work(first: int, last: int) -> None:
+        _em(scores, prior, start, index, offsets, w, weights is not None, tol, max_iter, first, last, out)
+
+    over_bags(work, offsets)
+    return out
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _em(  # type: ignore[no-untyped-def]
+    scores, prior, start, index, offsets, weights, weighted, tol, max_iter, first, last, out
+):
+    n_classes = len(prior)
+    # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
+    tile = np.empty((n_classes, _TILE))
+    share, new = np.empty(_TILE), np.empty(n_classes)
+    for bag in range(first, last):
+        p = out[bag]
+        p[:] = start
+        begin, end = offsets[bag], offsets[bag + 1]
+        for iteration in range(max_iter):
+            new[:] = 0.0
+            total = 0.0
+            for begin_tile in range(begin, end, _TILE):
+                n = min(_TILE, end - begin_tile)
+                if iteration == 0 or end - begin > _TILE:
+                    for i in range(n):
+                        for j in range(n_classes):
+                            tile[j, i] = scores[index[begin_tile + i], j] / prior[j]
+                share[:n] = 0.0
+                for j in range(n_classes):
+                    for i in range(n):
+                        share[i] += tile[j, i] * p[j]
+                for i in range(n):
+                    w = weights[begin_tile + i] if weighted else 1.0
+                    w = w if share[i] > 0.0 else 0.0
+                    total += w
+                    share[i] = w / share[i] if w > 0.0 else 0.0
+                for j in range(n_classes):
+                    part = 0.0
+                    for i in range(n):
+                        part += tile[j, i] * share[i]
+                    new[j] += part
+            change = 0.0
+            for j in range(n_classes):
+                after = new[j] * p[j] / total if total > 0.0 else p[j]
+                change += abs(after - p[j])
+                p[j] = after
+            if iteration >= _FEWEST - 1 and change / n_classes < tol:
+                break

@@ -1,0 +1,289 @@
+"""Matching of histograms of posteriors: HDy and DyS."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numba import njit
+from numpy.typing import NDArray
+
+from histnetq.data.checks import check_choice
+from histnetq.quantifiers.binning import count_cells
+from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
+from histnetq.quantifiers.threads import over_bags
+
+__all__ = ["DyS", "HDy", "histograms", "match_histograms"]
+
+_DIVERGENCES = ("hellinger", "topsoe")
+_EXACT = 1e-10  # step at which the search for a proportion ends
+
+
+class DyS(ClassifierQuantifier):
+    """Distribution matching: the proportion at which the mixture of the classes' histograms is nearest to the bag's.
+
+    The histograms are of the posterior of one class, and the classes are this one and the rest. With two classes that
+    is the whole problem; with more, each class is matched against the rest and the proportions are normalised. The
+    divergence is convex in the proportion, so its minimum is found exactly, not on a grid.
+
+    Parameters
+    ----------
+    n_bins : int, or several
+        Bins on [0, 1]; of several, the median of the proportions is taken.
+    divergence : "topsoe" or "hellinger"
+    classifier, cv, random_state
+        See `ClassifierQuantifier`.
+
+    References
+    ----------
+    Maletzke et al. (2019), *DyS: a framework for mixture models in quantification*.
+    """
+
+    def __init__(
+        self,
+        classifier: Any = None,
+        *,
+        n_bins: int | Sequence[int] = 8,
+        divergence: str = "topsoe",
+        cv: int | float | None = 5,
+        random_state: int | None = None,
+    ) -> None:
+        self.classifier = classifier
+        self.n_bins = n_bins
+        self.divergence = divergence
+        self.cv = cv
+        self.random_state = random_state
+
+    def _matching(self) -> tuple[NDArray[np.int64], str]:
+        """Numbers of bins, and the divergence."""
+        bins = np.atleast_1d(np.asarray(self.n_bins))
+        if bins.ndim != 1 or not bins.size or not all(isinstance(b, int) and b >= 2 for b in bins.tolist()):
+            raise ValueError(f"n_bins: expected whole numbers of at least 2, got {self.n_bins!r}.")
+        return bins.astype(np.int64), check_choice("divergence", self.divergence, _DIVERGENCES)
+
+    def _check(self) -> None:
+        self._matching()
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        bins, _ = self._matching()
+        n_classes = posteriors.shape[1]
+        judged = [1] if n_classes == 2 else range(n_classes)
+        w = np.ones(len(labels)) if weights is None else weights
+        self.positive_ = np.stack([histograms(posteriors[:, c], w * (labels == c), bins, 1.0) for c in judged])
+        self.negative_ = np.stack([histograms(posteriors[:, c], w * (labels != c), bins, 0.0) for c in judged])
+
+    def _arrays(self) -> dict[str, NDArray]:
+        return {"positive": self.positive_, "negative": self.negative_}
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        judged = self._judged()
+        p = np.empty((len(offsets) - 1, len(judged)))
+        for i, c in enumerate(judged):
+            p[:, i] = self._match(i, np.ascontiguousarray(posteriors[:, c]), index, offsets, weights)
+        return self._normalise(p)
+
+    def _judged(self) -> list[int]:
+        """The classes that are matched against the rest."""
+        return [1] if len(self.train_prevalences_) == 2 else list(range(len(self.train_prevalences_)))
+
+    def _match(self, i: int, values: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        bins, divergence = self._matching()
+        prior = self.train_prevalences_[self._judged()[i]]
+        return match_histograms(
+            values, self.positive_[i], self.negative_[i], prior, bins, divergence, index, offsets, weights
+        )
+
+    def _normalise(self, p: Floats) -> Floats:
+        if p.shape[1] == 1:
+            return np.concatenate([1 - p, p], axis=1)
+        p[p.sum(1) == 0] = self.train_prevalences_
+        return p / p.sum(1, keepdims=True)
+
+    @property
+    def sketch_kind(self) -> str:
+        return "exact"
+
+    def _edges(self) -> Floats:
+        """All edges of all histograms: values with none between them are in the same bins."""
+        return np.unique(np.concatenate([np.arange(1, n) * (1.0 / n) for n in self._matching()[0].tolist()]))
+
+    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
+        edges = self._edges()
+        cells = np.searchsorted(edges, posteriors, side="right")
+        counts = [count_cells(cells[:, c], index, offsets, weights, len(edges) + 1) for c in self._judged()]
+        return np.stack(counts, axis=1)
+
+    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
+        # The lowest value of each cell, at which the compiled code finds the same bins.
+        lowest = np.concatenate([[0.0], self._edges()])
+        p = np.empty(values.shape[:2])
+        for i in range(values.shape[1]):
+            bag, cell = np.nonzero(values[:, i])
+            offsets = np.concatenate([[0], np.cumsum(np.bincount(bag, minlength=len(values)))])
+            p[:, i] = self._match(i, lowest, cell, offsets, values[bag, i, cell].astype(np.float64))
+        return self._normalise(p)
+
+    def _state_name(self) -> str:
+        return f"counts between the edges of {self._matching()[0].tolist()} bins"
+
+
+class HDy(DyS):
+    """Hellinger distance of posteriors: DyS by Hellinger's distance, the median over 10, 20, …, 110 bins.
+
+    Parameters
+    ----------
+    classifier, cv, random_state
+        See `ClassifierQuantifier`.
+
+    References
+    ----------
+    González-Castro, Alaiz-Rodríguez & Alegre (2013), *Class distribution estimation based on the Hellinger distance*.
+    """
+
+    def __init__(self, classifier: Any = None, *, cv: int | float | None = 5, random_state: int | None = None) -> None:
+        self.classifier = classifier
+        self.cv = cv
+        self.random_state = random_state
+
+    def _matching(self) -> tuple[NDArray[np.int64], str]:
+        return np.arange(10, 111, 10), "hellinger"
+
+
+def histograms(values: Floats, weights: NDArray, bins: NDArray[np.int64], without: float) -> Floats:
+    """Histograms on [0, 1] with each number of bins, one after the other, each of mass 1: (n_rows,) → (Σ bins,).
+
+    Without any weight, all mass is put at the value `without`.
+
+    Examples
+    --------
+    >>> histograms(np.array([0.1, 0.6, 0.7]), np.ones(3), np.array([2, 4]), 1.0).round(2)
+    array([0.33, 0.67, 0.33, 0.  , 0.67, 0.  ])
+    """
+    if not weights.sum() > 0:
+        values, weights = np.array([without]), np.ones(1)
+    values = np.clip(values, 0, 1)  # rounding may carry a posterior beyond
+    counted = [np.histogram(values, bins=int(b), range=(0, 1), weights=weights)[0] for b in bins]
+    return np.concatenate(counted) / weights.sum()
+
+
+def match_histograms(
+    values: Floats,
+    positive: Floats,
+    negative: Floats,
+    prior: float,
+    bins: NDArray[np.int64],
+    divergence: str,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+) -> Floats:
+    """Proportion *a* at which ``a · positive + (1 − a) · negative`` is nearest to each bag's histogram.
+
+    Parameters
+    ----------
+    values : (n_rows,) in [0, 1]
+    positive, negative : (Σ bins,)
+        Histograms of the two classes; see `histograms`.
+    prior : float
+        The proportion where no value distinguishes the classes.
+    bins : (n,)
+        Numbers of bins; the median of their proportions is taken.
+
+    Returns
+    -------
+    (n_bags,)
+    """
+    w = np.ones(1) if weights is None else weights.astype(np.float64)
+    out = np.empty(len(offsets) - 1)
+    topsoe = check_choice("divergence", divergence, _DIVERGENCES) == "topsoe"
+
+    def work(first: int, last: int) -> None:
+        _match(
+            values, positive, negative, prior, bins, topsoe, index, offsets, w, weights is not None, first, last, out
+        )
+
+    over_bags(work, offsets)
+    return out
+
+
+@njit(cache=True, nogil=True)
+def _match(  # type: ignore[no-untyped-def]
+    values, positive, negative, prior, bins, topsoe, index, offsets, weights, weighted, first, last, out
+):
+    starts = np.concatenate((np.zeros(1, np.int64), np.cumsum(bins)))
+    steps = 1.0 / bins
+    counts = np.empty(starts[-1])
+    widest = bins.max()
+    base, slope, target = np.empty(widest), np.empty(widest), np.empty(widest)
+    found = np.empty(len(bins))
+    for bag in range(first, last):
+        counts[:] = 0.0
+        total = 0.0
+        for e in range(offsets[bag], offsets[bag + 1]):
+            x = values[index[e]]
+            w = weights[e] if weighted else weights[0]
+            total += w
+            for r in range(len(bins)):
+                # By comparison with the edges themselves, as rounding may carry a value across one.
+                i = min(int(x * bins[r]), bins[r] - 1)
+                if x < i * steps[r]:
+                    i -= 1
+                elif i < bins[r] - 1 and x >= (i + 1) * steps[r]:
+                    i += 1
+                counts[starts[r] + i] += w
+        for r in range(len(bins)):
+            n = 0
+            for j in range(starts[r], starts[r + 1]):
+                telling = positive[j] + negative[j] > 0.0 and (topsoe or counts[j] > 0.0)
+                if telling and positive[j] != negative[j]:
+                    base[n], slope[n] = negative[j], positive[j] - negative[j]
+                    target[n] = counts[j] / total if topsoe else np.sqrt(counts[j] / total)
+                    n += 1
+            found[r] = _nearest(base[:n], slope[:n], target[:n], topsoe) if n else prior
+        out[bag] = np.median(found)
+
+
+@njit(cache=True, nogil=True)
+def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
+    """The root in [0, 1] of a falling function: Newton's steps, halving where they leave the bracket."""
+    if _pull(0.0, base, slope, target, topsoe)[0] <= 0.0:
+        return 0.0
+    if _pull(1.0, base, slope, target, topsoe)[0] >= 0.0:
+        return 1.0
+    low, high, a = 0.0, 1.0, 0.5
+    for _ in range(100):
+        value, change = _pull(a, base, slope, target, topsoe)
+        if value > 0.0:
+            low = a
+        else:
+            high = a
+        after = a - value / change if change < 0.0 else low
+        if not low < after < high:
+            after = 0.5 * (low + high)
+        moved, a = abs(after - a), after
+        if moved < _EXACT:
+            break
+    return a
+
+
+@njit(cache=True, nogil=True)
+def _pull(a, base, slope, target, topsoe):  # type: ignore[no-untyped-def]
+    """How the affinity of mixture and target changes with the proportion, and the change of that."""
+    value = change = 0.0
+    for j in range(len(base)):
+        mixed = max(base[j] + a * slope[j], 0.0)
+        if topsoe:
+            if mixed == 0.0 and target[j] > 0.0:
+                return np.inf * slope[j], -np.inf
+            ratio = 2.0 * mixed / (mixed + target[j]) if target[j] > 0.0 else 2.0
+            value -= slope[j] * np.log(ratio)
+            if target[j] > 0.0:
+                change -= slope[j] ** 2 * target[j] / (mixed * (mixed + target[j]))
+        else:
+            if mixed == 0.0:
+                return np.inf * slope[j], -np.inf
+            part = target[j] * slope[j] / (2.0 * np.sqrt(mixed))
+            value += part
+            change -= part * slope[j] / (2.0 * mixed)
+    return value, change

@@ -1,0 +1,67 @@
+"""The one list of quantifiers: what the public names, loading, the command line, tuning and the laws know of them.
+
+A quantifier is its file, its line here, and its line in ``tests/quantifiers.py``.
+"""
+
+from __future__ import annotations
+
+import importlib
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["METHODS", "REGISTRY", "Entry"]
+
+_CLASSIFIER: dict[str, Any] = {"classifier__logisticregression__C": (1e-3, 10.0, "log")}
+_NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
+_ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """What is known of a quantifier before its module is imported.
+
+    Attributes
+    ----------
+    name : str
+        Name of the class, which stored models carry.
+    module : str
+        File in this room.
+    learns_from : str
+        "labels" of rows; "proportions" of bags, and labels as well; or "anything", for the mean of training.
+    space : dict
+        What `histnetq tune` searches; empty if there is nothing to tune.
+    """
+
+    name: str
+    module: str
+    learns_from: str
+    space: dict[str, Any] = field(default_factory=dict)
+
+    def load(self) -> Any:
+        """Import the module and give the class."""
+        return getattr(importlib.import_module(f"histnetq.quantifiers.{self.module}"), self.name)
+
+
+REGISTRY: dict[str, Entry] = {
+    entry.name: entry
+    for entry in (
+        Entry("HistNetQ", "networks", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}),
+        Entry("DeepSets", "networks", "proportions", {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}),
+        Entry("SetTransformer", "networks", "proportions",
+              {**_NETWORK, "encoder": [(32,), (64, 32)], "width": [32, 64]}),
+        Entry("EMNetQ", "emnetq", "proportions",
+              {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]}),
+        Entry("QuaNet", "quanet", "labels", {**_NETWORK, **_CLASSIFIER, "hidden": [32, 64]}),
+        Entry("CC", "counting", "labels", _CLASSIFIER),
+        Entry("PCC", "counting", "labels", _CLASSIFIER),
+        Entry("ACC", "counting", "labels", _CLASSIFIER),
+        Entry("PACC", "counting", "labels", _CLASSIFIER),
+        Entry("EMQ", "likelihood", "labels", {**_CLASSIFIER, "calibration": [None, "ts", "bcts", "vs"]}),
+        Entry("HDy", "matching", "labels", _CLASSIFIER),
+        Entry("DyS", "matching", "labels",
+              {**_CLASSIFIER, "n_bins": [5, 8, 16, 32], "divergence": ["topsoe", "hellinger"]}),
+        Entry("KDEy", "density", "labels", {**_CLASSIFIER, "bandwidth": (0.02, 0.3, "log")}),
+        Entry("MLPE", "baseline", "anything"),
+    )
+}  # fmt: skip
+METHODS: dict[str, Entry] = {name.lower(): entry for name, entry in REGISTRY.items()}

@@ -1,0 +1,143 @@
+"""Rows that come in pieces → the sum of their sketches, on all cores, in memory that does not grow with the rows."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import chain
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import as_pool, column_names, stack
+from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
+
+__all__ = ["group_rows", "sum_sketches"]
+
+_ROWS_AT_ONCE = 1 << 17  # rows of small chunks are put together first: most bags have few rows in each
+_NUMBERS_AT_ONCE = 1 << 22  # in them: larger arrays are new memory each time, which the system clears first
+_BAGS_AT_ONCE = 1 << 11  # whose states are in memory side by side before they are added
+_MOST_THREADS = 8  # each has some rows and their features in memory
+
+
+def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_threads: int | None = None) -> BagSketch:
+    """Sketch pieces of bags and add them up, in the order in which they come.
+
+    Parameters
+    ----------
+    chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
+    sketch : callable
+        Bags → BagSketch.
+    n_threads : int, optional
+        Default: one for each core, at most 8.
+    """
+    n_threads = n_threads or min(_cores(), _MOST_THREADS)
+    total, waiting = SketchSum(), deque[Future[BagSketch]]()
+    parts = chain.from_iterable(_few_bags(chunk) for chunk in _large_chunks(chunks))
+    if n_threads == 1:
+        for bags in parts:
+            total.add(sketch(bags))
+        return total.result()
+    with ThreadPoolExecutor(n_threads) as pool:
+        try:
+            for bags in parts:
+                waiting.append(pool.submit(sketch, bags))
+                if len(waiting) > n_threads:
+                    total.add(waiting.popleft().result())
+            while waiting:
+                total.add(waiting.popleft().result())
+        except BaseException:
+            pool.shutdown(cancel_futures=True)
+            raise
+    return total.result()
+
+
+def group_rows(
+    ids: ArrayLike, rows: Any, weights: ArrayLike | None = None, feature_names: list[str] | None = None
+) -> Bags:
+    """The rows of each bag side by side, with the bags in the order in which they first occur.
+
+    Examples
+    --------
+    >>> bags = group_rows(["b", "a", "b"], np.array([[1.0], [2.0], [3.0]]))
+    >>> bags.ids.tolist(), bags.rows.ravel().tolist()
+    (['b', 'a'], [1.0, 3.0, 2.0])
+    """
+    import pandas as pd
+
+    codes, names = pd.factorize(np.asarray(ids))
+    if codes.min(initial=0) < 0:
+        raise ValueError("ids: expected a bag for every row, got NaN or None; drop such rows or name their bag.")
+    # Few different numbers are sorted many times faster as short ones.
+    order = np.argsort(codes.astype(np.min_scalar_type(len(names))), kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    w = None if weights is None else np.asarray(weights)[order]
+    return Bags(
+        rows[order], offsets=offsets, ids=plain_ids(np.asarray(names)), weights=w, weight_kind=_kind(w) or "count",
+        feature_names=feature_names,
+    )  # fmt: skip
+
+
+def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
+    """Bags of about as many rows as are handled together."""
+    held: list[tuple[Any, ...]] = []
+    n_held = 0
+    for chunk in chunks:
+        if isinstance(chunk, Bags):
+            yield chunk
+            continue
+        piece = _checked(*chunk)
+        at_once = min(_ROWS_AT_ONCE, 1 + _NUMBERS_AT_ONCE // max(1, math.prod(piece[1].shape[1:])))
+        for start in range(0, len(piece[0]), at_once):
+            part: Any = [None if p is None else p[start : start + at_once] for p in piece[:3]]
+            if held and (held[0][3] != piece[3] or _kind(held[0][2]) != _kind(part[2])):
+                yield _put_together(held)
+                held, n_held = [], 0
+            held.append((*part, piece[3]))
+            n_held += len(part[0])
+            if n_held >= at_once:
+                yield _put_together(held)
+                held, n_held = [], 0
+    if held:
+        yield _put_together(held)
+
+
+def _checked(ids: Any, rows: Any, weights: Any = None) -> tuple[NDArray, Any, NDArray | None, list[str] | None]:
+    """Ids, rows and weights as arrays of one length, without rows of weight 0, and the names of the columns."""
+    pool, ids = as_pool(rows), np.asarray(ids)
+    if ids.shape != (pool.shape[0],):
+        raise ValueError(f"ids: expected one bag for each of the {pool.shape[0]} rows, got shape {ids.shape}.")
+    if weights is None:
+        return ids, pool, None, column_names(rows)
+    w = np.asarray(weights)
+    if w.shape != ids.shape or w.dtype.kind not in "fiub" or not np.isfinite(w).all() or (w < 0).any():
+        raise ValueError("weights: expected a finite number of at least 0 for each row; drop or repair the others.")
+    kept = w > 0
+    return ids[kept], pool[kept], w[kept], column_names(rows)
+
+
+def _put_together(held: list[tuple[Any, ...]]) -> Bags:
+    ids, rows, weights, names = zip(*held, strict=True)
+    w = None if weights[0] is None else np.concatenate(weights)
+    # Rows of mapped files are copied to memory: there are never many here.
+    pool = stack(rows) if hasattr(rows[0], "tocsr") else np.concatenate(rows)
+    return group_rows(np.concatenate(ids), pool, w, names[0])
+
+
+def _kind(weights: NDArray | None) -> str | None:
+    """Whether weights are of the kind "count" or "survey", which are not put together."""
+    return None if weights is None else "count" if weights.dtype.kind in "iub" else "survey"
+
+
+def _few_bags(bags: Bags) -> Iterator[Bags]:
+    for start in range(0, len(bags), _BAGS_AT_ONCE):
+        yield bags[start : start + _BAGS_AT_ONCE]
+
+
+def _cores() -> int:
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

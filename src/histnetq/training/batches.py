@@ -1,0 +1,214 @@
+"""A network and `Bags` → tensors and prevalences; each pool row is gathered and encoded once."""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import take_dense, used_rows
+from histnetq.kernels.precision import widest
+from histnetq.nn import BagNetwork, MergeablePooling
+from histnetq.nn.pooling import State
+
+__all__ = [
+    "Batch", "bag_states", "choose_device", "encode_rows", "make_batch", "predict_bags", "predict_states",
+    "prepare_rows", "quantify_bags",
+]  # fmt: skip
+
+# Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
+# for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
+_BLOCK_ROWS = 256
+_BLOCK_BAGS = 32  # bags go through the head in blocks of one size alike
+_FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
+_ENCODED_AT_ONCE = 1 << 24  # numbers in the features of bags that share few rows
+_FEW_SHARED = 2  # entries per row at which a row may be encoded several times
+_POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
+_CODED_AT_ONCE = 1 << 28  # numbers in the entries of bags whose pooling reads rows in place
+_GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
+
+
+@dataclass(frozen=True)
+class Batch:
+    """Bags as tensors: entry *e* is row ``index[e]`` of `rows`, each row once; the rest as in `Bags`."""
+
+    rows: Tensor
+    index: Tensor
+    offsets: Tensor
+    weights: Tensor | None
+    p_true: Tensor | None
+    sizes: Tensor
+    labels: Tensor | None
+
+
+def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
+    """Gather the rows that the bags refer to, once each, and move everything to the device."""
+    used, index = used_rows(bags.index, bags.rows.shape[0])
+
+    return Batch(
+        _rows_tensor(bags, used, device, dtype),
+        torch.from_numpy(index).to(device),
+        torch.from_numpy(bags.offsets).to(device),
+        _weights_tensor(bags.weights, device),
+        None if bags.prevalences is None else torch.as_tensor(bags.prevalences, dtype=dtype, device=device),
+        torch.as_tensor(bags.sizes, dtype=dtype, device=device),
+        None if bags.labels is None else torch.from_numpy(bags.labels[used]).to(device),
+    )
+
+
+@torch.inference_mode()
+def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
+    """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
+    return _map_bags(network, bags, lambda *entries: quantify_bags(network, network.pooling(*entries)))
+
+
+@torch.inference_mode()
+def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
+    """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
+    pooling = network.pooling
+    assert isinstance(pooling, MergeablePooling)
+    n_threads = torch.get_num_threads()
+    if threading.current_thread() is not threading.main_thread():
+        # Chunks share the cores: with threads of their own each, they would wait for one another.
+        torch.set_num_threads(1)
+    try:
+        return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
+    finally:
+        torch.set_num_threads(n_threads)
+
+
+@torch.inference_mode()
+def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+    """Prevalences ``(n_bags, n_classes)`` of bags whose states have been merged."""
+    network.eval()
+    pooling = network.pooling
+    assert isinstance(pooling, MergeablePooling)
+    device, parts = next(network.parameters()).device, []
+    step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
+    for start in range(0, len(values), step):
+        some = slice(start, start + step)
+        wide = values[some].astype(np.float64 if values.dtype.kind == "f" else np.int64)
+        sums = torch.as_tensor(totals[some].astype(np.float64), dtype=widest(device), device=device)
+        state = State(torch.as_tensor(wide, device=device, dtype=None if wide.dtype == np.int64 else sums.dtype), sums)
+        parts.append(quantify_bags(network, pooling.finish(state)))
+    return torch.cat(parts).numpy()
+
+
+@torch.inference_mode()
+def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
+    """(n_bags, width) → (n_bags, n_classes) of float64; a bag's prevalences do not depend on the others."""
+    parts = []
+    for block in pooled.split(_BLOCK_BAGS):
+        p = network.quantify(_filled(block, _BLOCK_BAGS)).cpu().double()
+        parts.append((p / p.sum(1, keepdim=True))[: len(block)])
+    return torch.cat(parts)
+
+
+def _map_bags(network: BagNetwork, bags: Bags, work: Callable[..., Tensor]) -> NDArray:
+    """Call ``work(features, offsets, weights, index)`` for groups of bags, and put the results after one another."""
+    network.eval()
+    if len(bags) > 1 and len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]:
+        groups = list(_groups(bags, network, _ENCODED_AT_ONCE))
+        if len(groups) > 1:
+            return np.concatenate([_map_bags(network, bags[group], work) for group in groups])
+    used, index = used_rows(bags.index, bags.rows.shape[0])
+    features = encode_rows(network, bags, used)
+    device = next(network.parameters()).device
+    parts = []
+    at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
+    for group in _groups(bags, network, at_once):
+        first, last = bags.offsets[group.start], bags.offsets[group.stop]
+        # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
+        rows, entries = used_rows(index[first:last], len(features))
+        done = work(
+            (features if len(rows) == len(features) else features[torch.from_numpy(rows)]).to(device),
+            torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
+            _weights_tensor(None if bags.weights is None else bags.weights[first:last], device),
+            torch.from_numpy(entries).to(device),
+        )
+        parts.append(done)
+    return torch.cat(parts).numpy()
+
+
+@torch.inference_mode()
+def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+    """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
+    parameter = next(network.parameters())
+    shape = (len(used), network.pooling.n_features)
+    if np.prod(shape) <= _FEATURES_IN_MEMORY:
+        features = torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
+    else:
+        features = _on_disk(shape, parameter.dtype)
+    for start in range(0, len(used), _BLOCK_ROWS):
+        block = _rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
+        features[start : start + len(block)] = network.encode(_filled(block, _BLOCK_ROWS))[: len(block)]
+    return features
+
+
+def _filled(block: Tensor, n: int) -> Tensor:
+    """The block with rows of zeros up to n."""
+    return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
+
+
+def choose_device(name: str) -> torch.device:
+    """The device of this name; "auto" takes CUDA where there is one, else the CPU."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        return torch.empty(0, device=name).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).splitlines()[0]
+        raise ValueError(f"device: {name!r} cannot be used here ({reason}); use 'auto' or 'cpu'.") from None
+
+
+@torch.no_grad()
+def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+    """Inputs of the encoder ``(len(used), n_numbers)``, in memory, of these pool rows."""
+    parameter = next(network.parameters())
+    inputs = torch.empty((len(used), bags.n_features), dtype=parameter.dtype, device=parameter.device)
+    step = max(1, _ENCODED_AT_ONCE // bags.n_features)
+    for start in range(0, len(used), step):
+        some = slice(start, start + step)
+        rows = _rows_tensor(bags, used[some], parameter.device, parameter.dtype)
+        inputs[some] = network.prepare(rows).flatten(1).to(parameter.dtype)
+    return inputs
+
+
+def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
+    # Wide numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate.
+    wide = bags.rows.dtype.itemsize > 4 or (bags.rows.dtype.kind in "iu" and bags.rows.dtype.itemsize == 4)
+    kind = widest(device) if wide else dtype
+    # By numpy, which knows every number type and byte order.
+    rows = np.ascontiguousarray(take_dense(bags.rows, used), dtype=str(kind).removeprefix("torch."))
+    return torch.from_numpy(rows).to(device)
+
+
+def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | None:
+    if weights is None:
+        return None
+    kind = widest(device) if weights.dtype.kind == "f" else torch.int64
+    return torch.as_tensor(weights, dtype=kind, device=device)
+
+
+def _groups(bags: Bags, network: BagNetwork, at_once: int) -> Iterator[slice]:
+    """Consecutive bags that are handled together: as many as have so many numbers in their entries, at least one."""
+    pooling = network.pooling
+    load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE) + bags.offsets * (pooling.n_features / at_once)
+    start = 0
+    while start < len(bags):
+        stop = max(start + 1, int(np.searchsorted(load, load[start] + 1, "right")) - 1)
+        yield slice(start, stop)
+        start = stop
+
+
+def _on_disk(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
+    kind = np.dtype(str(dtype).removeprefix("torch."))
+    with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
+        return torch.from_numpy(np.memmap(file, dtype=kind, mode="w+", shape=shape))

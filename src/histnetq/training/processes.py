@@ -1,0 +1,134 @@
+"""Training on several processes that torchrun started: each takes a share of every batch, all take the same steps.
+
+The loss of a batch is a sum over its bags, each with its weight in the whole batch, and so is its gradient. Added up
+over the processes, both are those of one process that has the whole batch, however unequal the shares are.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch import distributed as dist
+from torch.nn import Parameter
+
+from histnetq.data.files import are_processes_together
+
+__all__ = ["Processes"]
+
+
+@dataclass(frozen=True)
+class Processes:
+    """The processes that train together, and which of them this is; one alone has nobody to talk to.
+
+    Examples
+    --------
+    >>> [Processes(rank, 2).share(5) for rank in range(2)]
+    [slice(0, 2, None), slice(2, 5, None)]
+    """
+
+    rank: int = 0
+    count: int = 1
+
+    @classmethod
+    def started(cls) -> Processes:
+        """Those that torchrun started with this one; they are connected once and until they end."""
+        if not dist.is_available():
+            return cls()
+        if not dist.is_initialized():
+            if not are_processes_together():
+                return cls()
+            _connect()
+        return cls(dist.get_rank(), dist.get_world_size())
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this process is the one that writes and shows."""
+        return self.rank == 0
+
+    def share(self, n: int) -> slice:
+        """Which of `n` things are this process's; none if there are fewer things than processes."""
+        return slice(self.rank * n // self.count, (self.rank + 1) * n // self.count)
+
+    def add_gradients(self, parameters: Iterable[Parameter], loss: Tensor) -> Tensor:
+        """Add up the gradients of all processes, in place, and their parts of the loss, which is returned."""
+        if self.count == 1:
+            return loss
+        learned = [p for p in parameters if p.requires_grad]
+        # Whether any process has one: without a gradient the optimiser leaves a parameter alone, weight decay included.
+        reached = loss.new_tensor([p.grad is not None for p in learned])
+        gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
+        flat = torch.cat([loss[None], reached, *(g.ravel() for g in gradients)])
+        dist.all_reduce(flat)
+        total, reached, flat = flat.split([1, len(learned), flat.numel() - 1 - len(learned)])
+        for p, n, sums in zip(learned, reached.tolist(), flat.split([p.numel() for p in learned]), strict=True):
+            p.grad = sums.view_as(p) if n else None
+        return total[0].clone()
+
+    def gather(self, part: NDArray[np.float64], n: int) -> NDArray[np.float64]:
+        """(n, ...): the parts that the processes have of `n` things, each its share."""
+        if self.count == 1:
+            return part
+        whole = np.zeros((n, *part.shape[1:]))
+        whole[self.share(n)] = part
+        dist.all_reduce(torch.from_numpy(whole))
+        return whole
+
+    def agree(self, *numbers: float) -> list[float]:
+        """The numbers of the first process."""
+        if self.count == 1:
+            return list(numbers)
+        told = torch.tensor(numbers, dtype=torch.float64)
+        dist.broadcast(told, 0)
+        return told.tolist()
+
+    def any(self, answer: bool) -> bool:
+        """Whether any process says so."""
+        return bool(self.gather(np.array([float(answer)]), self.count).any())
+
+    def spread(self, tensors: Iterable[Tensor]) -> None:
+        """Give every process the first one's tensors."""
+        if self.count > 1:
+            for tensor in tensors:
+                dist.broadcast(tensor.detach(), 0)
+
+    def refuse_different(self, digest: bytes) -> None:
+        """Refuse to train together what is not the same, of which the digest tells."""
+        numbers = np.frombuffer(digest, np.uint32).astype(np.float64)[None]
+        found = self.gather(numbers, self.count)
+        for rank, other in enumerate(found):
+            if (other != found[0]).any():
+                raise ValueError(
+                    f"torchrun: process {rank} has other data, parameters or checkpoints than process 0, expected the "
+                    "same everywhere; give what is drawn at random a seed."
+                )
+
+
+def _connect() -> None:
+    cuda = torch.cuda.is_available()
+    if cuda:
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
+    try:
+        store, rank, count = next(dist.rendezvous("env://"))
+        # Processes that torchrun starts again must not find the addresses of those before them.
+        store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
+        backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
+        dist.init_process_group(backend, store=store, rank=rank, world_size=count)
+    except (RuntimeError, ValueError) as error:
+        reason = str(error).splitlines()[0]
+        raise RuntimeError(
+            f"torchrun: the processes cannot be connected ({reason}); check RANK, WORLD_SIZE, MASTER_ADDR and "
+            "MASTER_PORT, or unset them to train on one process."
+        ) from None
+    atexit.register(_disconnect)
+
+
+def _disconnect() -> None:
+    if dist.is_initialized():
+        dist.destroy_process_group()

@@ -1,0 +1,1 @@
+"""Intervals around estimates, and trust in bags. Imports `sketches` and `data`."""
