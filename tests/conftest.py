@@ -21,6 +21,7 @@ settings.register_profile("searching", deadline=None)
 settings.load_profile("repeatable" if os.environ.get("CI") else "searching")
 
 QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
+FOLDS = {"cv": 3, "random_state": 0}
 SMALL = {"encoder": (8, 6), "head": (12,), "training": QUICK, "random_state": 0}
 
 QUANTIFIERS = {
@@ -34,22 +35,23 @@ QUANTIFIERS = {
     "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
     "EMNetQ": lambda **kw: hq.EMNetQ(**{"encoder": (8,), "ridge": None, "training": QUICK, "random_state": 0, **kw}),
     "EMNetQ-started": lambda **kw: hq.EMNetQ(**{"training": QUICK, "random_state": 0, **kw}),
-    "CC": lambda **kw: hq.CC(cv=3, **kw),
-    "PCC": lambda **kw: hq.PCC(cv=3, **kw),
-    "ACC": lambda **kw: hq.ACC(cv=3, **kw),
-    "PACC": lambda **kw: hq.PACC(cv=3, **kw),
-    "PACC-inverse": lambda **kw: hq.PACC(cv=3, solver="inverse", **kw),
-    "EMQ": lambda **kw: hq.EMQ(cv=3, **kw),
-    "EMQ-bcts": lambda **kw: hq.EMQ(cv=3, calibration="bcts", **kw),
-    "HDy": lambda **kw: hq.HDy(cv=3, **kw),
-    "DyS-topsoe": lambda **kw: hq.DyS(cv=3, **kw),
-    "DyS-hellinger": lambda **kw: hq.DyS(cv=3, n_bins=(4, 8, 16), divergence="hellinger", **kw),
-    "KDEy": lambda **kw: hq.KDEy(cv=3, **kw),
+    "CC": lambda **kw: hq.CC(**{**FOLDS, **kw}),
+    "PCC": lambda **kw: hq.PCC(**{**FOLDS, **kw}),
+    "ACC": lambda **kw: hq.ACC(**{**FOLDS, **kw}),
+    "PACC": lambda **kw: hq.PACC(**{**FOLDS, **kw}),
+    "PACC-inverse": lambda **kw: hq.PACC(solver="inverse", **{**FOLDS, **kw}),
+    "EMQ": lambda **kw: hq.EMQ(**{**FOLDS, **kw}),
+    "EMQ-bcts": lambda **kw: hq.EMQ(calibration="bcts", **{**FOLDS, **kw}),
+    "HDy": lambda **kw: hq.HDy(**{**FOLDS, **kw}),
+    "DyS-topsoe": lambda **kw: hq.DyS(**{**FOLDS, **kw}),
+    "DyS-hellinger": lambda **kw: hq.DyS(n_bins=(4, 8, 16), divergence="hellinger", **{**FOLDS, **kw}),
+    "KDEy": lambda **kw: hq.KDEy(**{**FOLDS, **kw}),
     "MLPE": lambda **kw: hq.MLPE(),
     "QuaNet": lambda **kw: hq.QuaNet(cv=3, **{"hidden": 6, "n_steps": 20, "training": QUICK, "random_state": 0, **kw}),
 }
-CLASSICAL = [name for name in QUANTIFIERS if name.startswith(("CC", "PCC", "ACC", "PACC", "EMQ", "HDy", "DyS", "KDEy"))]
-NETWORKS = [name for name in QUANTIFIERS if name.startswith(("HistNetQ", "DeepSets", "SetTransformer", "EMNetQ"))]
+KIND = {name: getattr(hq, name.split("-")[0]) for name in QUANTIFIERS}
+CLASSICAL = [name for name, kind in KIND.items() if getattr(kind, "resamples", False)]
+NETWORKS = [name for name, kind in KIND.items() if issubclass(kind, DeepQuantifier)]
 
 
 def labelled(n: int = 120, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:

@@ -36,7 +36,7 @@ from histnetq.quantifiers.counting import misclassification, solve_mixture
 from histnetq.quantifiers.density import kernel_densities
 from histnetq.quantifiers.likelihood import maximise_likelihood
 from histnetq.quantifiers.matching import histograms, match_histograms
-from histnetq.quantifiers.rescaling import calibrate, fit_calibration
+from histnetq.quantifiers.rescaling import fit_scales, rescale
 from tests.conftest import QUICK, known_bags, labelled
 
 METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy]
@@ -126,11 +126,11 @@ def test_misclassification_by_hand():
 @pytest.mark.parametrize("kind", ["ts", "bcts", "vs", "nbvs"])
 def test_calibration_is_the_most_likely_of_its_kind(kind):
     P, y = posteriors(3000, 4)
-    distorted = calibrate(P, np.full(4, 2.5), np.array([1.0, 0, -1, 0]))
-    scale, bias = fit_calibration(distorted, y, kind)
+    distorted = rescale(P, np.full(4, 2.5), np.array([1.0, 0, -1, 0]))
+    scale, bias = fit_scales(distorted, y, kind)
 
     def likelihood(scale, bias):
-        return np.log(calibrate(distorted, scale, bias)[np.arange(len(y)), y]).mean()
+        return np.log(rescale(distorted, scale, bias)[np.arange(len(y)), y]).mean()
 
     best = likelihood(scale, bias)
     rng = np.random.default_rng(0)
@@ -141,7 +141,7 @@ def test_calibration_is_the_most_likely_of_its_kind(kind):
         assert likelihood(scale + by_scale, bias + by_bias) <= best + 1e-9
     if kind == "bcts":
         # A distortion by one temperature and a bias is undone by one: the optimum does not notice it.
-        undistorted = calibrate(P, *fit_calibration(P, y, kind))
+        undistorted = rescale(P, *fit_scales(P, y, kind))
         assert best == pytest.approx(np.log(undistorted[np.arange(len(y)), y]).mean(), abs=1e-7)
 
 
@@ -156,9 +156,9 @@ def test_calibration_likelihood_against_the_reference(calibration):
         "vs": reference.VectorScaling(verbose=False),
     }
     P, y = posteriors(2000, 5)
-    distorted = calibrate(P, np.full(5, 1.7), np.linspace(-0.5, 0.5, 5))
+    distorted = rescale(P, np.full(5, 1.7), np.linspace(-0.5, 0.5, 5))
     theirs = makers[calibration](valid_preacts=distorted, valid_labels=np.eye(5)[y], posterior_supplied=True)(distorted)
-    ours = calibrate(distorted, *fit_calibration(distorted, y, calibration))
+    ours = rescale(distorted, *fit_scales(distorted, y, calibration))
     gap = np.log(ours[np.arange(len(y)), y]).mean() - np.log(theirs[np.arange(len(y)), y]).mean()
     assert gap > -1e-4
 

@@ -2,6 +2,10 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -9,7 +13,8 @@ import torch
 from torch import nn
 
 import histnetq as hq
-from tests.conftest import SMALL, known_bags
+from histnetq.quantifiers.registry import REGISTRY
+from tests.conftest import SMALL, known_bags, labelled
 
 
 @pytest.fixture(scope="module")
@@ -191,11 +196,47 @@ def test_loading_leaves_the_global_random_state_alone(model):
     assert torch.equal(torch.get_rng_state(), before)
 
 
-def test_every_quantifier_is_found_by_its_name_in_a_process_that_has_not_imported_it():
-    from histnetq.quantifiers import base
-
+def test_every_quantifier_is_registered_under_its_name():
     kinds = [kind for name in hq.__all__ if isinstance(kind := getattr(hq, name), type)]
     quantifiers = [kind for kind in kinds if issubclass(kind, hq.Quantifier) and kind is not hq.Quantifier]
-    assert len(quantifiers) > 10
-    for kind in quantifiers:
-        assert kind.__module__.startswith(base._ESTIMATOR_MODULES), kind
+    assert {kind.__name__ for kind in quantifiers} == set(REGISTRY)
+    for name, entry in REGISTRY.items():
+        assert entry.load() is getattr(hq, name)
+
+
+def test_loading_a_classical_model_leaves_torch_unloaded(tmp_path):
+    hq.CC(random_state=0).fit(*labelled()).save(tmp_path / "model")
+    code = "import sys, histnetq; histnetq.load(sys.argv[1]); sys.exit('torch' in sys.modules)"
+    assert subprocess.run([sys.executable, "-c", code, tmp_path / "model"], check=False).returncode == 0
+
+
+def test_a_class_of_the_same_name_never_takes_the_place_of_ours(tmp_path):
+    hq.EMQ(random_state=0).fit(*labelled()).save(tmp_path / "ours")
+
+    class EMQ(hq.EMQ):
+        pass
+
+    assert type(hq.load(tmp_path / "ours")) is hq.EMQ
+    EMQ(random_state=0).fit(*labelled()).save(tmp_path / "mine")
+    with pytest.raises(
+        ValueError, match=r"holds an unknown estimator 'EMQ'; upgrade histnetq, or pass a class of your"
+    ):
+        hq.load(tmp_path / "mine")
+    assert type(hq.load(tmp_path / "mine", estimator=EMQ)) is EMQ
+    with pytest.raises(ValueError, match=r"estimator: .* holds a EMQ, got CC; pass the class that was saved\."):
+        hq.load(tmp_path / "mine", estimator=hq.CC)
+
+
+@pytest.mark.parametrize("name", REGISTRY)
+def test_models_of_the_first_version_still_load(name, tmp_path):
+    with zipfile.ZipFile(Path(__file__).parent / "models-0.1.zip") as archive:
+        archive.extractall(tmp_path)
+    known = json.loads((tmp_path / "expected.json").read_text())
+    rows, expected = np.array(known["rows"]), known["methods"][name]
+    q = hq.load(tmp_path / name)
+    np.testing.assert_allclose(q.predict(rows), expected["estimate"], atol=1e-6)
+    np.testing.assert_allclose(q.predict_interval(rows, 0.5).lower, expected["lower"], atol=1e-6)
+    assert (q.sketch_maker().fingerprint if q.sketch_kind else None) == expected["sketch"], "sketches go on adding up"
+    assert q.provenance_["command"] == "histnetq fit rows.csv"
+    q.save(tmp_path / "again")
+    np.testing.assert_array_equal(hq.load(tmp_path / "again").predict(rows), q.predict(rows))

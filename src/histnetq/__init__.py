@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
     from histnetq.training.options import Training
-    from histnetq.uncertainty.conformal import Intervals
+    from histnetq.uncertainty.intervals import Intervals
 
 __version__ = "0.1.0"
 
@@ -55,7 +55,7 @@ _HOME = {
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],
-    "uncertainty.conformal": ["Intervals"],
+    "uncertainty.intervals": ["Intervals"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

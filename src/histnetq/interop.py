@@ -20,7 +20,7 @@ from sklearn.base import clone
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.posteriors import labelled_rows
+from histnetq.training.supervision import labelled_rows
 
 __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
 

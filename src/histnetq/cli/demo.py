@@ -19,7 +19,7 @@ from histnetq.quantifiers.likelihood import EMQ
 from histnetq.quantifiers.networks import DeepQuantifier, DeepSets, HistNetQ
 from histnetq.report import write_report
 from histnetq.training.options import Training
-from histnetq.uncertainty.conformal import Intervals
+from histnetq.uncertainty.intervals import Intervals
 
 __all__ = ["run_demo"]
 

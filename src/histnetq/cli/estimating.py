@@ -21,7 +21,7 @@ from histnetq.quantifiers.base import Quantifier, load
 from histnetq.report import write_report
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table
-from histnetq.uncertainty.conformal import Intervals
+from histnetq.uncertainty.intervals import Intervals
 
 if TYPE_CHECKING:
     import pandas as pd

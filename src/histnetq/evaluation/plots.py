@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
     from histnetq.data.bags import Bags
     from histnetq.evaluation.comparison import Comparison
-    from histnetq.uncertainty.conformal import Intervals
+    from histnetq.uncertainty.intervals import Intervals
 
 __all__ = [
     "bias", "coverage", "error_by_shift", "estimates", "histograms", "prevalences", "require_matplotlib", "training",

@@ -33,3 +33,6 @@ __all__ = [
     "Standardize",
     "State",
 ]
+
+BINS = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}
+POOLINGS = {"mean": Mean, "median": Median, "max": Max}

@@ -2,27 +2,30 @@
 
 from __future__ import annotations
 
-import base64
 import dataclasses
+import hashlib
 import os
+from collections.abc import Iterable
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from histnetq.data import protocols
 from histnetq.data.bags import Bags
-from histnetq.metrics import CostSensitiveAE
+from histnetq.data.checks import check_choice
 from histnetq.quantifiers.registry import REGISTRY
-from histnetq.quantifiers.saving import dump_estimator, load_estimator, read_model, write_model
-from histnetq.quantifiers.sketching import Sketching
-from histnetq.sketches.moments import bag_moments, finish_moments
-from histnetq.sketches.sketch import BagSketch
+from histnetq.quantifiers.saving import Stored, StoredParts, read_model, read_params, write_model, write_params
+from histnetq.sketches.moments import bag_moments, finish_moments, moment_sums
+from histnetq.sketches.sketch import BagSketch, Maker
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.sketches.streams import sum_sketches
 from histnetq.training.options import Training
-from histnetq.uncertainty.conformal import Calibration, Intervals
+from histnetq.uncertainty.conformal import Calibration, require_calibrated
+from histnetq.uncertainty.intervals import Intervals
+from histnetq.uncertainty.methods import INTERVALS
 from histnetq.uncertainty.trust import Trust
 
 if TYPE_CHECKING:
@@ -30,18 +33,37 @@ if TYPE_CHECKING:
 
 __all__ = ["Quantifier", "load"]
 
-_CALIBRATION, _TRUST = "calibration/", "trust/"
-_STORABLE = {t.__name__: t for t in (Training, CostSensitiveAE)} | {n: getattr(protocols, n) for n in protocols.__all__}
+_CALIBRATED = (StoredParts("calibration_", Calibration), StoredParts("trust_", Trust))
 
 
-class Quantifier(Sketching, BaseEstimator):
+class Quantifier(BaseEstimator):
     """Base of all quantifiers.
 
-    A subclass sets `classes_`, `input_shape_`, `feature_names_` and `train_prevalences_` in `fit` and implements
-    `_predict`, `_weights` and `_restore`; see `Sketching` for what streams. Parameters, cloning and printing
-    are scikit-learn's.
+    A method implements `fit`, which ends with ``_learned_from``, and ``_predict``. It holds what else it can do as
+    objects: ``_sketcher()`` gives the `Sketcher` that summarises bags, ``stored`` lists the parts of a model directory,
+    and `histnetq.uncertainty.methods` has the ways to intervals. Parameters, cloning and printing are scikit-learn's.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    feature_names_ : list of str, or None
+        Names of the columns that were learned from, if they had names.
+    feature_names_in_ : (n_features,)
+        The same as an array, as scikit-learn has it; absent without names.
+    n_features_in_ : int
+        Numbers in one row.
+
+    Examples
+    --------
+    >>> from histnetq import EMQ
+    >>> issubclass(EMQ, Quantifier)
+    True
     """
 
+    stored: ClassVar[tuple[Stored, ...]] = ()
     training: Training
     classes_: NDArray
     input_shape_: tuple[int, ...]
@@ -52,7 +74,20 @@ class Quantifier(Sketching, BaseEstimator):
     provenance_: dict[str, Any]
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
-        """Learn from bags of known proportions, or from labelled rows."""
+        """Learn from bags of known proportions, or from labelled rows.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Bags with prevalences or labels; or labelled rows.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        Quantifier
+            The fitted quantifier itself.
+        """
         raise NotImplementedError
 
     def predict(self, X: Any) -> NDArray[np.float64]:
@@ -60,19 +95,25 @@ class Quantifier(Sketching, BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows, or a BagSketch
+        X : Bags, BagSketch, or array of rows
+            Several bags; their sketches; or one bag as an array of its rows.
 
         Returns
         -------
-        (n_bags, n_classes), or (n_classes,) for an array and its sketch; columns in the order of `classes_`.
+        (n_bags, n_classes), or (n_classes,) for an array and its sketch
+            The estimates, with columns in the order of `classes_`.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).predict([[0.0], [1.0], [1.0], [1.0]])
+        array([0.25, 0.75])
         """
         if isinstance(X, BagSketch):
             self._require_own(X)
-            estimates = self._from_state(X.values, X.totals)
+            estimates = self._sketcher().estimate(X.values, X.totals)
         else:
-            bags = self._bags_to_estimate(X)
-            self._require_same_features(bags)
-            estimates = self._predict(bags)
+            estimates = self._predict(self._bags_to_estimate(X))
         return estimates if _many(X) else estimates[0]
 
     def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
@@ -83,10 +124,27 @@ class Quantifier(Sketching, BaseEstimator):
         Parameters
         ----------
         bags : Bags
-            Of rows not used in training: on rows that were learned from, estimates are too good. As alike as can be to
-            the bags to be estimated, in sizes and in how their proportions came about.
-        random_state : int
-            One third of the bags, drawn by this seed, fits the scale of the errors; the others are the yardstick.
+            Bags of rows that were not used in training, since estimates of rows that were learned from are too good.
+            They should be as alike as can be to the bags to be estimated, in sizes and in how their proportions came
+            about.
+        random_state : int, default=0
+            Seed of the draw of one third of the bags, which fits the scale of the errors; the others are the yardstick.
+
+        Returns
+        -------
+        Quantifier
+            The calibrated quantifier itself.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rng = np.random.default_rng(0)
+        >>> y = rng.integers(2, size=400)
+        >>> X = rng.normal(size=(400, 1)) + 2 * y[:, None]
+        >>> held = hq.APP(20).draw(hq.Bags.from_labels(X[200:], y[200:]), 60, random_state=0)
+        >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200]).calibrate(held)
+        >>> float(q.predict_interval(held, 0.8).contains(held.prevalences).mean()) > 0.7
+        True
         """
         if not isinstance(bags, Bags):
             raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
@@ -99,25 +157,41 @@ class Quantifier(Sketching, BaseEstimator):
         self.trust_ = Trust.of(moments, bags.sizes, random_state)
         return self
 
-    def predict_interval(self, X: Any, coverage: float = 0.9) -> Intervals:
-        """Estimate with an interval for each class and a joint region for each bag, by split-conformal prediction.
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, method: str = "conformal", **options: Any
+    ) -> Intervals:
+        """Estimate with an interval for each class and a joint region for each bag.
 
-        The intervals hold the truth with probability `coverage`, whatever the quantifier, if the bags are exchangeable
-        with the calibration bags; on average over such bags, not for each kind of bag.
+        Conformal intervals hold the truth with probability `coverage`, whatever the quantifier, if the bags are
+        exchangeable with the calibration bags; on average over such bags, not for each kind of bag.
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows, or a BagSketch
-        coverage : float between 0 and 1
+        X : Bags, BagSketch, or array of rows
+            Several bags; their sketches; or one bag as an array of its rows.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        method : {"conformal", "bootstrap", "standard-errors"}, default="conformal"
+            The first needs `calibrate`; the second is for methods on posteriors (see `bootstrap_interval` there); the
+            third is for `EMNetQ`.
+        **options : dict
+            Options of the method, such as ``n_resamples`` of the bootstrap.
 
         Returns
         -------
         Intervals
-            With `estimates`, `lower` and `upper` in the shape that `predict` gives, and `region`.
+            Its `estimates`, `lower` and `upper` have the shape that `predict` gives; its `region` is joint.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC(random_state=0).fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap", n_resamples=50).upper.round(2)
+        array([0.5 , 0.81])
         """
+        check_choice("method", method, tuple(INTERVALS))
         bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)
-        self._require_calibrated()
-        found = self.calibration_.intervals(np.atleast_2d(self.predict(bags)), bags.sizes, coverage)
+        found = INTERVALS[method].intervals(self, bags, coverage, **options)
         return found if _many(X) else found.of_one()
 
     def trust(self, X: Any) -> pd.DataFrame:
@@ -125,52 +199,197 @@ class Quantifier(Sketching, BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows, or a BagSketch that was made after `calibrate`
+        X : Bags, BagSketch, or array of rows
+            Several bags; their sketches, if they were made after `calibrate`; or one bag as an array of its rows.
 
         Returns
         -------
-        DataFrame, one row per bag
-            `p_value`: part of the calibration bags that are at least as far from the usual, NaN for texts; `small`:
-            smaller than every calibration bag; `trust`: "ok", or what is doubted, "unusual" and "small". Estimates and
-            intervals of bags that are not "ok" have no promise.
+        DataFrame
+            One row per bag. `p_value` is the part of the calibration bags that are at least as far from the usual, NaN
+            for texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok", or what is
+            doubted, "unusual" and "small". Estimates and intervals of bags that are not "ok" have no promise.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.normal(size=(200, 1)), np.arange(200) % 2
+        >>> q = hq.CC().fit(X, y).calibrate(hq.APP(20).draw(hq.Bags.from_labels(X, y), 100, random_state=0))
+        >>> q.trust(X + 100)["trust"].tolist()
+        ['unusual']
         """
         self._require_fitted()
-        self._require_calibrated()
+        require_calibrated(self)
         if isinstance(X, BagSketch):
             self._require_own(X)
             origin, ids = X.maker.origin, [0] if X.ids is None else X.ids
             moments = None if origin is None else finish_moments(X.moments, X.totals, np.array(origin))
             return self.trust_.judge(moments, X.sizes).set_index(np.asarray(ids))
         bags = self._bags_to_estimate(X)
-        self._require_same_features(bags)
         return self.trust_.judge(bag_moments(bags), bags.sizes).set_index(np.asarray(bags.ids))
 
+    def sketch(self, X: Any) -> BagSketch:
+        """Reduce rows to sketches of their bags, which add up and which `predict`, `predict_interval` and `trust` take.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Any part of the rows of some bags, which are told apart by their ids; or of one bag.
+
+        Returns
+        -------
+        BagSketch
+            One small row per bag.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.predict(q.sketch([[0.0], [1.0]]) + q.sketch([[1.0], [1.0]]))
+        array([0.25, 0.75])
+        """
+        return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=isinstance(X, Bags))
+
+    def predict_stream(self, chunks: Iterable[Any]) -> tuple[NDArray, NDArray[np.float64]]:
+        """Estimate bags whose rows come in pieces, in any order, in one pass and in memory for the bags alone.
+
+        Parameters
+        ----------
+        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
+            Some rows, and the id of the bag of each. Weights of an integer type are counts, others survey weights.
+
+        Returns
+        -------
+        ids : (n_bags,)
+            Names of the bags, in the order in which they first occur.
+        prevalences : (n_bags, n_classes)
+            Their estimates.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> ids, p = q.predict_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])])
+        >>> ids.tolist(), p.tolist()
+        (['x', 'y'], [[0.5, 0.5], [0.0, 1.0]])
+        """
+        found = self.sketch_stream(chunks)
+        assert found.ids is not None
+        return found.ids, self.predict(found)
+
+    def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
+        """Sketch all rows that come in pieces, as `predict_stream` reads them.
+
+        Parameters
+        ----------
+        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
+            Some rows, and the id of the bag of each.
+        n_threads : int, default=None
+            Threads that work side by side; None takes one for each core, at most 8.
+
+        Returns
+        -------
+        BagSketch
+            The sum of the sketches of all pieces.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.sketch_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])]).n_rows
+        array([2, 1])
+        """
+        maker = self.sketch_maker()
+
+        def work(bags: Bags) -> BagSketch:
+            self._require_same_features(bags)
+            return self._sketch(bags, maker)
+
+        return sum_sketches(chunks, work, n_threads)
+
+    @property
+    def sketch_kind(self) -> str | None:
+        """How estimates from sketches are beside those from rows: "exact" or "binned"; None if there are none."""
+        return self._sketcher().kind
+
+    def sketch_maker(self) -> Maker:
+        """Tell what stands in the sketches of this model about where they come from; refuse if it can make none.
+
+        Returns
+        -------
+        Maker
+            The method, the fingerprint of all that turns rows into states, and how states are merged.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).sketch_maker().quantifier
+        'CC'
+        """
+        self._require_fitted()
+        sketcher = self._sketcher()
+        if isinstance(sketcher, NoSketcher):
+            raise TypeError(f"sketch: {sketcher.reason}")
+        fingerprint, origin = hashlib.sha256(sketcher.identity().encode()).hexdigest(), None
+        if hasattr(self, "trust_") and len(self.trust_.center):
+            origin = tuple(np.split(self.trust_.center, 2)[0].tolist())
+        return Maker(type(self).__name__, fingerprint, sketcher.merge, origin)
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Write the fitted quantifier to a directory that `histnetq.load` reads."""
+        """Write the fitted quantifier to a directory that `histnetq.load` reads.
+
+        Parameters
+        ----------
+        path : str or path
+            The directory, which is made.
+        overwrite : bool, default=False
+            Whether a model that is there already is replaced.
+
+        Examples
+        --------
+        >>> import tempfile, histnetq as hq
+        >>> place = tempfile.mkdtemp()
+        >>> hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(place)
+        >>> hq.load(place).classes_.tolist()
+        ['a', 'b']
+        """
         self._require_fitted()
         if self.classes_.dtype.kind not in "biufU":
             raise TypeError(
                 f"classes: {self.classes_.tolist()[0]!r} cannot be stored, expected strings or numbers; rename classes."
             )
+        kind, arrays, learned = type(self), dict[str, NDArray](), dict[str, Any]()
+        for part in (*self.stored, *_CALIBRATED):
+            arrays |= part.arrays(self)
+            learned |= part.learned(self)
+        entry = REGISTRY.get(kind.__name__)
         config = {
-            "estimator": type(self).__name__,
+            "estimator": kind.__name__,
+            **({} if entry is not None and kind is entry.load() else {"own_class": True}),
             "version": metadata.version("histnetq"),
-            "params": {name: _to_json(value) for name, value in self.get_params(deep=False).items()},
+            "params": write_params(self.get_params(deep=False)),
             "classes": self.classes_.tolist(),
             "input_shape": list(self.input_shape_),
             "feature_names": self.feature_names_,
             "train_prevalences": self.train_prevalences_.tolist(),
-            "learned": self._learned(),
+            "learned": learned,
             "provenance": getattr(self, "provenance_", {}),
         }
-        arrays = self._weights()
-        if hasattr(self, "calibration_"):
-            arrays |= {f"{_CALIBRATION}{name}": a for name, a in self.calibration_.to_arrays().items()}
-            arrays |= {f"{_TRUST}{name}": a for name, a in self.trust_.to_arrays().items()}
         write_model(path, config, arrays, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
-        """Set parameters; those of `training` are reached as ``training__lr`` and the like."""
+        """Set parameters; those of `training` are reached as ``training__lr`` and the like.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values of parameters.
+
+        Returns
+        -------
+        Quantifier
+            The quantifier itself.
+        """
         nested = {k.removeprefix("training__"): params.pop(k) for k in list(params) if k.startswith("training__")}
         super().set_params(**params)
         if nested:
@@ -181,28 +400,64 @@ class Quantifier(Sketching, BaseEstimator):
             self.training = dataclasses.replace(self.training, **nested)
         return self
 
-    def _forget_calibration(self) -> None:
-        """And the provenance: of an earlier fit."""
+    @property
+    def n_features_in_(self) -> int:
+        """Numbers in one row; absent before `fit`, and for texts."""
+        if not getattr(self, "input_shape_", None):
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_; call fit with rows of numbers first.")
+        return int(np.prod(self.input_shape_))
+
+    @property
+    def feature_names_in_(self) -> NDArray:
+        """(n_features,): names of the columns; absent where they had none."""
+        if getattr(self, "feature_names_", None) is None:
+            raise AttributeError(f"{type(self).__name__} has no feature_names_in_; call fit with named columns first.")
+        return np.array(self.feature_names_, dtype=object)
+
+    def _learned_from(
+        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64]
+    ) -> None:
+        """Keep what every quantifier knows; drop the calibration, trust and provenance of an earlier fit."""
         for name in ("calibration_", "trust_", "provenance_"):
             self.__dict__.pop(name, None)
+        self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
+        self.train_prevalences_ = prevalences
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        """Estimate bags that have been checked: (n_bags, n_classes)."""
         raise NotImplementedError
 
-    def _weights(self) -> dict[str, NDArray]:
-        """Arrays to store."""
-        raise NotImplementedError
+    def _sketcher(self) -> Sketcher:
+        """Give what makes sketches of bags and reads them."""
+        kind = type(self).__name__
+        return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
 
-    def _learned(self) -> dict[str, Any]:
-        """Other learned things to store, as JSON."""
-        return {}
+    def _sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
+        weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
+        totals = n_rows if weights is None else np.add.reduceat(weights, starts)
+        moments = np.empty((len(bags), 0)) if maker.origin is None else moment_sums(bags, np.array(maker.origin))
+        return BagSketch(
+            ids=bags.ids if named else None, n_rows=n_rows, totals=totals,
+            squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
+            unseen=np.zeros(len(bags), np.int64), values=self._sketcher().state(bags), moments=moments, maker=maker,
+        )  # fmt: skip
 
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        """Become fitted again from what `_weights` and `_learned` gave."""
-        raise NotImplementedError
+    def _require_own(self, sketch: BagSketch) -> None:
+        maker = self.sketch_maker()
+        if maker.fingerprint != sketch.maker.fingerprint:
+            raise ValueError(
+                f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
+                f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
+            )
 
     def _bags_to_estimate(self, X: Any) -> Bags:
-        """Bags, or one bag as an array of rows, as `Bags`; refused if there are none, or nothing was learned."""
+        """Give bags, or one bag as an array of rows, as `Bags` with the features of training."""
+        bags = self._as_bags(X)
+        self._require_same_features(bags)
+        return bags
+
+    def _as_bags(self, X: Any) -> Bags:
+        """Give bags, or one bag as an array; refuse if there are none, or nothing was learned."""
         self._require_fitted()
         bags = X if isinstance(X, Bags) else Bags(X)
         if len(bags) == 0:
@@ -212,12 +467,6 @@ class Quantifier(Sketching, BaseEstimator):
     def _require_fitted(self) -> None:
         if not hasattr(self, "classes_"):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
-
-    def _require_calibrated(self) -> None:
-        if not hasattr(self, "calibration_"):
-            raise NotFittedError(
-                f"{type(self).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
-            )
 
     def _require_same_features(self, bags: Bags) -> None:
         shape = tuple(bags.rows.shape[1:])
@@ -235,85 +484,61 @@ class Quantifier(Sketching, BaseEstimator):
             )
 
 
-def load(path: str | os.PathLike[str], **custom: Any) -> Quantifier:
+def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = None, **custom: Any) -> Quantifier:
     """Read a quantifier that `save` wrote.
 
     Parameters
     ----------
-    path : the directory
-    **custom
+    path : str or path
+        The directory of the model.
+    estimator : class, default=None
+        The class of the model, if it is one of your own, such as a subclass of `EMQ`. A model of this library needs
+        none, and never becomes one of another class.
+    **custom : dict
         Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
         model was made with its own.
+
+    Returns
+    -------
+    Quantifier
+        The fitted quantifier.
+
+    Examples
+    --------
+    >>> import tempfile, histnetq as hq
+    >>> place = tempfile.mkdtemp()
+    >>> hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(place)
+    >>> hq.load(place).predict([[0.0]])
+    array([0.5, 0.5])
     """
-    config, weights = read_model(path)
-    entry = REGISTRY.get(str(config.get("estimator")))
-    if entry is None:
-        raise ValueError(f"path: {path} holds an unknown estimator {config.get('estimator')!r}; upgrade histnetq.")
-    try:
-        params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
-        if custom:
-            raise TypeError(
-                f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out."
+    config, arrays = read_model(path)
+    name = str(config.get("estimator"))
+    if estimator is None:
+        if name not in REGISTRY or config.get("own_class", False):
+            raise ValueError(
+                f"path: {path} holds an unknown estimator {name!r}; upgrade histnetq, or pass a class of your own as "
+                "histnetq.load(path, estimator=…)."
             )
-        quantifier: Quantifier = entry.load()(**params)
-        quantifier.classes_ = np.asarray(config["classes"])
-        quantifier.input_shape_ = tuple(config["input_shape"])
-        quantifier.feature_names_ = config["feature_names"]
-        quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
+        estimator = REGISTRY[name].load()
+    elif estimator.__name__ != name:
+        raise ValueError(f"estimator: {path} holds a {name}, got {estimator.__name__}; pass the class that was saved.")
+    try:
+        quantifier = estimator(**read_params(config["params"], custom))
         quantifier.provenance_ = config.get("provenance", {})
+        prevalences = np.asarray(config["train_prevalences"], dtype=np.float64)
+        quantifier.classes_, quantifier.train_prevalences_ = np.asarray(config["classes"]), prevalences
+        quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
         learned = config["learned"]
     except (KeyError, AttributeError):
         raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
-    calibration, trust = (_taken(weights, prefix) for prefix in (_CALIBRATION, _TRUST))
-    quantifier._restore(weights, learned)
-    if calibration:
-        quantifier.calibration_, quantifier.trust_ = Calibration(**calibration), Trust(**trust)
+    for part in (*quantifier.stored, *_CALIBRATED):
+        part.restore(quantifier, arrays, learned)
     return quantifier
 
 
 def _many(X: Any) -> bool:
     """Whether these are bags, and not one bag that was given as an array."""
     return X.ids is not None if isinstance(X, BagSketch) else isinstance(X, Bags)
-
-
-def _taken(weights: dict[str, NDArray], prefix: str) -> dict[str, NDArray]:
-    """The arrays whose names start so, without this start; the others are left."""
-    return {name.removeprefix(prefix): weights.pop(name) for name in list(weights) if name.startswith(prefix)}
-
-
-def _to_json(value: Any) -> Any:
-    if value is None or isinstance(value, bool | int | float | str):
-        return value
-    if isinstance(value, np.integer | np.floating):
-        return value.item()
-    if isinstance(value, np.ndarray | range):
-        return [_to_json(v) for v in value]
-    if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
-        return [_to_json(v) for v in value]
-    if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
-        return {"skops": base64.b64encode(dump_estimator(value)).decode()}
-    if type(value).__name__ in _STORABLE and dataclasses.is_dataclass(value):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
-        return {"type": type(value).__name__, "fields": {k: _to_json(v) for k, v in fields.items()}}
-    return {"custom": type(value).__name__}
-
-
-def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
-    if isinstance(value, list):
-        return tuple(_from_json(name, v, custom) for v in value)
-    if not isinstance(value, dict):
-        return value
-    if "custom" in value:
-        if name not in custom:
-            raise ValueError(
-                f"{name}: this model was made with its own {name} ({value['custom']}), which is not stored; "
-                f"pass it as histnetq.load(path, {name}=…)."
-            )
-        return custom.pop(name)
-    if "skops" in value:
-        return load_estimator(base64.b64decode(value["skops"]))
-    kind = _STORABLE[value["type"]]
-    return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.quantifiers.base import Quantifier
+from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import Supervision
 
 __all__ = ["MLPE"]
@@ -17,7 +18,18 @@ __all__ = ["MLPE"]
 class MLPE(Quantifier):
     """Maximum likelihood prevalence estimation: the training prevalences, whatever the bag. What others must beat.
 
-    Learns from labelled rows, or from bags of known proportions, whose mean it takes.
+    It learns from labelled rows, or from bags of known proportions, whose mean it takes.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    train_prevalences_ : (n_classes,)
+        What is estimated for every bag.
+
+    References
+    ----------
+    Barranquero et al. (2013), *On the study of nearest neighbor algorithms for prevalence estimation*.
 
     Examples
     --------
@@ -26,31 +38,42 @@ class MLPE(Quantifier):
     """
 
     def fit(self, X: Any, y: Any = None) -> MLPE:
-        """Learn from labelled rows ``fit(X, y)``, or from bags ``fit(bags)``."""
+        """Learn from labelled rows, ``fit(X, y)``, or from bags, ``fit(bags)``.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags of known proportions or of labelled rows.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        MLPE
+            The fitted quantifier itself.
+        """
         given = Supervision.of(X, y, None)
-        self.train_prevalences_ = given.prevalences()
-        self._forget_calibration()
-        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
+        self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
         return self
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return np.tile(self.train_prevalences_, (len(bags), 1))
 
-    @property
-    def sketch_kind(self) -> str:
-        return "exact"
+    def _sketcher(self) -> Sketcher:
+        return _Nothing(self.train_prevalences_)
 
-    def _state(self, bags: Bags) -> NDArray:
-        return np.empty((len(bags), 0), np.uint8)
 
-    def _from_state(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-        return np.tile(self.train_prevalences_, (len(values), 1))
+class _Nothing(Sketcher):
+    """Sketches that keep nothing of the rows."""
 
-    def _state_identity(self) -> str:
+    def __init__(self, prevalences: NDArray[np.float64]) -> None:
+        self.prevalences = prevalences
+
+    def identity(self) -> str:
         return "no state"
 
-    def _weights(self) -> dict[str, NDArray]:
-        return {}
+    def state(self, bags: Bags) -> NDArray:
+        return np.empty((len(bags), 0), np.uint8)
 
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        """Nothing but the training prevalences, which every quantifier has."""
+    def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        return np.tile(self.prevalences, (len(values), 1))

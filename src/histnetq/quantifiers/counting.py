@@ -2,28 +2,48 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
-from histnetq.quantifiers.binning import BinnedPosteriors, Cells, Corners
-from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints, bag_means, bag_sums
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, bag_means
+from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
+from histnetq.sketches.posteriors import Corners, CountedCells, PosteriorSketcher, SummedPosteriors
 
 __all__ = ["ACC", "CC", "PACC", "PCC", "assigned_shares", "misclassification", "solve_mixture"]
 
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
 
-class CC(ClassifierQuantifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class CC(PosteriorQuantifier):
     """Classify and count: the proportion of rows assigned to each class.
 
     Parameters
     ----------
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+
+    References
+    ----------
+    Forman (2008), *Quantifying counts and costs via classification*.
 
     Examples
     --------
@@ -32,81 +52,100 @@ class CC(ClassifierQuantifier):
     array([0.25, 0.75])
     """
 
-    def __init__(self, classifier: Any = None, *, cv: int | float | None = 5, random_state: int | None = None) -> None:
-        self.classifier = classifier
-        self.cv = cv
-        self.random_state = random_state
-
-    @property
-    def sketch_kind(self) -> str:
-        return "exact"
-
-    def _cells(self) -> Cells:
-        return Corners(len(self.classes_))
-
-    def _state_name(self) -> str:
-        return "counts of classes"
-
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return assigned_shares(posteriors, index, offsets, weights)
 
-
-class _SummedPosteriors(BinnedPosteriors):
-    """Sketches of methods that need the mean posterior alone."""
-
-    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return bag_sums(posteriors, index, offsets, weights)
-
-    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
-        means = values / np.asarray(totals)[:, None]
-        return self._quantify(means, np.arange(len(means)), np.arange(len(means) + 1), None)
-
-    def _state_name(self) -> str:
-        return "sums"
+    def _sketcher(self) -> PosteriorSketcher:
+        return _assigned(self)
 
 
-class PCC(_SummedPosteriors, CC):
-    """Probabilistic classify and count: the mean posterior."""
+@dataclass(eq=False, repr=False, kw_only=True)
+class PCC(PosteriorQuantifier):
+    """Probabilistic classify and count: the mean posterior.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+
+    References
+    ----------
+    Bella et al. (2010), *Quantification via probability estimators*.
+
+    Examples
+    --------
+    >>> PCC().fit_posteriors([[0.9, 0.1], [0.2, 0.8]], ["a", "b"]).predict_posteriors([[0.5, 0.5], [0.0, 1.0]])
+    array([0.25, 0.75])
+    """
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return bag_means(posteriors, index, offsets, weights)
 
+    def _sketcher(self) -> PosteriorSketcher:
+        return SummedPosteriors(self._bag_posteriors, self._quantify, self.training_posteriors_)
 
-class ACC(CC):
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ACC(PosteriorQuantifier):
     """Adjusted classify and count: the prevalences whose expected counts, by the misclassification matrix, fit best.
 
     Parameters
     ----------
-    solver : "least-squares" or "inverse"
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    matrix_ : (n_classes, n_classes)
+        Share of the rows of each class, in columns, that is assigned to each class.
 
     References
     ----------
     Forman (2008), *Quantifying counts and costs via classification*; Bunse (2022), *On multi-class extensions of
     adjusted classify and count*.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), [0, 0, 1, 1] * 5
+    >>> ACC().fit(X, y).predict([[0.0], [1.0], [1.0], [1.0]])
+    array([0.25, 0.75])
     """
 
-    def __init__(
-        self,
-        classifier: Any = None,
-        *,
-        solver: str = "least-squares",
-        cv: int | float | None = 5,
-        random_state: int | None = None,
-    ) -> None:
-        super().__init__(classifier, cv=cv, random_state=random_state)
-        self.solver = solver
+    solver: str = "least-squares"
+    stored = (*PosteriorQuantifier.stored, StoredArrays("matrix_"))
 
     def _check(self) -> None:
         check_choice("solver", self.solver, ("least-squares", "inverse"))
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         self.matrix_ = misclassification(np.eye(posteriors.shape[1])[posteriors.argmax(1)], labels, weights)
-
-    def _arrays(self) -> dict[str, NDArray]:
-        return {"matrix": self.matrix_}
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return self._adjust(assigned_shares(posteriors, index, offsets, weights))
@@ -116,15 +155,63 @@ class ACC(CC):
             return project(counted @ np.linalg.pinv(self.matrix_).T)
         return solve_mixture(self.matrix_, counted)
 
+    def _sketcher(self) -> PosteriorSketcher:
+        return _assigned(self)
 
-class PACC(_SummedPosteriors, ACC):
-    """Probabilistic adjusted classify and count: ACC on mean posteriors."""
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PACC(ACC):
+    """Probabilistic adjusted classify and count: ACC on mean posteriors.
+
+    Parameters
+    ----------
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    solver : {"least-squares", "inverse"}, default="least-squares"
+        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    matrix_ : (n_classes, n_classes)
+        Mean posteriors of the rows of each class, which stand in columns.
+
+    References
+    ----------
+    Bella et al. (2010), *Quantification via probability estimators*; Bunse (2022), *On multi-class extensions of
+    adjusted classify and count*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> PACC().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
+    """
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         self.matrix_ = misclassification(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return self._adjust(bag_means(posteriors, index, offsets, weights))
+
+    def _sketcher(self) -> PosteriorSketcher:
+        return SummedPosteriors(self._bag_posteriors, self._quantify, self.training_posteriors_)
+
+
+def _assigned(q: PosteriorQuantifier) -> CountedCells:
+    """Sketches of methods that see no more of a row than the class that it is assigned to."""
+    corners = Corners(len(q.classes_))
+    return CountedCells(q._bag_posteriors, q._quantify, q.training_posteriors_, corners, "exact")
 
 
 def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:

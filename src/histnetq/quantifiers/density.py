@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from numbers import Real
-from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.quantifiers.likelihood import maximise_mixture
-from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.saving import StoredArrays
 
 __all__ = ["KDEy", "kernel_densities"]
 
@@ -19,43 +20,54 @@ _LEAST = -80.0  # exponents below this are cut: they change no sum, and single p
 _FAR = 1e-25  # sum of kernels under which a row counts as far from all of them
 
 
-class KDEy(ClassifierQuantifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class KDEy(PosteriorQuantifier):
     """Kernel densities of posteriors, one per class: the mixture under which the bag is most likely (KDEy-ML).
 
     Parameters
     ----------
-    bandwidth : float
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    bandwidth : float, default=0.1
         Standard deviation of the Gaussian kernels on the simplex of posteriors.
-    tol : float
+    tol : float, default=1e-7
         Mean change of a prevalence at which iterations end.
-    max_iter : int
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    max_iter : int, default=5000
+        Iterations at the most.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    kernels_ : (n_kernels, n_classes)
+        Centres of the kernels.
+    shares_ : (n_kernels, n_classes)
+        Weight of each kernel in the density of each class.
 
     References
     ----------
     Moreo, González & del Coz (2024), *Kernel density estimation for multiclass quantification*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> KDEy().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
     """
 
-    kernels_: Floats
-    shares_: Floats
-
-    def __init__(
-        self,
-        classifier: Any = None,
-        *,
-        bandwidth: float = 0.1,
-        tol: float = 1e-7,
-        max_iter: int = 5000,
-        cv: int | float | None = 5,
-        random_state: int | None = None,
-    ) -> None:
-        self.classifier = classifier
-        self.bandwidth = bandwidth
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cv = cv
-        self.random_state = random_state
+    bandwidth: float = 0.1
+    tol: float = 1e-7
+    max_iter: int = 5000
+    stored = (*PosteriorQuantifier.stored, StoredArrays("kernels_", "shares_"))
 
     def _check(self) -> None:
         if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:
@@ -70,9 +82,6 @@ class KDEy(ClassifierQuantifier):
         self.kernels_ = np.concatenate([posteriors, np.eye(n_classes)[absent]])
         shares = np.concatenate([shares, np.eye(n_classes)[absent]])
         self.shares_ = shares / shares.sum(0)
-
-    def _arrays(self) -> dict[str, NDArray]:
-        return {"kernels": self.kernels_, "shares": self.shares_}
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         densities = kernel_densities(posteriors, self.kernels_, self.shares_, self.bandwidth)

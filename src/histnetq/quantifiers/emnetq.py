@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field
+from functools import partial
 from numbers import Real
 from typing import Any
 
@@ -12,21 +14,19 @@ from torch import Tensor, nn
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
-from histnetq.data.protocols import Protocol
-from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, Likelihood, ShrunkLikelihood
 from histnetq.nn.encoders import n_outputs
 from histnetq.quantifiers.emnetq_start import start_scores
-from histnetq.quantifiers.networks import DeepQuantifier, Encoder, make_encoder, make_standardize
-from histnetq.quantifiers.trained import are_sizes
+from histnetq.quantifiers.networks import DeepQuantifier, Encoder, are_sizes, make_encoder, make_standardize
+from histnetq.quantifiers.saving import Arrays
 from histnetq.simplex import check_prevalences
 from histnetq.training.batches import encode_rows
-from histnetq.training.options import Training
-from histnetq.training.supervision import Supervision
+from histnetq.training.fitting import Start
 
 __all__ = ["EMNetQ"]
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class EMNetQ(DeepQuantifier):
     """Quantification by maximum likelihood, with the likelihoods learned from bags.
 
@@ -38,27 +38,47 @@ class EMNetQ(DeepQuantifier):
 
     Parameters
     ----------
-    encoder : None, tuple of int, nn.Module or factory
-        On rows: None gives scores linear in the features (a CNN for images), a tuple the hidden layers of an MLP; a
-        linear layer of scores follows a module, which is copied, or what a factory makes for the shape of a row.
-    ridge : float, optional
+    encoder : None, tuple of int, nn.Module or factory, default=None
+        What turns rows into scores. None gives scores linear in the features (a CNN for images), a tuple the hidden
+        layers of an MLP; a linear layer of scores follows a module, which is copied, or what a factory makes for the
+        shape of a row.
+    ridge : float or None, default=0.01
         Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
         proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
         start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
         starts from random scores, as do modules of one's own and fewer than 100 different rows.
-    prior : float
-        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. Steadies the estimates of tiny bags, and
+    prior : float, default=0.5
+        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It steadies the estimates of tiny bags, and
         keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
         without a prior, nothing is learned about a class where it is absent.
-    loss, sampler, training, random_state
-        As in `HistNetQ`.
-    label_weight : float
+    loss : str or callable, default="rae"
+        A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    sampler : "auto", None or protocol, default="auto"
+        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
+        on the given bags alone.
+    label_weight : float, default=0.0
         Weight of the cross-entropy of the scores, shifted by a learned constant per class, on rows of known labels.
+    training : Training, default=Training()
+        Epochs, learning rate, device and so on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
 
     Attributes
     ----------
-    classes_, network_, history_, best_epoch_, validation_loss_
-        As in `HistNetQ`.
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
+    history_ : dict of arrays
+        Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
+    best_epoch_ : int
+        The epoch of the lowest validation loss.
+    validation_loss_ : float
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
 
     Examples
     --------
@@ -73,42 +93,32 @@ class EMNetQ(DeepQuantifier):
     True
     """
 
-    def __init__(
-        self,
-        encoder: Encoder = None,
-        *,
-        ridge: float | None = 0.01,
-        prior: float = 0.5,
-        loss: str | Measure = "rae",
-        sampler: str | Protocol | None = "auto",
-        label_weight: float = 0.0,
-        training: Training = Training(),  # noqa: B008 - immutable
-        random_state: int | None = None,
-    ) -> None:
-        self.encoder = encoder
-        self.ridge = ridge
-        self.prior = prior
-        self.loss = loss
-        self.sampler = sampler
-        self.label_weight = label_weight
-        self.training = training
-        self.random_state = random_state
+    encoder: Encoder = field(default=None, kw_only=False)
+    ridge: float | None = 0.01
+    prior: float = 0.5
 
     def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Class probabilities of the rows, given the prevalences of their bag.
+        """Estimate the class probabilities of the rows, given the prevalences of their bag.
 
         Parameters
         ----------
-        X : Bags, or the rows of one bag
-        prevalences : (n_bags, n_classes) for `Bags`, (n_classes,) for rows; optional
-            Default: estimated.
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+        prevalences : (n_bags, n_classes) for bags, (n_classes,) for rows, default=None
+            Prevalences of the classes in each bag; None takes the estimates.
 
         Returns
         -------
-        (n_rows, n_classes); of `Bags`, one row per entry, in the order of ``bags.index``.
+        (n_rows, n_classes)
+            Probabilities of the classes; of bags, one row per entry, in the order of ``bags.index``.
+
+        Examples
+        --------
+        >>> X, y = np.array([[0.0], [1.0]] * 60) + np.arange(120)[:, None] / 1000, ["a", "b"] * 60
+        >>> EMNetQ(training=Training(epochs=2), random_state=0).fit(X, y).predict_rows([[0.0], [1.0]]).shape
+        (2, 2)
         """
         bags = self._bags_to_estimate(X)
-        self._require_same_features(bags)
         if prevalences is None:
             p = self._predict(bags)
         else:
@@ -121,21 +131,28 @@ class EMNetQ(DeepQuantifier):
         return likely / likely.sum(1, keepdims=True)
 
     def standard_errors(self, X: Any) -> NDArray[np.float64]:
-        """Standard errors of the estimates, before small ones are shrunk, by the observed information.
+        """Estimate the standard errors of the estimates, before small ones are shrunk, by the observed information.
 
         They know how many rows a bag has and how well these tell the classes apart, and nothing of errors in the
         scores themselves: compare `calibrate` and `predict_interval`, which are right whatever the scores.
 
         Parameters
         ----------
-        X : Bags, or the rows of one bag
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
 
         Returns
         -------
-        (n_bags, n_classes), or (n_classes,) for one bag.
+        (n_bags, n_classes), or (n_classes,) for an array
+            One standard error for each estimate.
+
+        Examples
+        --------
+        >>> X, y = np.array([[0.0], [1.0]] * 60) + np.arange(120)[:, None] / 1000, ["a", "b"] * 60
+        >>> EMNetQ(training=Training(epochs=2), random_state=0).fit(X, y).standard_errors(X).shape
+        (2,)
         """
         bags = self._bags_to_estimate(X)
-        self._require_same_features(bags)
         scores, index = self._scores(bags)
         weights = None if bags.weights is None else torch.as_tensor(bags.weights, dtype=torch.float64)
         pooling = self.network_.pooling
@@ -163,27 +180,22 @@ class EMNetQ(DeepQuantifier):
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
-    def _start(
-        self, network: BagNetwork, learned: Supervision, sampler: Protocol | None, loss: Measure, seed: int
-    ) -> bool:
-        if self.ridge is None or not self._starts(network.encoder):
-            return False
-        return start_scores(network, learned, sampler, loss, self.ridge, self.training.weight_decay, seed)
+    def _start(self) -> Start | None:
+        return None if self.ridge is None else partial(start_scores, self.ridge, self.training.weight_decay)
 
     def _starts(self, encoder: nn.Module) -> bool:
-        """Whether training starts from what the encoder learns from labels."""
+        """Tell whether training starts from what the encoder learns from labels."""
         return self.ridge is not None and isinstance(encoder, MLP)
 
     def _check_params(self) -> None:
-        super()._check_params()
         given = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool)
         if self.ridge is not None and not (given and 0 < self.ridge < np.inf):
             raise ValueError(f"ridge: expected a number above 0, or None, got {self.ridge!r}.")
 
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        if "pooling.threshold" not in weights:  # saved before there was one, or not started from labels
+    def _rebuilt(self, arrays: Arrays) -> BagNetwork:
+        if "pooling.threshold" not in arrays:  # saved before there was one, or not started from labels
             self.ridge = None
-        super()._restore(weights, learned)
+        return super()._rebuilt(arrays)
 
     def _make_scores(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         hidden: Any = () if self.encoder is None and len(shape) == 1 else self.encoder

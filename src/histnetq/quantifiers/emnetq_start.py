@@ -44,26 +44,37 @@ Floats = NDArray[np.float64]
 
 
 def start_scores(
+    ridge: float,
+    weight_decay: float,
     network: BagNetwork,
     given: Supervision,
     sampler: Protocol | None,
     loss: Measure,
-    ridge: float,
-    weight_decay: float,
     seed: int,
 ) -> bool:
-    """Give the encoder, whose last layer is linear, weights by which estimates have a low loss; False: too few or many.
+    """Give the encoder weights by which estimates have a low loss; tell whether that was possible.
+
+    It is not for an encoder of one's own, whose last layer need not be linear, and with too few or too many rows.
 
     Parameters
     ----------
-    network : encoder → `ShrunkLikelihood`
-    sampler : protocol, optional
-        How bags are drawn from labelled rows, where there are no bags.
     ridge : float
         Penalty of logistic regressions: half of it times the sum of squared weights, beside the mean loss of a row.
     weight_decay : float
-        Of AdamW, for an encoder with hidden layers.
+        Weight decay of AdamW, for an encoder with hidden layers.
+    network : BagNetwork
+        An encoder that is followed by `ShrunkLikelihood`.
+    given : Supervision
+        What is learned from.
+    sampler : protocol, optional
+        How bags are drawn from labelled rows, where there are no bags.
+    loss : callable
+        What estimates are to be good for.
+    seed : int
+        Seed of folds and draws.
     """
+    if not isinstance(network.pooling, ShrunkLikelihood):
+        return False
     rng = np.random.default_rng(seed)
     examples = _Examples.of(given, network, rng)
     folds = np.empty(0, np.int64) if examples is None else examples.folds(rng)
@@ -73,7 +84,6 @@ def start_scores(
     for _ in range(_TURNS if examples.bags is not None else 0):
         examples.recover(linear.scores_across(examples, folds))
     encoder, pooling = network.encoder, network.pooling
-    assert isinstance(pooling, ShrunkLikelihood)
     layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
     learner = linear if len(layers) == 1 else _Learner(encoder, partial(_learn, weight_decay=weight_decay))
     change = _adjust(examples.bags_to_adjust(sampler, rng), learner.scores_across(examples, folds), pooling, loss)
@@ -139,7 +149,9 @@ class _Examples:
                 used, entries = used_rows(bags.index, bags.rows.shape[0])
             if len(used) > most:
                 return None
-        known = np.empty(0, np.int64) if rows is None else rng.permutation(rows.index)[:most]
+        known = np.empty(0, np.int64) if rows is None else rng.permutation(np.unique(rows.index))[:most]
+        if given.one_pool:  # their labels are found with the bags
+            known = np.setdiff1d(known, used)
         chosen, first = np.concatenate([used, known]), bags if rows is None else rows
         assert first is not None
         labels = np.zeros((len(chosen), n_classes))
@@ -262,5 +274,5 @@ def _adjust(bags_and_rows: tuple[Bags, NDArray], scores: Tensor, pooling: Shrunk
 
 
 def _logarithm(prevalences: Floats, n_rows: int) -> Floats:
-    """Of a class that is absent, that of less than one row."""
+    """Log prevalences, floored at a tenth of a row."""
     return np.log(np.maximum(prevalences, 0.1 / n_rows))

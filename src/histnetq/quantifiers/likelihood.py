@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from dataclasses import dataclass
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
-from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
-from histnetq.quantifiers.rescaling import KINDS, calibrate, fit_calibration
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
+from histnetq.quantifiers.saving import StoredArrays
 from histnetq.quantifiers.threads import over_bags
 
 __all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
@@ -19,40 +20,57 @@ _FEWEST = 12  # iterations before convergence is believed
 _TILE = 1024  # rows worked on together
 
 
-class EMQ(ClassifierQuantifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class EMQ(PosteriorQuantifier):
     """Expectation maximisation (SLD): the prevalences under which the bag's rows are most likely, given the posteriors.
 
     Parameters
     ----------
-    calibration : None, "ts", "bcts", "vs" or "nbvs"
-        How posteriors are calibrated first; see `histnetq.quantifiers.rescaling`.
-    tol : float
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    calibration : {None, "ts", "bcts", "vs", "nbvs"}, default=None
+        How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by a scale and
+        a bias for each class; by a scale for each class.
+    tol : float, default=1e-6
         Mean change of a prevalence at which iterations end.
-    max_iter : int
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    max_iter : int, default=1000
+        Iterations at the most.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    scale_ : (n_classes,)
+        Factors of the logarithms of posteriors.
+    bias_ : (n_classes,)
+        What is added to them.
 
     References
     ----------
-    Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*.
+    Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*;
+    Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at label
+    shift adaptation*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> EMQ().fit_posteriors(P, [0, 1] * 10).predict_posteriors([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]]).round(2)
+    array([0.85, 0.15])
     """
 
-    def __init__(
-        self,
-        classifier: Any = None,
-        *,
-        calibration: str | None = None,
-        tol: float = 1e-6,
-        max_iter: int = 1000,
-        cv: int | float | None = 5,
-        random_state: int | None = None,
-    ) -> None:
-        self.classifier = classifier
-        self.calibration = calibration
-        self.tol = tol
-        self.max_iter = max_iter
-        self.cv = cv
-        self.random_state = random_state
+    calibration: str | None = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    stored = (*PosteriorQuantifier.stored, StoredArrays("scale_", "bias_"))
 
     def _check(self) -> None:
         if self.calibration is not None:
@@ -62,14 +80,11 @@ class EMQ(ClassifierQuantifier):
         n_classes = posteriors.shape[1]
         self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
         if self.calibration is not None:
-            self.scale_, self.bias_ = fit_calibration(posteriors, labels, self.calibration, weights)
-
-    def _arrays(self) -> dict[str, NDArray]:
-        return {"scale": self.scale_, "bias": self.bias_}
+            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.calibration, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         if self.calibration is not None:
-            posteriors = calibrate(posteriors, self.scale_, self.bias_)
+            posteriors = rescale(posteriors, self.scale_, self.bias_)
         return maximise_likelihood(
             posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter
         )

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass, field
 
 import numpy as np
 from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
-from histnetq.quantifiers.binning import count_cells
-from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.saving import StoredArrays
 from histnetq.quantifiers.threads import over_bags
+from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 __all__ = ["DyS", "HDy", "histograms", "match_histograms"]
 
@@ -20,7 +21,8 @@ _DIVERGENCES = ("hellinger", "topsoe")
 _EXACT = 1e-10  # step at which the search for a proportion ends
 
 
-class DyS(ClassifierQuantifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class DyS(PosteriorQuantifier):
     """Distribution matching: the proportion at which the mixture of the classes' histograms is nearest to the bag's.
 
     The histograms are of the posterior of one class, and the classes are this one and the rest. With two classes that
@@ -29,31 +31,45 @@ class DyS(ClassifierQuantifier):
 
     Parameters
     ----------
-    n_bins : int, or several
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    n_bins : int or sequence of int, default=8
         Bins on [0, 1]; of several, the median of the proportions is taken.
-    divergence : "topsoe" or "hellinger"
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    divergence : {"topsoe", "hellinger"}, default="topsoe"
+        How the distance between histograms is measured.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    positive_ : (n_matched, sum of bins)
+        Histograms of the rows of each matched class.
+    negative_ : (n_matched, sum of bins)
+        Histograms of the rest.
 
     References
     ----------
     Maletzke et al. (2019), *DyS: a framework for mixture models in quantification*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> DyS().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
     """
 
-    def __init__(
-        self,
-        classifier: Any = None,
-        *,
-        n_bins: int | Sequence[int] = 8,
-        divergence: str = "topsoe",
-        cv: int | float | None = 5,
-        random_state: int | None = None,
-    ) -> None:
-        self.classifier = classifier
-        self.n_bins = n_bins
-        self.divergence = divergence
-        self.cv = cv
-        self.random_state = random_state
+    n_bins: int | Sequence[int] = 8
+    divergence: str = "topsoe"
+    stored = (*PosteriorQuantifier.stored, StoredArrays("positive_", "negative_"))
 
     def _matching(self) -> tuple[NDArray[np.int64], str]:
         """Numbers of bins, and the divergence."""
@@ -73,15 +89,12 @@ class DyS(ClassifierQuantifier):
         self.positive_ = np.stack([histograms(posteriors[:, c], w * (labels == c), bins, 1.0) for c in judged])
         self.negative_ = np.stack([histograms(posteriors[:, c], w * (labels != c), bins, 0.0) for c in judged])
 
-    def _arrays(self) -> dict[str, NDArray]:
-        return {"positive": self.positive_, "negative": self.negative_}
-
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        judged = self._judged()
-        p = np.empty((len(offsets) - 1, len(judged)))
-        for i, c in enumerate(judged):
-            p[:, i] = self._match(i, np.ascontiguousarray(posteriors[:, c]), index, offsets, weights)
-        return self._normalise(p)
+        found = [
+            self._match(i, np.ascontiguousarray(posteriors[:, c]), index, offsets, weights)
+            for i, c in enumerate(self._judged())
+        ]
+        return self._normalise(np.stack(found, axis=1))
 
     def _judged(self) -> list[int]:
         """The classes that are matched against the rest."""
@@ -100,54 +113,71 @@ class DyS(ClassifierQuantifier):
         p[p.sum(1) == 0] = self.train_prevalences_
         return p / p.sum(1, keepdims=True)
 
-    @property
-    def sketch_kind(self) -> str:
-        return "exact"
+    def _sketcher(self) -> PosteriorSketcher:
+        return _CountsBetweenEdges(self)
 
-    def _edges(self) -> Floats:
-        """All edges of all histograms: values with none between them are in the same bins."""
-        return np.unique(np.concatenate([np.arange(1, n) * (1.0 / n) for n in self._matching()[0].tolist()]))
 
-    def _posterior_state(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
-        edges = self._edges()
-        cells = np.searchsorted(edges, posteriors, side="right")
-        counts = [count_cells(cells[:, c], index, offsets, weights, len(edges) + 1) for c in self._judged()]
+class _CountsBetweenEdges(PosteriorSketcher):
+    """Counts of the matched posteriors between all edges of all histograms, which say in which bins the rows are."""
+
+    def __init__(self, q: DyS) -> None:
+        super().__init__(q._bag_posteriors, q._quantify, q.training_posteriors_)
+        bins = q._matching()[0].tolist()
+        self.q, self.name = q, f"counts between the edges of {bins} bins"
+        self.edges = np.unique(np.concatenate([np.arange(1, n) * (1.0 / n) for n in bins]))
+
+    def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
+        cells, n_cells = np.searchsorted(self.edges, posteriors, side="right"), len(self.edges) + 1
+        counts = [count_cells(cells[:, c], index, offsets, weights, n_cells) for c in self.q._judged()]
         return np.stack(counts, axis=1)
 
-    def _from_state(self, values: NDArray, totals: NDArray) -> Floats:
-        # The lowest value of each cell, at which the compiled code finds the same bins.
-        lowest = np.concatenate([[0.0], self._edges()])
-        p = np.empty(values.shape[:2])
-        for i in range(values.shape[1]):
-            bag, cell = np.nonzero(values[:, i])
-            offsets = np.concatenate([[0], np.cumsum(np.bincount(bag, minlength=len(values)))])
-            p[:, i] = self._match(i, lowest, cell, offsets, values[bag, i, cell].astype(np.float64))
-        return self._normalise(p)
-
-    def _state_name(self) -> str:
-        return f"counts between the edges of {self._matching()[0].tolist()} bins"
+    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
+        # The lowest value of each cell stands for it: the compiled code finds the same bins there.
+        lowest = np.concatenate([[0.0], self.edges])
+        found = [self.q._match(i, lowest, *counted_entries(values[:, i])) for i in range(values.shape[1])]
+        return self.q._normalise(np.stack(found, axis=1))
 
 
+@dataclass(eq=False, repr=False, kw_only=True)
 class HDy(DyS):
     """Hellinger distance of posteriors: DyS by Hellinger's distance, the median over 10, 20, …, 110 bins.
 
     Parameters
     ----------
-    classifier, cv, random_state
-        See `ClassifierQuantifier`.
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    positive_ : (n_matched, sum of bins)
+        Histograms of the rows of each matched class.
+    negative_ : (n_matched, sum of bins)
+        Histograms of the rest.
 
     References
     ----------
     González-Castro, Alaiz-Rodríguez & Alegre (2013), *Class distribution estimation based on the Hellinger distance*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> HDy().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
     """
 
-    def __init__(self, classifier: Any = None, *, cv: int | float | None = 5, random_state: int | None = None) -> None:
-        self.classifier = classifier
-        self.cv = cv
-        self.random_state = random_state
-
-    def _matching(self) -> tuple[NDArray[np.int64], str]:
-        return np.arange(10, 111, 10), "hellinger"
+    n_bins: int | Sequence[int] = field(default=tuple(range(10, 111, 10)), init=False)
+    divergence: str = field(default="hellinger", init=False)
 
 
 def histograms(values: Floats, weights: NDArray, bins: NDArray[np.int64], without: float) -> Floats:

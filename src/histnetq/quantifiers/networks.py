@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Sequence
-from typing import Any
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -20,63 +21,114 @@ from histnetq.data.checks import check_choice
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import (
+    BINS,
     CNN,
     MLP,
+    POOLINGS,
     BagNetwork,
     Cumulative,
-    HardHistogram,
-    Max,
-    Mean,
-    Median,
     MergeablePooling,
     Pooling,
-    RBFHistogram,
     SetAttention,
-    SigmoidHistogram,
-    SoftHistogram,
     Standardize,
-)
+)  # fmt: skip
 from histnetq.nn.encoders import n_outputs
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.trained import TrainedNetwork, are_sizes, check_sizes
-from histnetq.training.batches import bag_states, predict_bags, predict_states
-from histnetq.training.fingerprint import describe
+from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.sketches.networks import PooledStates
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.training.batches import choose_device, predict_bags
+from histnetq.training.fitting import Start, Task, TrainedNetwork
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
-__all__ = ["DeepQuantifier", "DeepSets", "Encoder", "HistNetQ", "SetTransformer", "make_encoder", "make_standardize"]
+__all__ = [
+    "DeepQuantifier", "DeepSets", "Encoder", "HistNetQ", "SetTransformer", "StoredNetwork", "are_sizes", "check_sizes",
+    "keep_trained", "make_encoder", "make_standardize",
+]  # fmt: skip
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
-
-_BINS: dict[str, Callable[[int, int], Pooling]] = {
-    "hard": HardHistogram,
-    "soft": SoftHistogram,
-    "rbf": RBFHistogram,
-    "sigmoid": SigmoidHistogram,
-}
-_POOLINGS: dict[str, Callable[[int], Pooling]] = {"mean": Mean, "median": Median, "max": Max}
 _DEFAULT_ENCODER = (256, 128)
 
 
-class DeepQuantifier(TrainedNetwork, Quantifier):
-    """Base of the networks; see `HistNetQ` for the common parameters."""
+class StoredNetwork(Stored):
+    """The weights of a network, and how it was trained.
 
-    encoder: Encoder
-    head: Sequence[int]
+    Parameters
+    ----------
+    prefix : str
+        What the names of the arrays begin with, where the model has others.
+    """
+
+    def __init__(self, prefix: str = "") -> None:
+        self.prefix = prefix
+
+    def arrays(self, model: Any) -> Arrays:
+        return {f"{self.prefix}{name}": tensor.cpu().numpy() for name, tensor in model.network_.state_dict().items()}
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        return {
+            "history": {name: values.tolist() for name, values in model.history_.items()},
+            "best_epoch": model.best_epoch_, "validation_loss": model.validation_loss_, "split": model.split_,
+        }  # fmt: skip
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        with torch.random.fork_rng([]):
+            network = model._rebuilt(arrays)
+        named = {f"{self.prefix}{name}": name for name in network.state_dict()}
+        try:
+            network.load_state_dict({own: torch.from_numpy(arrays[name]) for name, own in named.items()})
+        except (RuntimeError, KeyError):
+            raise ValueError(
+                "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."
+            ) from None
+        try:
+            device = choose_device(model.training.device)
+        except ValueError:  # trained where there was such a device, loaded where there is none
+            device = choose_device("auto")
+        history = {name: np.asarray(values) for name, values in learned["history"].items()}
+        best_epoch, loss, split = learned["best_epoch"], learned["validation_loss"], learned.get("split", "")
+        keep_trained(model, TrainedNetwork(network.eval().to(device), history, best_epoch, loss, split))
+
+
+def keep_trained(model: Any, trained: TrainedNetwork) -> None:
+    """Keep what training gave as the attributes of a quantifier."""
+    model.network_, model.history_, model.split_ = trained.network, trained.history, trained.split
+    model.best_epoch_, model.validation_loss_ = trained.best_epoch, trained.validation_loss
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepQuantifier(Quantifier):
+    """Base of the networks; see `HistNetQ` for the parameters."""
+
+    encoder: Encoder = None
+    loss: str | Measure = "rae"
+    sampler: str | Protocol | None = "auto"
+    label_weight: float = 0.0
+    training: Training = Training()  # noqa: RUF009 - immutable
+    random_state: int | None = None
+
+    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(),)
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
 
         Parameters
         ----------
-        X : Bags, or rows
-            Bags with prevalences; or the labelled rows as an array, data frame or sparse matrix.
-        y : optional
+        X : Bags, or array of rows
+            Bags with prevalences, whose rows may be labelled; or the labelled rows as an array, data frame or sparse
+            matrix.
+        y : array, default=None
             With bags: their prevalences ``(n_bags, n_classes)``, if they do not carry them. With rows: their labels.
-        bags : Bags, optional
+        bags : Bags, default=None
             Bags with prevalences beside labelled rows.
-        validation : Bags, optional
-            Bags with prevalences that choose the best epoch. Default: some of the bags or rows are held out.
+        validation : Bags, default=None
+            Bags with prevalences that choose the best epoch; None holds out some of the bags or rows.
+
+        Returns
+        -------
+        DeepQuantifier
+            The fitted quantifier itself.
         """
         given = Supervision.of(X, y, bags)
         if not given.input_shape:
@@ -86,18 +138,53 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
             statistics = learned.statistics() if self.training.standardize else None
             return self._network(given.input_shape, len(given.classes), statistics)
 
-        self._train(given, make, validation)
-        self._forget_calibration()
-        self.classes_, self.input_shape_, self.feature_names_ = given.classes, given.input_shape, given.feature_names
-        self.train_prevalences_ = given.prevalences()
+        self._check_params()
+        keep_trained(self, Task.of(self).train(given, make, validation, self._start()))
+        self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
         return self
 
+    def _check_params(self) -> None:
+        """Refuse wrong parameters before any work is done."""
+
+    def _start(self) -> Start | None:
+        """Give what finds better weights than random ones before training, if there is any."""
+        return None
+
+    def _network(
+        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
+    ) -> BagNetwork:
+        """Make the network for rows of this shape, with random weights."""
+        raise NotImplementedError
+
+    def _rebuilt(self, arrays: Arrays) -> BagNetwork:
+        """Make the network that these arrays are the weights of."""
+        statistics = (arrays["prepare.mean"], arrays["prepare.scale"]) if self.training.standardize else None
+        return self._network(self.input_shape_, len(self.classes_), statistics)
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        return predict_bags(self.network_, bags)
+
+    def _sketcher(self) -> Sketcher:
+        if isinstance(self.network_.pooling, MergeablePooling):
+            return PooledStates(self.network_)
+        return NoSketcher(
+            f"{type(self.network_.pooling).__name__} pooling needs a whole bag at once, parts of it do not add up; "
+            "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
+        )
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class _PooledQuantifier(DeepQuantifier):
+    """Base of the networks that are an encoder, a pooling and a head."""
+
+    head: Sequence[int] = (512,)
+
     def _pooling(self, n_features: int) -> Pooling:
-        """The layer that makes the difference."""
+        """Make the layer that makes the difference."""
         raise NotImplementedError
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
-        """What maps a pooled bag to scores of the classes."""
+        """Make what maps a pooled bag to scores of the classes."""
         return MLP(width, (*self.head, n_classes), self.training.dropout)
 
     def _network(
@@ -112,82 +199,56 @@ class DeepQuantifier(TrainedNetwork, Quantifier):
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
-    def _predict(self, bags: Bags) -> NDArray[np.float64]:
-        return predict_bags(self.network_, bags)
 
-    @property
-    def sketch_kind(self) -> str | None:
-        return "exact" if isinstance(self.network_.pooling, MergeablePooling) else None
-
-    def _why_no_sketch(self) -> str:
-        return (
-            f"{type(self.network_.pooling).__name__} pooling needs a whole bag at once, parts of it do not add up; "
-            "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
-        )
-
-    def _state(self, bags: Bags) -> NDArray:
-        return bag_states(self.network_, bags)
-
-    def _from_state(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-        return predict_states(self.network_, values, totals)
-
-    def _state_identity(self) -> str:
-        network = self.network_
-        return describe([network.prepare, network.encoder, network.pooling])
-
-    def _state_merge(self) -> str:
-        return "max" if isinstance(self.network_.pooling, Max) else "sum"
-
-    def _weights(self) -> dict[str, NDArray]:
-        return self._network_arrays()
-
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        statistics = (weights["prepare.mean"], weights["prepare.scale"]) if self.training.standardize else None
-        with torch.random.fork_rng([]):
-            network = self._network(self.input_shape_, len(self.classes_), statistics)
-        self._restore_network(network, weights, learned)
-
-
-class HistNetQ(DeepQuantifier):
+@dataclass(eq=False, repr=False, kw_only=True)
+class HistNetQ(_PooledQuantifier):
     """Quantification by a network on differentiable histograms.
 
     Every row is encoded to features; each bag becomes one histogram per feature; a head maps the histograms to
-    prevalences. Trained end to end for the chosen error on bags whose proportions are known.
+    prevalences. The network is trained end to end for the chosen error on bags whose proportions are known.
 
     Parameters
     ----------
-    bins : "hard", "soft", "rbf" or "sigmoid"
+    bins : {"hard", "soft", "rbf", "sigmoid"}, default="hard"
         Kind of histogram; see `histnetq.nn`.
-    n_bins : int
+    n_bins : int, default=32
         Bins per feature.
-    encoder : None, tuple of int, nn.Module or factory
-        On rows: None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a module is copied, never
-        trained in place; a factory is called with the shape of a row.
-    head : tuple of int
-        Hidden layers between histograms and prevalences.
-    cumulative : bool
+    encoder : None, tuple of int, nn.Module or factory, default=None
+        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
+        module is copied, never trained in place; a factory is called with the shape of a row.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
+    cumulative : bool, default=False
         Whether the head reads cumulative histograms: it learns from many weak features (texts of many classes) in a
         fraction of the epochs so, and from a few good ones not as well.
-    loss : str or callable
+    loss : str or callable, default="rae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
-    sampler : "auto", None or protocol
-        Where training bags come from. "auto": `Mixer` for bags, `APP` for labelled rows, both for both. None: the
-        given bags alone.
-    label_weight : float
+    sampler : "auto", None or protocol, default="auto"
+        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
+        on the given bags alone.
+    label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
-    training : Training
+    training : Training, default=Training()
         Epochs, learning rate, device and so on.
-    random_state : int, optional
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
 
     Attributes
     ----------
     classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
     network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
     history_ : dict of arrays
         Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
     best_epoch_ : int
+        The epoch of the lowest validation loss.
     validation_loss_ : float
-        Of the best epoch, whose weights are kept.
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
 
     References
     ----------
@@ -203,126 +264,152 @@ class HistNetQ(DeepQuantifier):
     (2,)
     """
 
-    def __init__(
-        self,
-        bins: str = "hard",
-        n_bins: int = 32,
-        *,
-        encoder: Encoder = None,
-        head: Sequence[int] = (512,),
-        cumulative: bool = False,
-        loss: str | Measure = "rae",
-        sampler: str | Protocol | None = "auto",
-        label_weight: float = 0.0,
-        training: Training = Training(),  # noqa: B008 - immutable
-        random_state: int | None = None,
-    ) -> None:
-        self.bins = bins
-        self.n_bins = n_bins
-        self.encoder = encoder
-        self.head = head
-        self.cumulative = cumulative
-        self.loss = loss
-        self.sampler = sampler
-        self.label_weight = label_weight
-        self.training = training
-        self.random_state = random_state
+    bins: str = field(default="hard", kw_only=False)
+    n_bins: int = field(default=32, kw_only=False)
+    cumulative: bool = False
 
     def _pooling(self, n_features: int) -> Pooling:
-        return _BINS[check_choice("bins", self.bins, tuple(_BINS))](n_features, self.n_bins)
+        return BINS[check_choice("bins", self.bins, tuple(BINS))](n_features, self.n_bins)
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
         head = super()._head(width, n_classes)
         return nn.Sequential(Cumulative(self.n_bins), head) if self.cumulative else head
 
 
-class DeepSets(DeepQuantifier):
-    """The same network with the mean, median or maximum of each feature instead of its histogram.
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepSets(_PooledQuantifier):
+    """Quantification by a network on the mean, median or maximum of each feature instead of its histogram.
 
     Parameters
     ----------
-    pooling : "mean", "median" or "max"
-    encoder, head, loss, sampler, label_weight, training, random_state
-        As in `HistNetQ`.
+    pooling : {"mean", "median", "max"}, default="mean"
+        What a bag keeps of each feature.
+    encoder : None, tuple of int, nn.Module or factory, default=None
+        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
+        module is copied, never trained in place; a factory is called with the shape of a row.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
+    loss : str or callable, default="rae"
+        A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    sampler : "auto", None or protocol, default="auto"
+        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
+        on the given bags alone.
+    label_weight : float, default=0.0
+        Weight of an auxiliary classification loss on rows whose labels are known.
+    training : Training, default=Training()
+        Epochs, learning rate, device and so on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
+    history_ : dict of arrays
+        Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
+    best_epoch_ : int
+        The epoch of the lowest validation loss.
+    validation_loss_ : float
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
 
     References
     ----------
     Zaheer et al. (2017), *Deep sets*; Qi et al. (2021), *A framework for deep quantification learning*.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=400)
+    >>> X = rng.normal(y[:, None], 1.0, size=(400, 3))
+    >>> DeepSets("max", training=Training(epochs=3), random_state=0).fit(X, y).predict(X).shape
+    (2,)
     """
 
-    def __init__(
-        self,
-        pooling: str = "mean",
-        *,
-        encoder: Encoder = None,
-        head: Sequence[int] = (512,),
-        loss: str | Measure = "rae",
-        sampler: str | Protocol | None = "auto",
-        label_weight: float = 0.0,
-        training: Training = Training(),  # noqa: B008 - immutable
-        random_state: int | None = None,
-    ) -> None:
-        self.pooling = pooling
-        self.encoder = encoder
-        self.head = head
-        self.loss = loss
-        self.sampler = sampler
-        self.label_weight = label_weight
-        self.training = training
-        self.random_state = random_state
+    pooling: str = field(default="mean", kw_only=False)
 
     def _pooling(self, n_features: int) -> Pooling:
-        return _POOLINGS[check_choice("pooling", self.pooling, tuple(_POOLINGS))](n_features)
+        return POOLINGS[check_choice("pooling", self.pooling, tuple(POOLINGS))](n_features)
 
 
-class SetTransformer(DeepQuantifier):
-    """The same network with attention through inducing points instead of histograms.
+@dataclass(eq=False, repr=False, kw_only=True)
+class SetTransformer(_PooledQuantifier):
+    """Quantification by a network with attention through inducing points instead of histograms.
 
     Parameters
     ----------
-    width, hidden, n_inducing, n_heads : int
-        Of `histnetq.nn.SetAttention`.
-    encoder, head, loss, sampler, label_weight, training, random_state
-        As in `HistNetQ`.
+    width : int, default=256
+        Width of the pooled vector; see `histnetq.nn.SetAttention`.
+    hidden : int, default=128
+        Width of the layers between.
+    n_inducing : int, default=32
+        Inducing points that all rows attend to.
+    n_heads : int, default=4
+        Heads of attention, which divide the widths among them.
+    encoder : None, tuple of int, nn.Module or factory, default=None
+        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
+        module is copied, never trained in place; a factory is called with the shape of a row.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
+    loss : str or callable, default="rae"
+        A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    sampler : "auto", None or protocol, default="auto"
+        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
+        on the given bags alone.
+    label_weight : float, default=0.0
+        Weight of an auxiliary classification loss on rows whose labels are known.
+    training : Training, default=Training()
+        Epochs, learning rate, device and so on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
+    history_ : dict of arrays
+        Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
+    best_epoch_ : int
+        The epoch of the lowest validation loss.
+    validation_loss_ : float
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
 
     References
     ----------
     Lee et al. (2019), *Set Transformer*.
+
+    Examples
+    --------
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=200)
+    >>> X = rng.normal(y[:, None], 1.0, size=(200, 3))
+    >>> few = Training(epochs=1, bags_per_epoch=20, validation_bags=10)
+    >>> SetTransformer(8, 8, 2, 2, training=few, random_state=0).fit(X, y).predict(X).shape
+    (2,)
     """
 
-    def __init__(
-        self,
-        width: int = 256,
-        hidden: int = 128,
-        n_inducing: int = 32,
-        n_heads: int = 4,
-        *,
-        encoder: Encoder = None,
-        head: Sequence[int] = (512,),
-        loss: str | Measure = "rae",
-        sampler: str | Protocol | None = "auto",
-        label_weight: float = 0.0,
-        training: Training = Training(),  # noqa: B008 - immutable
-        random_state: int | None = None,
-    ) -> None:
-        self.width = width
-        self.hidden = hidden
-        self.n_inducing = n_inducing
-        self.n_heads = n_heads
-        self.encoder = encoder
-        self.head = head
-        self.loss = loss
-        self.sampler = sampler
-        self.label_weight = label_weight
-        self.training = training
-        self.random_state = random_state
+    width: int = field(default=256, kw_only=False)
+    hidden: int = field(default=128, kw_only=False)
+    n_inducing: int = field(default=32, kw_only=False)
+    n_heads: int = field(default=4, kw_only=False)
 
     def _pooling(self, n_features: int) -> Pooling:
         return SetAttention(n_features, self.width, self.hidden, self.n_inducing, self.n_heads)
 
 
 def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -> nn.Module:
-    """What the parameter `encoder` of a network means for rows of this shape."""
+    """Make what the parameter `encoder` of a network means for rows of this shape."""
     if isinstance(encoder, nn.Module):
         return copy.deepcopy(encoder)
     if callable(encoder):
@@ -339,5 +426,16 @@ def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -
 
 
 def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:
-    """What brings rows of this mean and scale to 0 and 1; None without them."""
+    """Make what brings rows of this mean and scale to 0 and 1; None without them."""
     return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+
+
+def check_sizes(name: str, sizes: Any) -> None:
+    """Refuse what are no sizes of hidden layers."""
+    if not are_sizes(sizes):
+        raise ValueError(f"{name}: expected the sizes of its hidden layers, such as (512,), got {sizes!r}.")
+
+
+def are_sizes(sizes: Any) -> bool:
+    """Tell whether these are sizes of layers: some whole numbers above 0."""
+    return isinstance(sizes, tuple | list) and all(isinstance(s, int | np.integer) and s > 0 for s in sizes)

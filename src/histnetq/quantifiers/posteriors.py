@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterable
+from dataclasses import dataclass, field
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -16,42 +17,91 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction, check_whole, column_names, encode_labels, shown, used_rows
-from histnetq.quantifiers.binning import BinnedPosteriors
-from histnetq.quantifiers.saving import dump_estimator, load_estimator
-from histnetq.uncertainty.conformal import Intervals, from_resamples
+from histnetq.data.checks import column_names, encode_labels, shown, used_rows
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+from histnetq.sketches.posteriors import CountedCells, LogOdds, NearestPoints, bag_sums
+from histnetq.sketches.sketcher import Sketcher
+from histnetq.training.supervision import labelled_rows
+from histnetq.uncertainty.bootstrap import resample
+from histnetq.uncertainty.intervals import Intervals
 
-__all__ = ["ClassifierQuantifier", "bag_means", "bag_sums", "labelled_rows", "with_classifier"]
+__all__ = ["PosteriorQuantifier", "StoredClassifier", "bag_means", "with_classifier"]
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _ROWS_AT_ONCE = 1 << 16
-_TRAINING = ("training_posteriors_", "training_labels_", "training_weights_")  # for resamples
 
 
-class ClassifierQuantifier(BinnedPosteriors):
+class StoredClassifier(Stored):
+    """The classifier, and the class of each of its columns."""
+
+    def arrays(self, model: Any) -> Arrays:
+        if model.classifier_ is None:
+            return {}
+        plain = to_plain(model.classifier_, "classifier/")
+        return (
+            {"classifier": np.frombuffer(dump_classifier(model.classifier_), np.uint8)} if plain is None else plain[1]
+        )
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        if model.classifier_ is None:
+            return {}
+        plain = to_plain(model.classifier_, "classifier/")
+        return {"columns": model.columns_.tolist(), "classifier": None if plain is None else plain[0]}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        model.classifier_ = model.columns_ = None
+        if "classifier" in arrays:
+            model.classifier_ = load_classifier(arrays["classifier"].tobytes())
+        elif learned.get("classifier"):
+            model.classifier_ = from_plain(learned["classifier"], arrays)
+        if model.classifier_ is not None:
+            found = learned.get("columns")  # absent in models of version 0.1.0
+            model.columns_ = model._columns_of(model.classifier_, model.classes_) if found is None else np.array(found)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PosteriorQuantifier(Quantifier):
     """Base: learn from posteriors of labelled rows that the classifier was not trained on, predict from posteriors.
+
+    A method implements ``_learn``, which keeps arrays that ``stored`` names, and ``_quantify``.
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, optional
-        Cloned, never fitted in place (but for ``cv=None``). Default: logistic regression.
-    cv : int, float or None
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is already fitted, and
-        `fit` gets validation data.
-    random_state : int, optional
-        Of the folds.
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
     """
 
-    classifier: Any
-    cv: int | float | None
-    random_state: int | None
-    classifier_: Any
-    resamples: ClassVar[bool] = True
-    training_labels_: NDArray[np.int32]
+    classifier: Any = field(default=None, kw_only=False)
+    cv: int | float | None = 5
+    random_state: int | None = None
 
-    def set_params(self, **params: Any) -> ClassifierQuantifier:
-        """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on."""
+    resamples: ClassVar[bool] = True
+    stored: ClassVar[tuple[Stored, ...]] = (
+        StoredClassifier(),
+        StoredArrays("training_posteriors_", "training_labels_", "training_weights_"),
+    )
+
+    def set_params(self, **params: Any) -> PosteriorQuantifier:
+        """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values of parameters.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The quantifier itself.
+        """
         if params.get("classifier", self.classifier) is None:
             params.pop("classifier", None)
             self.classifier = None
@@ -59,13 +109,20 @@ class ClassifierQuantifier(BinnedPosteriors):
         super().set_params(**params)
         return self
 
-    def fit(self, X: Any, y: Any = None) -> ClassifierQuantifier:
+    def fit(self, X: Any, y: Any = None) -> PosteriorQuantifier:
         """Learn from labelled rows.
 
         Parameters
         ----------
-        X : rows, or Bags whose rows are labelled
-        y : labels of the rows; None with Bags
+        X : array of rows, or Bags
+            Labelled rows, or bags whose rows are labelled.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself.
         """
         self._check()
         given = labelled_rows(X, y)
@@ -76,14 +133,35 @@ class ClassifierQuantifier(BinnedPosteriors):
         labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
         classifier, posteriors, judged = self._cross_fit(given.rows, entries, labels, weights, given.classes)
         self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
-        self.classifier_ = classifier
-        self.input_shape_, self.feature_names_ = tuple(given.rows.shape[1:]), given.feature_names
+        shape = tuple(given.rows.shape[1:])
+        self._learned_from(given.classes, shape, given.feature_names, self.train_prevalences_)
+        self.classifier_: Any = classifier
+        self.columns_: Ints | None = self._columns_of(classifier, given.classes)
         return self
 
-    def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> ClassifierQuantifier:
-        """Learn from posteriors ``(n_rows, n_classes)`` of a model of your own on rows it was not trained on.
+    def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
+        """Learn from posteriors of a model of your own on rows that it was not trained on.
 
-        `classes` names the columns; default: the sorted values of `y`. Predict with `predict_posteriors`.
+        Parameters
+        ----------
+        posteriors : (n_rows, n_classes)
+            Rows of probabilities; the columns of a data frame are matched by name.
+        y : (n_rows,)
+            The label of each row.
+        classes : sequence, default=None
+            Names of the columns; None takes the sorted values of `y`.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself, which predicts by `predict_posteriors`.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+        >>> PACC().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+        array([0.67, 0.33])
         """
         self._check()
         p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
@@ -94,13 +172,30 @@ class ClassifierQuantifier(BinnedPosteriors):
             )
         p = p[:, _column_order(column_names(posteriors), names)]
         self._learn_all(p, labels, None, names)
-        self.classifier_ = None
-        self.input_shape_, self.feature_names_ = (p.shape[1],), None
+        self._learned_from(names, (p.shape[1],), None, self.train_prevalences_)
+        self.classifier_ = self.columns_ = None
         return self
 
     def predict_posteriors(self, X: Any) -> Floats:
-        """Estimate from posteriors: Bags whose rows are posteriors, or one bag of them as an array."""
-        bags = self._bags_to_estimate(X)
+        """Estimate from posteriors.
+
+        Parameters
+        ----------
+        X : Bags, or (n_rows, n_classes)
+            Bags whose rows are posteriors, or one bag of them as an array.
+
+        Returns
+        -------
+        (n_bags, n_classes), or (n_classes,) for an array
+            The estimates, with columns in the order of `classes_`.
+
+        Examples
+        --------
+        >>> from histnetq import PCC
+        >>> PCC().fit_posteriors([[0.9, 0.1], [0.2, 0.8]], ["a", "b"]).predict_posteriors([[0.5, 0.5], [0.0, 1.0]])
+        array([0.25, 0.75])
+        """
+        bags = self._as_bags(X)
         used, index = used_rows(bags.index, bags.rows.shape[0])
         rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
         p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
@@ -119,68 +214,95 @@ class ClassifierQuantifier(BinnedPosteriors):
 
         Parameters
         ----------
-        X : Bags, or one bag as an array of rows
-        coverage : float between 0 and 1
-        n_resamples : int
-        random_state : int
-        """
-        if not self.resamples:
-            raise TypeError(
-                f"bootstrap_interval: {type(self).__name__} takes too long to learn from every resample; "
-                "use calibrate and predict_interval."
-            )
-        coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
-        bags = self._bags_to_estimate(X)
-        self._require_same_features(bags)
-        p, index = self._bag_posteriors(bags)
-        rng, sizes, starts = np.random.default_rng(random_state), bags.sizes, np.repeat(bags.offsets[:-1], bags.sizes)
-        resampled = np.empty((n_resamples, len(bags), len(self.classes_)))
-        for estimates in resampled:
-            drawn = starts + (rng.random(len(starts)) * np.repeat(sizes, sizes)).astype(np.int64)
-            weights = None if bags.weights is None else bags.weights[drawn]
-            estimates[:] = self._relearned(rng)._quantify(p, index[drawn], bags.offsets, weights)
-        estimates = self._quantify(p, index, bags.offsets, bags.weights)
-        found = from_resamples(estimates, resampled, sizes, coverage)
-        return found if isinstance(X, Bags) else found.of_one()
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        n_resamples : int, default=200
+            How often rows are drawn anew.
+        random_state : int, default=0
+            Seed of the draws.
 
-    def _relearned(self, rng: np.random.Generator) -> ClassifierQuantifier:
-        """The same, learned from as many rows of each class, drawn with replacement."""
-        labels = self.training_labels_
-        order = np.argsort(labels, kind="stable")
-        counts = np.bincount(labels, minlength=len(self.classes_))
-        first = np.repeat(np.cumsum(counts) - counts, counts)
-        drawn = order[first + (rng.random(len(labels)) * np.repeat(counts, counts)).astype(np.int64)]
-        again = copy.copy(self)
-        posteriors, weights = self.training_posteriors_[drawn].astype(np.float64), getattr(self, _TRAINING[2], None)
-        again._learn(posteriors, labels[drawn], None if weights is None else weights[drawn])
-        return again
+        Returns
+        -------
+        Intervals
+            Estimates with intervals and joint regions.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> PACC(random_state=0).fit(X, y).bootstrap_interval(X).lower.round(1)
+        array([0.4, 0.4])
+        """
+        return self.predict_interval(
+            X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
+        )
+
+    def _check(self) -> None:
+        """Refuse wrong parameters before any work is done."""
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        """Learn from posteriors of labelled rows; nothing by default."""
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes)."""
+        raise NotImplementedError
+
+    def _sketcher(self) -> Sketcher:
+        cells = LogOdds() if len(self.classes_) == 2 else self._nearest_points()
+        return CountedCells(self._bag_posteriors, self._quantify, self.training_posteriors_, cells)
+
+    def _nearest_points(self) -> NearestPoints:
+        # They are learned once for a model, and kept beside what they were learned from.
+        known = self.__dict__.get("_nearest")
+        if known is None or known[0] is not self.training_posteriors_:
+            cells = NearestPoints(self.training_posteriors_, getattr(self, "training_weights_", None))
+            known = self._nearest = (self.training_posteriors_, cells)
+        return known[1]
 
     def _predict(self, bags: Bags) -> Floats:
         p, index = self._bag_posteriors(bags)
         return self._quantify(p, index, bags.offsets, bags.weights)
 
+    def _resampled(self, bags: Bags, n_resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+        """Estimates ``(n_bags, n_classes)``, and of resamples ``(n_resamples, n_bags, n_classes)``."""
+        p, index = self._bag_posteriors(bags)
+        resampled = np.empty((n_resamples, len(bags), len(self.classes_)))
+        for estimates in resampled:
+            entries, weights = resample(bags, rng)
+            estimates[:] = self._relearned(rng)._quantify(p, index[entries], bags.offsets, weights)
+        return self._quantify(p, index, bags.offsets, bags.weights), resampled
+
+    def _relearned(self, rng: np.random.Generator) -> PosteriorQuantifier:
+        """Give a copy that has learned from as many rows of each class, drawn with replacement."""
+        labels = self.training_labels_
+        order = np.argsort(labels, kind="stable")
+        counts = np.bincount(labels, minlength=len(self.classes_))
+        first = np.repeat(np.cumsum(counts) - counts, counts)
+        drawn = order[first + (rng.random(len(labels)) * np.repeat(counts, counts)).astype(np.int64)]
+        again, weights = copy.copy(self), getattr(self, "training_weights_", None)
+        posteriors = self.training_posteriors_[drawn].astype(np.float64)
+        again._learn(posteriors, labels[drawn], None if weights is None else weights[drawn])
+        return again
+
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
+        """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
             raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
+        assert self.columns_ is not None
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
-        p = np.concatenate([self._posteriors(self.classifier_, bags.rows[chunk], self.classes_) for chunk in chunks])
-        return p, index
-
-    def _check(self) -> None:
-        """Refuse wrong parameters, before any work."""
-
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        """Learn from posteriors of labelled rows; nothing by default."""
+        n_classes = len(self.classes_)
+        p = [_posteriors(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
+        return np.concatenate(p), index
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
-        self.train_prevalences_ = prevalences / prevalences.sum()
+        self.train_prevalences_ = prevalences / prevalences.sum()  # which methods learn from too
         self._learn(posteriors, labels, weights)
-        self._forget_calibration()
         self.classes_ = classes
-        for name in _TRAINING:
-            self.__dict__.pop(name, None)
+        self.__dict__.pop("training_weights_", None)
         if self.resamples:
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
@@ -190,53 +312,43 @@ class ClassifierQuantifier(BinnedPosteriors):
         self, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None, classes: NDArray
     ) -> tuple[Any, Floats, NDArray]:
         """A classifier fitted on all entries, posteriors of some from one that has not seen them, and which entries."""
-        base = _default_classifier() if self.classifier is None else self.classifier
         if self.classifier is None and (self.cv is None or pool.ndim == 1):
             wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
             raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
+        base = _default_classifier() if self.classifier is None else self.classifier
         if self.cv is None:
-            return base, self._posteriors(base, pool[entries], classes), np.arange(len(labels))
+            columns = self._columns_of(base, classes)
+            return base, _posteriors(base, pool[entries], columns, len(classes)), np.arange(len(labels))
         p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
         # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
-        rows, first, place = np.unique(entries, return_index=True, return_inverse=True)
-        for learned_rows, held_rows in _folds(self.cv, labels[first], self.random_state):
-            learned, held = (np.flatnonzero(_members(part, len(rows))[place]) for part in (learned_rows, held_rows))
-            model = _fit(clone(base), pool[entries[learned]], labels[learned], weights, learned)
-            p[held], judged[held] = self._posteriors(model, pool[entries[held]], classes), True
-        whole = _fit(clone(base), pool[entries], labels, weights, slice(None))
-        return whole, p[judged], np.flatnonzero(judged)
+        _, first, place = np.unique(entries, return_index=True, return_inverse=True)
+        for _, held_rows in _folds(self.cv, labels[first], self.random_state):
+            held = np.isin(place, held_rows)
+            model = _fit(clone(base), pool[entries[~held]], labels[~held], None if weights is None else weights[~held])
+            judged |= held
+            p[held] = _posteriors(model, pool[entries[held]], self._columns_of(model, classes), len(classes))
+        return _fit(clone(base), pool[entries], labels, weights), p[judged], np.flatnonzero(judged)
 
-    def _posteriors(self, classifier: Any, rows: Any, classes: NDArray) -> Floats:
-        """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
+    def _columns_of(self, classifier: Any, classes: NDArray) -> Ints:
+        """The class code of each column of a classifier: one fitted here, or elsewhere, on names or on codes."""
         if not hasattr(classifier, "predict_proba"):
             raise TypeError(
                 f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
                 "wrap it in sklearn's CalibratedClassifierCV."
             )
-        p = classifier.predict_proba(_flat(rows))
-        full = np.zeros((len(p), len(classes)))
-        codes = np.asarray(classifier.classes_) if self.cv is not None else _codes(classifier.classes_, classes)
-        full[:, codes.astype(np.int64)] = p
-        return full
-
-    def _weights(self) -> dict[str, NDArray]:
-        arrays = self._arrays() | {name[:-1]: array for name, array in vars(self).items() if name in _TRAINING}
-        if self.classifier_ is not None:
-            arrays["classifier"] = np.frombuffer(dump_estimator(self.classifier_), np.uint8)
-        return arrays
-
-    def _arrays(self) -> dict[str, NDArray]:
-        """What `_learn` learned, by attribute name without the final underscore."""
-        return {}
-
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        self._restore_classifier(weights)
-        for name, array in weights.items():
-            setattr(self, f"{name}_", array)
-
-    def _restore_classifier(self, weights: dict[str, NDArray]) -> None:
-        stored = weights.pop("classifier", None)
-        self.classifier_ = None if stored is None else load_estimator(stored.tobytes())
+        listed = np.asarray(classifier.classes_).tolist()
+        if self.cv is not None:
+            return np.array(listed, np.int64)
+        place = {name: j for j, name in enumerate(classes.tolist())}
+        if all(name in place for name in listed):
+            return np.array([place[name] for name in listed], np.int64)
+        if listed == list(range(len(classes))):
+            return np.arange(len(classes))
+        unknown = next(name for name in listed if name not in place)
+        raise ValueError(
+            f"classifier: it was fitted on a class {unknown!r} that is not among {shown(classes)}; "
+            "fit it on the same class names."
+        )
 
 
 def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:
@@ -271,26 +383,12 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
     return bag_sums(values, index, offsets, weights) / totals[:, None]
 
 
-def bag_sums(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-    """Weighted sum of the values of each bag's rows: (n_rows, k) → (n_bags, k)."""
-    w = np.ones(len(index)) if weights is None else weights.astype(np.float64)
-    return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values
-
-
-def labelled_rows(X: Any, y: Any) -> Bags:
-    """Bags with labels from ``fit(X, y)`` or ``fit(bags)``."""
-    if not isinstance(X, Bags):
-        if y is None:
-            raise TypeError(
-                "y: expected a label for each row of X, got None; this quantifier learns from labelled rows."
-            )
-        return Bags.from_labels(X, y)
-    if y is not None or X.labels is None or X.classes is None:
-        raise ValueError(
-            "bags: this quantifier learns from labelled rows, got bags of known proportions; use fit(X, y), Bags with "
-            "labels, or HistNetQ, which learns from proportions."
-        )
-    return X
+def _posteriors(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
+    """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
+    p = classifier.predict_proba(_flat(rows))
+    full = np.zeros((len(p), n_classes))
+    full[:, columns] = p
+    return full
 
 
 def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
@@ -312,29 +410,8 @@ def _column_order(names: list[str] | None, classes: NDArray) -> Any:
     return [names.index(name) for name in wanted]
 
 
-def _codes(names: Any, classes: NDArray) -> Ints:
-    """Class codes of the columns of a classifier that was fitted elsewhere, on names of the classes or on codes."""
-    place = {name: j for j, name in enumerate(classes.tolist())}
-    listed = np.asarray(names).tolist()
-    if all(name in place for name in listed):
-        return np.array([place[name] for name in listed], np.int64)
-    if listed == list(range(len(classes))):
-        return np.arange(len(classes))
-    unknown = next(name for name in listed if name not in place)
-    raise ValueError(
-        f"classifier: it was fitted on a class {unknown!r} that is not among {shown(classes)}; "
-        "fit it on the same class names."
-    )
-
-
-def _members(chosen: NDArray, n: int) -> NDArray[np.bool_]:
-    mask = np.zeros(n, bool)
-    mask[chosen] = True
-    return mask
-
-
-def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
-    seed = 0 if seed is None else seed
+def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
+    """Pairs of positions to learn from and to judge, so that every class is among both."""
     if isinstance(cv, bool) or not isinstance(cv, Real):
         raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
     counts = np.bincount(labels)
@@ -343,6 +420,8 @@ def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
         raise ValueError(
             f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
         )
+    # A seed of its own where none is given: scikit-learn would take one from the global generator.
+    seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
     if isinstance(cv, float):
         if not 0 < cv < 1:
             raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
@@ -353,7 +432,7 @@ def _folds(cv: int | float, labels: Ints, seed: int | None) -> Any:
     return folds.split(np.zeros(len(labels)), labels)
 
 
-def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None, chosen: Any) -> Any:
+def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
     if weights is None:
         return model.fit(_flat(rows), labels)
     steps = getattr(model, "steps", None)
@@ -363,7 +442,7 @@ def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None, chosen: A
             f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
             "choose another classifier or drop the weights."
         )
-    return model.fit(_flat(rows), labels, **{name: weights[chosen]})
+    return model.fit(_flat(rows), labels, **{name: weights})
 
 
 def _flat(rows: Any) -> Any:

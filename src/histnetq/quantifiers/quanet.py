@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -18,9 +19,12 @@ from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
 from histnetq.quantifiers.counting import assigned_shares, misclassification, solve_mixture
 from histnetq.quantifiers.likelihood import maximise_likelihood
-from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints, bag_means
-from histnetq.quantifiers.trained import TrainedNetwork, check_sizes
+from histnetq.quantifiers.networks import StoredNetwork, check_sizes, keep_trained
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, StoredClassifier, bag_means
+from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
+from histnetq.training.fitting import Task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
@@ -30,53 +34,87 @@ _N_METHODS = 5
 _LEAST = 1e-4  # under the estimates, whose logarithms the network reads
 
 
-class QuaNet(TrainedNetwork, ClassifierQuantifier):
+class _StoredRates(Stored):
+    """The misclassification rates that the network's estimates rest on."""
+
+    def arrays(self, model: Any) -> Arrays:
+        known: Any = model.network_.pooling.statistics
+        return {"rates.hard": known.hard, "rates.soft": known.soft}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        """Leave the rates to the network, which is rebuilt with them."""
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class QuaNet(PosteriorQuantifier):
     """A recurrent network over the sorted posteriors of a bag, joined with the estimates of CC, PCC, ACC, PACC and EMQ.
 
-    Learns from labelled rows: posteriors are cross-fitted, bags are drawn from most of the rows to train the network,
-    and the misclassification rates of ACC and PACC come from the others, on which training also validates.
+    It learns from labelled rows: posteriors are cross-fitted, bags are drawn from most of the rows to train the
+    network, and the misclassification rates of ACC and PACC come from the others, on which training also validates.
 
     Parameters
     ----------
-    classifier, cv
-        See `ClassifierQuantifier`.
-    hidden, n_steps : int
-        Size of the LSTM, and how many of a bag's sorted rows it reads; see `histnetq.nn.SortedLSTM`.
-    head, loss, sampler, training, random_state
-        As in `HistNetQ`.
+    classifier : scikit-learn classifier with `predict_proba`, default=None
+        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    hidden : int, default=64
+        Size of the LSTM; see `histnetq.nn.SortedLSTM`.
+    n_steps : int, default=100
+        How many of a bag's sorted rows it reads.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
+    loss : str or callable, default="rae"
+        A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    sampler : "auto" or protocol, default="auto"
+        How training bags are drawn from the labelled rows; "auto" is `APP`.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    training : Training, default=Training()
+        Epochs, learning rate, device and so on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
+    history_ : dict of arrays
+        Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
+    best_epoch_ : int
+        The epoch of the lowest validation loss.
+    validation_loss_ : float
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
 
     References
     ----------
     Esuli, Moreo & Sebastiani (2018), *A recurrent neural network for sentiment quantification*.
+
+    Examples
+    --------
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 20), [0, 0, 1, 1] * 20
+    >>> few = Training(epochs=1, bags_per_epoch=20, validation_bags=10)
+    >>> QuaNet(hidden=4, n_steps=8, training=few, random_state=0).fit(X, y).predict(X).shape
+    (2,)
     """
 
-    resamples = False
+    hidden: int = 64
+    n_steps: int = 100
+    head: Sequence[int] = (512,)
+    loss: str | Measure = "rae"
+    sampler: str | Protocol | None = "auto"
+    training: Training = Training()  # noqa: RUF009 - immutable
 
-    def __init__(
-        self,
-        classifier: Any = None,
-        *,
-        hidden: int = 64,
-        n_steps: int = 100,
-        head: Sequence[int] = (512,),
-        loss: str | Measure = "rae",
-        sampler: str | Protocol | None = "auto",
-        cv: int | float | None = 5,
-        training: Training = Training(),  # noqa: B008 - immutable
-        random_state: int | None = None,
-    ) -> None:
-        self.classifier = classifier
-        self.hidden = hidden
-        self.n_steps = n_steps
-        self.head = head
-        self.loss = loss
-        self.sampler = sampler
-        self.cv = cv
-        self.training = training
-        self.random_state = random_state
+    resamples: ClassVar[bool] = False
+    stored = (StoredClassifier(), _StoredRates(), StoredNetwork("network."))
 
     def _check(self) -> None:
-        self._check_params()
+        Task.of(self)
         for name in ("hidden", "n_steps"):
             check_whole(name, getattr(self, name))
         check_sizes("head", self.head)
@@ -93,7 +131,7 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
             hard, soft = (misclassification(v[apart], labels[apart], w) for v in (assigned, posteriors))
             return self._network(_Estimates(hard, soft, self.train_prevalences_))
 
-        self._train(Supervision(rows, None), make)
+        keep_trained(self, Task.of(self).train(Supervision(rows, None), make))
 
     def _network(self, estimates: _Estimates) -> BagNetwork:
         n_classes = len(estimates.prior)
@@ -101,29 +139,15 @@ class QuaNet(TrainedNetwork, ClassifierQuantifier):
         network = BagNetwork(nn.Identity(), pooling, tuple(self.head), n_classes, dropout=self.training.dropout)
         return network.to(getattr(torch, self.training.dtype))
 
+    def _rebuilt(self, arrays: Arrays) -> BagNetwork:
+        return self._network(_Estimates(arrays["rates.hard"], arrays["rates.soft"], self.train_prevalences_))
+
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         bags = Bags(posteriors, index, offsets, weights=weights, weight_kind=_weight_kind(weights))
         return predict_bags(self.network_, bags)
 
-    @property
-    def sketch_kind(self) -> None:
-        return None
-
-    def _why_no_sketch(self) -> str:
-        return "QuaNet reads the sorted rows of a whole bag, parts of it do not add up; use EMQ or PACC."
-
-    def _arrays(self) -> dict[str, NDArray]:
-        known: Any = self.network_.pooling.statistics
-        rates = {"rates.hard": known.hard, "rates.soft": known.soft}
-        return rates | {f"network.{name}": array for name, array in self._network_arrays().items()}
-
-    def _restore(self, weights: dict[str, NDArray], learned: dict[str, Any]) -> None:
-        self._restore_classifier(weights)
-        estimates = _Estimates(weights.pop("rates.hard"), weights.pop("rates.soft"), self.train_prevalences_)
-        with torch.random.fork_rng([]):
-            network = self._network(estimates)
-        arrays = {name.removeprefix("network."): array for name, array in weights.items()}
-        self._restore_network(network, arrays, learned)
+    def _sketcher(self) -> Sketcher:
+        return NoSketcher("QuaNet reads the sorted rows of a whole bag, parts of it do not add up; use EMQ or PACC.")
 
 
 def _weight_kind(weights: NDArray | None) -> str:

@@ -1,6 +1,6 @@
 """The one list of quantifiers: what the public names, loading, the command line, tuning and the laws know of them.
 
-A quantifier is its file, its line here, and its line in ``tests/quantifiers.py``.
+A new quantifier is its file, its line here, and its line in ``tests/conftest.py``.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Calibration of posteriors by scaling their logarithms: temperature and vector scaling, with or without bias."""
+"""Posteriors rescaled by factors and biases of their logarithms: temperature and vector scaling."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from scipy.special import log_softmax, softmax
 
 from histnetq.data.checks import check_choice
 
-__all__ = ["calibrate", "fit_calibration"]
+__all__ = ["KINDS", "fit_scales", "rescale"]
 
 Floats = NDArray[np.float64]
 KINDS = ("ts", "bcts", "vs", "nbvs")
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
 
 
-def fit_calibration(
+def fit_scales(
     posteriors: Floats, labels: NDArray[np.int64], kind: str, weights: NDArray | None = None
 ) -> tuple[Floats, Floats]:
     """Fit scales and biases that make the labels most likely under ``softmax(scale · log p + bias)``.
@@ -65,12 +65,12 @@ def fit_calibration(
     return scale, bias - bias.mean()
 
 
-def calibrate(posteriors: Floats, scale: Floats, bias: Floats) -> Floats:
+def rescale(posteriors: Floats, scale: Floats, bias: Floats) -> Floats:
     """(n_rows, n_classes) → the same, ``softmax(scale · log p + bias)``.
 
     Examples
     --------
-    >>> calibrate(np.array([[0.8, 0.2]]), np.array([0.5, 0.5]), np.zeros(2)).round(3)
+    >>> rescale(np.array([[0.8, 0.2]]), np.array([0.5, 0.5]), np.zeros(2)).round(3)
     array([[0.667, 0.333]])
     """
     return softmax(_logits(posteriors) * scale + bias, axis=1)

@@ -6,22 +6,150 @@ checksum of itself and the weights, so that a truncated or altered model is refu
 
 from __future__ import annotations
 
+import base64
+import dataclasses
 import hashlib
-import importlib
 import json
 import os
 import shutil
 import uuid
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
+from sklearn.base import BaseEstimator
 
-__all__ = ["dump_estimator", "load_estimator", "read_model", "write_model"]
+from histnetq.data import protocols
+from histnetq.metrics import CostSensitiveAE
+from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.training.options import Training
 
+__all__ = [
+    "Stored", "StoredArrays", "StoredParts", "read_model", "read_params", "write_model", "write_params",
+]  # fmt: skip
+
+Arrays = dict[str, NDArray]
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"
+_DATACLASSES = {t.__name__: t for t in (Training, CostSensitiveAE)} | {
+    name: getattr(protocols, name) for name in protocols.__all__
+}
+
+
+class Stored:
+    """A part of what a fitted model keeps in its directory."""
+
+    def arrays(self, model: Any) -> Arrays:
+        """Give the arrays to store, by name."""
+        return {}
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        """Give what else was learned, as JSON."""
+        return {}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        """Put back into the model what `arrays` and `learned` gave."""
+        raise NotImplementedError
+
+
+class StoredArrays(Stored):
+    """Arrays that are attributes of the model.
+
+    Parameters
+    ----------
+    *attributes : str
+        Names of the attributes, with a final underscore, which the names of the arrays lack.
+    """
+
+    def __init__(self, *attributes: str) -> None:
+        self.attributes = attributes
+
+    def arrays(self, model: Any) -> Arrays:
+        return {name[:-1]: getattr(model, name) for name in self.attributes if hasattr(model, name)}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        for name in self.attributes:
+            if name[:-1] in arrays:
+                setattr(model, name, arrays[name[:-1]])
+
+
+class StoredParts(Stored):
+    """A dataclass of arrays that is an attribute of the model, if it is there.
+
+    Parameters
+    ----------
+    attribute : str
+        Name of the attribute; the names of the arrays begin with it.
+    kind : class
+        The dataclass.
+    """
+
+    def __init__(self, attribute: str, kind: type) -> None:
+        self.attribute, self.kind, self.prefix = attribute, kind, f"{attribute[:-1]}/"
+
+    def arrays(self, model: Any) -> Arrays:
+        found = getattr(model, self.attribute, None)
+        return {} if found is None else {f"{self.prefix}{name}": array for name, array in vars(found).items()}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        found = {k.removeprefix(self.prefix): v for k, v in arrays.items() if k.startswith(self.prefix)}
+        if found:
+            setattr(model, self.attribute, self.kind(**found))
+
+
+def write_params(params: Mapping[str, Any]) -> dict[str, Any]:
+    """Turn parameters to JSON; what cannot be stored becomes a note of its type."""
+    return {name: _to_json(value) for name, value in params.items()}
+
+
+def read_params(params: Mapping[str, Any], custom: dict[str, Any]) -> dict[str, Any]:
+    """Read what `write_params` gave; `custom` has the parameters that could not be stored, and no others."""
+    found = {name: _from_json(name, value, custom) for name, value in params.items()}
+    if custom:
+        raise TypeError(f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out.")
+    return found
+
+
+def _to_json(value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.integer | np.floating):
+        return value.item()
+    if isinstance(value, np.ndarray | range):
+        return [_to_json(v) for v in value]
+    if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
+        return [_to_json(v) for v in value]
+    plain = to_plain(value) if isinstance(value, BaseEstimator) else None
+    if plain is not None and not plain[1]:
+        return {"sklearn": plain[0]}
+    if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
+        return {"skops": base64.b64encode(dump_classifier(value)).decode()}
+    if type(value) in _DATACLASSES.values():
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
+        return {"type": type(value).__name__, "fields": write_params(fields)}
+    return {"custom": type(value).__name__}
+
+
+def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
+    if isinstance(value, list):
+        return tuple(_from_json(name, v, custom) for v in value)
+    if not isinstance(value, dict):
+        return value
+    if "custom" in value:
+        if name not in custom:
+            raise ValueError(
+                f"{name}: this model was made with its own {name} ({value['custom']}), which is not stored; "
+                f"pass it as histnetq.load(path, {name}=…)."
+            )
+        return custom.pop(name)
+    if "sklearn" in value:
+        return from_plain(value["sklearn"], {})
+    if "skops" in value:
+        return load_classifier(base64.b64decode(value["skops"]))
+    kind = _DATACLASSES[value["type"]]
+    return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
 
 
 def write_model(
@@ -95,48 +223,6 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
             f"path: {directory} does not match its checksum, it is truncated or was altered; copy it again."
         )
     return config, load_file(directory / _WEIGHTS)
-
-
-def dump_estimator(estimator: Any) -> bytes:
-    """The skops form of a scikit-learn estimator."""
-    import skops.io
-
-    stored: bytes = skops.io.dumps(estimator)
-    unsafe = _unsafe_types(stored)
-    if unsafe:
-        raise TypeError(
-            f"save: the classifier holds a {unsafe[0]}, expected parts of scikit-learn alone; keep such a model with "
-            "your own means and predict from its posteriors by predict_posteriors."
-        )
-    return stored
-
-
-def _unsafe_types(stored: bytes) -> list[str]:
-    """Types in a skops file that are neither known to skops nor classes of scikit-learn."""
-    import skops.io
-
-    return [name for name in skops.io.get_untrusted_types(data=stored) if not _is_class_of_sklearn(name)]
-
-
-def _is_class_of_sklearn(name: str) -> bool:
-    # A class is made without running its constructor; a function might be called, so none is let in.
-    module, _, attribute = name.rpartition(".")
-    if not module.startswith("sklearn."):
-        return False
-    try:
-        return isinstance(getattr(importlib.import_module(module), attribute, None), type)
-    except ImportError:
-        return False
-
-
-def load_estimator(stored: bytes) -> Any:
-    """A scikit-learn estimator from its skops form, which holds no code; unknown types are refused."""
-    import skops.io
-
-    unsafe = _unsafe_types(stored)
-    if unsafe:
-        raise ValueError(f"path: the stored classifier uses {unsafe[0]}, not known to be safe; refit instead.")
-    return skops.io.loads(stored, trusted=skops.io.get_untrusted_types(data=stored))
 
 
 def _checksum(weights: Path, config: dict[str, Any]) -> str:

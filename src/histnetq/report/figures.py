@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.evaluation import plots
-from histnetq.uncertainty.conformal import Intervals, Region
+from histnetq.uncertainty.intervals import Intervals, Region
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

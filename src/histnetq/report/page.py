@@ -24,7 +24,7 @@ from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import align, compare, evaluate
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
-from histnetq.uncertainty.conformal import Intervals
+from histnetq.uncertainty.intervals import Intervals
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -2,37 +2,83 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import re
+from types import CodeType
 from typing import Any
 
 import joblib
+import numpy as np
 from sklearn.base import BaseEstimator
 
 __all__ = ["describe"]
 
+_PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None), np.ndarray)
+
 
 def describe(value: Any) -> str:
-    """Text of a parameter without addresses; with the code of a function, the weights of a module, a fitted state.
+    """Describe a parameter without addresses, and in full.
+
+    Arrays are described by all their bytes; functions by their code, defaults, closure and the plain globals they name;
+    modules by their weights; estimators by their fitted state; other objects by their type and attributes.
 
     Examples
     --------
     >>> describe(lambda p, q: p - q) == describe(lambda p, q: p + q)
     False
+    >>> describe(np.zeros(2000)) == describe(np.append(np.zeros(1999), 1))
+    False
     """
-    text = str(value)
     if isinstance(value, list | tuple):
-        text = f"[{', '.join(map(describe, value))}]"
-    elif isinstance(value, dict):
-        text = f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in value.items())}}}"
-    elif hasattr(value, "state_dict"):
+        return f"[{', '.join(map(describe, value))}]"
+    if isinstance(value, dict):
+        return f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in value.items())}}}"
+    if isinstance(value, set | frozenset):
+        return f"{{{', '.join(sorted(map(describe, value)))}}}"
+    if isinstance(value, np.ndarray) and value.dtype != object:
+        return f"array {value.dtype} {value.shape} {_hash(np.ascontiguousarray(value).tobytes())}"
+    if isinstance(value, np.ndarray):
+        return f"array {value.shape} {describe(value.tolist())}"
+    if hasattr(value, "detach") and hasattr(value, "numpy"):
+        return f"tensor {describe(value.detach().cpu().numpy())}"
+    if hasattr(value, "state_dict"):
         weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
-        text += hashlib.sha256(weights).hexdigest()
-    elif hasattr(value, "__code__"):
-        inside = [describe(cell.cell_contents) for cell in value.__closure__ or ()]
-        text += repr((value.__code__.co_code, value.__code__.co_names, value.__code__.co_consts, inside))
-    elif isinstance(value, BaseEstimator):
-        text += str(joblib.hash(value))
-    elif hasattr(value, "__dict__") and not isinstance(value, type):
-        text += repr(sorted(vars(value).items(), key=str))
+        return _without_addresses(str(value)) + _hash(weights)
+    if isinstance(value, functools.partial):
+        return f"partial {describe([value.func, value.args, value.keywords])}"
+    if hasattr(value, "__self__") and hasattr(value, "__func__"):
+        return f"method {describe([value.__self__, value.__func__])}"
+    if hasattr(value, "__code__"):
+        return f"function {value.__qualname__} {_describe_function(value)}"
+    if isinstance(value, BaseEstimator):
+        return _without_addresses(str(value)) + str(joblib.hash(value))
+    if hasattr(value, "__dict__") and not isinstance(value, type):
+        return f"{type(value).__qualname__} {describe(dict(sorted(vars(value).items())))}"
+    return _without_addresses(repr(value))
+
+
+def _describe_function(function: Any) -> str:
+    code = function.__code__
+    inside = [cell.cell_contents for cell in function.__closure__ or ()]
+    known = function.__globals__
+    named = {n: known[n] for n in _names(code) if n in known and isinstance(known[n], _PLAIN)}
+    return _describe_code(code) + describe([function.__defaults__, function.__kwdefaults__, inside, named])
+
+
+def _names(code: CodeType) -> list[str]:
+    inner = [_names(constant) for constant in code.co_consts if isinstance(constant, CodeType)]
+    return sorted({*code.co_names, *(name for names in inner for name in names)})
+
+
+def _describe_code(code: CodeType) -> str:
+    constants = [_describe_code(c) if isinstance(c, CodeType) else repr(c) for c in code.co_consts]
+    return repr((_hash(code.co_code), code.co_names, code.co_varnames, constants))
+
+
+def _hash(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _without_addresses(text: str) -> str:
     return re.sub(r" at 0x[0-9a-fA-F]+", "", text)

@@ -9,8 +9,6 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import json
-import os
 import sys
 import time
 import warnings
@@ -23,7 +21,6 @@ from typing import Any
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
@@ -34,12 +31,12 @@ from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
+from histnetq.training.checkpoint import make_directory, read_checkpoint, write_checkpoint
 from histnetq.training.options import Training
 from histnetq.training.processes import Processes
 
-__all__ = ["has_checkpoint", "train"]
+__all__ = ["train"]
 
-_CHECKPOINT = "checkpoint.safetensors"
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
 
@@ -164,8 +161,10 @@ class _Run:
             return
         last = _copy_state(self.network)
         self.network.load_state_dict(self.mean)
-        yield
-        self.network.load_state_dict(last)
+        try:
+            yield
+        finally:
+            self.network.load_state_dict(last)
 
     def objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
         """The part of the batch's loss that comes from these bags, `share` of all."""
@@ -218,44 +217,31 @@ class _Run:
         return at.done or at.epoch >= most_epochs or (at.epoch > 0 and not in_time)
 
     def save(self, directory: Path, identity: str) -> None:
-        tensors = {f"network/{k}": v for k, v in self.network.state_dict().items()}
-        tensors |= {f"best/{k}": v for k, v in self.best.items()}
-        tensors |= {f"mean/{k}": v for k, v in (self.mean or {}).items()}
-        for i, state in self.optimizer.state_dict()["state"].items():
-            tensors |= {f"optimizer/{i}/{k}": v for k, v in state.items()}
-        tensors = {k: v.detach().cpu().clone() for k, v in tensors.items()}
-        partial = directory / f"{_CHECKPOINT}.{os.getpid()}.partial"
-        metadata = {"identity": identity, "progress": json.dumps(dataclasses.asdict(self.progress))}
-        save_file(tensors, partial, metadata)
-        os.replace(partial, directory / _CHECKPOINT)
+        """Write a checkpoint from which `resume` goes on."""
+        optimizer = self.optimizer.state_dict()["state"]
+        tensors = {
+            "network": self.network.state_dict(), "best": self.best, "mean": self.mean or {},
+            "optimizer": {f"{i}/{k}": v for i, state in optimizer.items() for k, v in state.items()},
+        }  # fmt: skip
+        write_checkpoint(directory, identity, dataclasses.asdict(self.progress), tensors)
 
     def resume(self, directory: Path, identity: str) -> None:
         """Continue from the checkpoint in the directory, if there is one of this very run."""
-        path = directory / _CHECKPOINT
-        if not path.exists():
+        found = read_checkpoint(directory, identity)
+        if found is None:
             return
-        metadata = _read_metadata(path)
-        if metadata.get("identity") != identity:
-            raise ValueError(
-                f"checkpoint: {directory} holds a run with other data, parameters or random_state; "
-                "choose another directory or remove it."
-            )
-        tensors = load_file(path)
-
-        def under(prefix: str) -> dict[str, Tensor]:
-            return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-
-        self.network.load_state_dict(under("network/"))
-        self.best = under("best/")
+        progress, tensors = found
+        self.network.load_state_dict(tensors["network"])
+        self.best = tensors["best"]
         if self.mean is not None:
-            self.mean = {k: v.to(self.mean[k].device) for k, v in under("mean/").items()}
+            self.mean = {k: v.to(self.mean[k].device) for k, v in tensors["mean"].items()}
         state: dict[int, dict[str, Tensor]] = {}
-        for name, value in under("optimizer/").items():
+        for name, value in tensors["optimizer"].items():
             i, key = name.split("/")
             state.setdefault(int(i), {})[key] = value
         groups = self.optimizer.state_dict()["param_groups"]
         self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.progress = _Progress(**json.loads(metadata["progress"]))
+        self.progress = _Progress(**progress)
 
     def digest(self) -> bytes:
         """What processes that train together must have in common: layers, options, seed, progress and bags."""
@@ -309,7 +295,7 @@ def train(
     device = next(network.parameters()).device
     with torch.random.fork_rng([device] if device.type == "cuda" else []):
         if directory is not None:
-            _make_directory(directory)
+            make_directory(directory)
             run.resume(directory, identity)
         if processes.count > 1:
             processes.refuse_different(run.digest())
@@ -339,11 +325,6 @@ def train(
     at = run.progress
     history = {name: np.asarray(values) for name, values in at.history.items()}
     return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
-
-
-def has_checkpoint(options: Training) -> bool:
-    """Whether a run with these options goes on from where one has stopped."""
-    return options.checkpoint is not None and (Path(options.checkpoint) / _CHECKPOINT).exists()
 
 
 def _epochs(run: _Run) -> Iterator[dict[str, float]]:
@@ -386,22 +367,3 @@ def _refuse_divergence(train_loss: float, validation_loss: float, epoch: int) ->
             f"training: the loss is not finite in epoch {epoch} (training {train_loss}, validation {validation_loss}); "
             "lower training__lr, set training__clip, or check a custom loss for division by zero."
         )
-
-
-def _make_directory(directory: Path) -> None:
-    try:
-        directory.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ValueError(
-            f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
-        ) from None
-
-
-def _read_metadata(path: Path) -> dict[str, str]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(path, framework="pt") as file:
-            return file.metadata() or {}
-    except (SafetensorError, OSError) as error:
-        raise ValueError(f"checkpoint: {path} cannot be read ({error}); remove it to start anew.") from None

@@ -1,9 +1,9 @@
-"""What a quantifier learns from: labelled rows, bags of known proportions, or both."""
+"""What a quantifier learns from, and how some of it is held out: the one way to fit, of Python and the command line."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -13,29 +13,49 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, take_dense, used_rows
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
 
-__all__ = ["Supervision"]
+__all__ = ["Supervision", "labelled_rows"]
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
 _FEWEST_PER_EPOCH = 200  # drawn from bags
+_FEWEST_WHOLE = 20  # bags of labelled rows, of which some are held out whole
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """Labelled rows (a single bag of them), bags with prevalences, or both on one pool with the same classes."""
+    """Labelled rows (a single bag of them), bags with prevalences, or both on one pool with the same classes.
+
+    Rows that are labelled and lie in bags are one pool: the labelled rows are those of the bags, and what is held out
+    of one is held out of the other.
+
+    Attributes
+    ----------
+    rows : Bags or None
+        All labelled rows as one bag.
+    bags : Bags or None
+        Bags with prevalences.
+    one_pool : bool
+        Whether the labelled rows are the rows of the bags.
+    how : str
+        How these were kept apart from others, in words.
+    """
 
     rows: Bags | None
     bags: Bags | None
+    one_pool: bool = False
+    how: str = ""
 
     @classmethod
     def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
         """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
+        if isinstance(X, Supervision):
+            return X
         if isinstance(X, Bags):
             if bags is not None:
                 raise TypeError(
                     "bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat."
                 )
-            return cls(None, (X if y is None else X.with_prevalences(y)).with_known_prevalences())
+            return cls._of_bags((X if y is None else X.with_prevalences(y)).with_known_prevalences())
         if y is None:
             raise TypeError(
                 "y: expected a label for each row of X, got None; pass Bags with prevalences to learn without labels."
@@ -50,6 +70,16 @@ class Supervision:
         rows = Bags.from_labels(X, y, classes=list(dict.fromkeys(names)), feature_names=columns)
         both = Bags.concat([rows, bags])
         return cls(both[:1], both[1:])
+
+    @classmethod
+    def _of_bags(cls, bags: Bags) -> Supervision:
+        """Bags, and their labelled rows where there are some; a single bag of labelled rows is rows alone."""
+        if bags.labels is None:
+            return cls(None, bags)
+        rows = _labelled_part(bags, bags.labels[bags.index] >= 0)
+        if len(bags) == 1 and rows is not None and len(rows.index) == len(bags.index):
+            return cls(rows, None)
+        return cls(rows, bags, one_pool=rows is not None)
 
     @property
     def _first(self) -> Bags:
@@ -80,26 +110,44 @@ class Supervision:
         return self.bags.prevalences.mean(0)
 
     def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
-        """Hold out this fraction of the bags; without bags, of the labelled rows of each class.
+        """Hold out this fraction: of whole bags, or of the labelled rows of each class.
 
-        Labelled rows are thus split before bags are drawn from them. Bags are held out whole: give bags that share no
-        rows, else validation is too kind.
+        Rows are held out where there are no bags, and where the rows of fewer than 20 bags, or of bags that share rows,
+        are all labelled: bags to validate on are then drawn from the rows held out, and the other bags go on without
+        these. Otherwise whole bags are held out, and their labelled rows with them, so that nothing that validates is
+        ever drawn for training. Only bags without labels that share rows are held out as they are: give bags that share
+        none, else validation is too kind.
         """
-        if self.bags is not None:
-            kept, held = self.bags.split(1 - fraction, seed)
-            return Supervision(self.rows, kept), Supervision(None, held)
+        if self.bags is None:
+            return self._split_rows(fraction, seed)
+        labelled = self.one_pool and self.rows is not None and len(self.rows.index) == len(self.bags.index)
+        if labelled and (len(self.bags) < _FEWEST_WHOLE or _share_rows(self.bags)):
+            return self._split_rows(fraction, seed)
+        kept, held = self.bags.split(1 - fraction, seed)
+        rows = self.rows
+        if self.one_pool and rows is not None:
+            rows = _labelled_part(rows, ~np.isin(rows.index, held.index))
+        how = f"{len(held)} of {len(self.bags)} bags, whole"
+        return replace(self, rows=rows, bags=kept), Supervision(None, held, how=how)
+
+    def _split_rows(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
         assert self.rows is not None
-        kept, held = _split_rows(self.rows, fraction, seed)
-        return Supervision(kept, None), Supervision(held, None)
+        rows = np.unique(self.rows.index)
+        out = _drawn_of_each_class(rows, self.rows, fraction, seed)
+        apart = np.isin(self.rows.index, out)
+        kept, held = _labelled_part(self.rows, ~apart), _labelled_part(self.rows, apart)
+        how = f"bags drawn from {len(out)} of {len(rows)} labelled rows"
+        bags = None if self.bags is None else _without_rows(self.bags, out)
+        return replace(self, rows=kept, bags=bags), Supervision(held, None, how=how)
 
     def joined(self, bags: Bags) -> Supervision:
-        """The same with more bags, if there are any: what is learned from labelled rows alone stays so."""
+        """Give the same with more bags, if there are any: what is learned from labelled rows alone stays so."""
         if self.bags is None:
             return self
         if self.rows is None:
             return Supervision(None, Bags.concat([self.bags, bags]))
         everything = Bags.concat([Bags.concat([self.rows, self.bags]), bags])  # the pool of the first two is one
-        return Supervision(everything[:1], everything[1:])
+        return replace(self, rows=everything[:1], bags=everything[1:])
 
     def check_validation(self, bags: Bags) -> Bags:
         """Bags to validate on, with their prevalences and with the classes in the order of these."""
@@ -149,7 +197,10 @@ class Supervision:
         """Fixed bags to validate on: those held out, else some drawn from the rows held out."""
         if self.bags is not None:
             return self.bags
-        return (sampler or APP()).draw(self.rows, n_bags, seed)
+        sampler = sampler.rows if isinstance(sampler, Combined) else sampler
+        return (sampler if sampler is not None and sampler.draws_from == "rows" else APP()).draw(
+            self.rows, n_bags, seed
+        )
 
     def statistics(self) -> tuple[NDArray, NDArray]:
         """Mean and standard deviation of each feature, or of each channel of images, over all rows in use.
@@ -181,9 +232,50 @@ class Supervision:
         return mean[0], scale[0]
 
 
-def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]:
+def labelled_rows(X: Any, y: Any) -> Bags:
+    """Bags with labels, for quantifiers that learn from these alone: from ``fit(X, y)`` or ``fit(bags)``."""
+    if isinstance(X, Supervision):
+        X = X.bags if X.rows is None else X.rows
+    if not isinstance(X, Bags):
+        if y is None:
+            raise TypeError(
+                "y: expected a label for each row of X, got None; this quantifier learns from labelled rows."
+            )
+        return Bags.from_labels(X, y)
+    if y is not None or X.labels is None or X.classes is None:
+        raise ValueError(
+            "bags: this quantifier learns from labelled rows, got bags of known proportions; use fit(X, y), Bags with "
+            "labels, or HistNetQ, which learns from proportions."
+        )
+    return X
+
+
+def _labelled_part(labelled: Bags, chosen: NDArray[np.bool_]) -> Bags | None:
+    """The chosen entries as one bag with the prevalences of their labels; None if there are none."""
+    if not chosen.any():
+        return None
+    index, weights = labelled.index[chosen], None if labelled.weights is None else labelled.weights[chosen]
+    part = labelled.drawn(index, np.array([0, len(index)]), weights, None)
+    return part.with_prevalences(part.label_prevalences())
+
+
+def _share_rows(bags: Bags) -> bool:
+    return len(used_rows(bags.index, bags.rows.shape[0])[0]) < len(bags.index)
+
+
+def _without_rows(bags: Bags, out: NDArray[np.int64]) -> Bags | None:
+    """The bags without these rows, with the prevalences of what is left of them; None if nothing is."""
+    stays = ~np.isin(bags.index, out)
+    ends = np.concatenate([[0], np.cumsum(stays)])[bags.offsets]
+    left = np.flatnonzero(np.diff(ends))
+    weights = None if bags.weights is None else bags.weights[stays]
+    part = bags.select(left, bags.index[stays], np.append(ends[left], ends[-1]), weights)
+    return part.with_prevalences(part.label_prevalences()) if len(left) else None
+
+
+def _drawn_of_each_class(rows: NDArray, labelled: Bags, fraction: float, seed: int) -> NDArray[np.int64]:
+    """This fraction of the rows of each class, drawn at random."""
     assert labelled.labels is not None
-    rows = labelled.index
     labels = labelled.labels[rows]
     order = np.lexsort((np.random.default_rng(seed).random(len(rows)), labels))
     labels = labels[order]
@@ -197,12 +289,4 @@ def _split_rows(labelled: Bags, fraction: float, seed: int) -> tuple[Bags, Bags]
             f"y: expected at least 2 rows of some class, to hold out some for validation, got {len(rows)} rows "
             f"of {len(labelled.classes)} classes; add rows."  # type: ignore[arg-type]
         )
-    places = [np.sort(order[mask]) for mask in (~held, held)]
-    kept, out = (
-        labelled.select(
-            slice(None), labelled.index[part], np.array([0, len(part)]),
-            None if labelled.weights is None else labelled.weights[part],
-        )
-        for part in places
-    )  # fmt: skip
-    return kept, out
+    return np.sort(rows[order[held]])

@@ -4,22 +4,20 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
+from sklearn.exceptions import NotFittedError
 
+from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction
-from histnetq.simplex import check_prevalences
+from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
-if TYPE_CHECKING:
-    import pandas as pd
-
-__all__ = [
-    "Calibration", "Intervals", "Region", "fit_size_scale", "from_resamples", "scale_by_size", "split_for_scale",
-]  # fmt: skip
+__all__ = ["Calibration", "Conformal", "fit_size_scale", "require_calibrated", "scale_by_size", "split_for_scale"]
 
 Floats = NDArray[np.float64]
 _FOR_SCALE = 1 / 3  # of the calibration bags
@@ -61,7 +59,7 @@ class Calibration:
         fitted, scored = split_for_scale(len(p_true), random_state)
         errors, terms = np.abs(p_true - p_pred), _class_terms(p_pred, sizes)
         coefficients = np.stack([_fit_scale(errors[fitted, c], terms[fitted, c]) for c in range(errors.shape[1])])
-        distances = _hellinger(p_true, p_pred)
+        distances = hellinger(p_true, p_pred)
         joint_coefficients = fit_size_scale(distances[fitted], sizes[fitted])
         return cls(
             coefficients,
@@ -76,8 +74,7 @@ class Calibration:
         rank = self._rank(coverage)
         reach = self.scores[rank - 1] * _scale(_class_terms(estimates, sizes), self.coefficients)
         radius = self.joint_scores[rank - 1] * scale_by_size(sizes, self.joint_coefficients)
-        lower, upper = np.clip(estimates - reach, 0, 1), np.clip(estimates + reach, 0, 1)
-        return Intervals(estimates, lower, upper, sizes, coverage, Region(estimates, radius))
+        return Intervals.around(estimates, estimates - reach, estimates + reach, sizes, coverage, radius)
 
     def _rank(self, coverage: float) -> int:
         """The rank of the score that bounds a new one with at least this probability."""
@@ -97,81 +94,22 @@ class Calibration:
         return dict(vars(self))
 
 
-@dataclass(frozen=True)
-class Region:
-    """A joint region of each bag: the prevalences within this Hellinger distance of the estimate.
+class Conformal(IntervalMethod):
+    """Intervals by the errors of calibration bags, which hold whatever the quantifier if bags are exchangeable."""
 
-    Attributes
-    ----------
-    estimates : (n_bags, n_classes)
-    radius : (n_bags,)
-    """
+    name = "conformal"
 
-    estimates: Floats
-    radius: Floats
-
-    def contains(self, p: ArrayLike) -> NDArray[np.bool_]:
-        """(n_bags,): whether the prevalences ``(n_bags, n_classes)`` lie in the bags' regions."""
-        p = np.atleast_2d(np.asarray(p, dtype=np.float64))
-        p = check_prevalences(p, len(self.estimates), self.estimates.shape[1])
-        inside: NDArray[np.bool_] = _hellinger(p, self.estimates) <= self.radius + 1e-9
-        return inside
+    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
+        require_calibrated(model)
+        return model.calibration_.intervals(np.atleast_2d(model.predict(bags)), bags.sizes, coverage, **options)
 
 
-@dataclass(frozen=True)
-class Intervals:
-    """Estimates with an interval for each class and a joint region for each bag.
-
-    By calibration, an interval holds the truth of a bag that is exchangeable with the calibration bags with probability
-    `coverage`, and so does its joint region. Bags that came about otherwise have no such promise.
-
-    Attributes
-    ----------
-    estimates, lower, upper : (n_bags, n_classes), or (n_classes,) for one bag given as rows
-    sizes : (n_bags,)
-    coverage : float
-    region : Region
-    """
-
-    estimates: Floats
-    lower: Floats
-    upper: Floats
-    sizes: Floats
-    coverage: float
-    region: Region
-
-    def of_one(self) -> Intervals:
-        """The same for a single bag, without the axis of bags."""
-        return replace(self, estimates=self.estimates[0], lower=self.lower[0], upper=self.upper[0])
-
-    def contains(self, p: ArrayLike) -> NDArray[np.bool_]:
-        """In the shape of the estimates: whether each class's interval holds its prevalence."""
-        p = np.asarray(p, dtype=np.float64)
-        inside: NDArray[np.bool_] = (self.lower - 1e-12 <= p) & (p <= self.upper + 1e-12)
-        return inside
-
-    def to_frame(self, classes: ArrayLike, ids: ArrayLike | None = None) -> pd.DataFrame:
-        """One row per bag and class: bag, class, estimate, lower, upper, n."""
-        import pandas as pd
-
-        estimates, lower, upper = (np.atleast_2d(a) for a in (self.estimates, self.lower, self.upper))
-        n_bags, n_classes = estimates.shape
-        ids = np.arange(n_bags) if ids is None else np.asarray(ids)
-        columns: dict[str, Any] = {"bag": np.repeat(ids, n_classes), "class": np.tile(np.asarray(classes), n_bags)}
-        columns |= {"estimate": estimates.ravel(), "lower": lower.ravel(), "upper": upper.ravel()}
-        return pd.DataFrame({**columns, "n": np.repeat(self.sizes, n_classes)})
-
-
-def from_resamples(estimates: Floats, resampled: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
-    """Intervals between quantiles of resampled estimates ``(n_resamples, n_bags, n_classes)``, the estimate inside.
-
-    The joint region has the radius within which that part of the resamples lies.
-    """
-    coverage = check_fraction("coverage", coverage)
-    lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
-    radius = np.quantile(_hellinger(resampled, estimates), coverage, axis=0)
-    lower, upper = np.clip(np.minimum(lower, estimates), 0, 1), np.clip(np.maximum(upper, estimates), 0, 1)
-    return Intervals(estimates, lower, upper, np.asarray(sizes, dtype=np.float64), coverage, Region(estimates, radius))
+def require_calibrated(model: Any) -> None:
+    """Refuse a model that has not seen calibration bags."""
+    if not hasattr(model, "calibration_"):
+        raise NotFittedError(
+            f"{type(model).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
+        )
 
 
 def split_for_scale(n_bags: int, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
@@ -226,7 +164,3 @@ def _fit_scale(errors: Floats, terms: Floats) -> Floats:
 
 def _scale(terms: Floats, coefficients: Floats) -> Floats:
     return np.sqrt(np.maximum((terms * coefficients).sum(-1), _LOWEST_SCALE**2))
-
-
-def _hellinger(p: Floats, q: Floats) -> Floats:
-    return np.sqrt(np.square(np.sqrt(p) - np.sqrt(np.maximum(q, 0))).sum(-1) / 2)

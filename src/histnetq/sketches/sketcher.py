@@ -1,0 +1,52 @@
+"""`Sketcher`: how a method reduces the rows of a bag to a small state, and estimates from the states of whole bags."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.bags import Bags
+
+__all__ = ["NoSketcher", "Sketcher"]
+
+
+class Sketcher:
+    """What a quantifier holds to make sketches.
+
+    Attributes
+    ----------
+    kind : "exact", "binned" or None
+        How estimates from sketches are beside those from rows; None if there are no sketches.
+    merge : "sum" or "max"
+        How the states of parts of a bag are put together.
+    """
+
+    kind: str | None = "exact"
+    merge: str = "sum"
+
+    def identity(self) -> str:
+        """Text that differs for what would make other states, and is the same after saving and loading."""
+        raise NotImplementedError
+
+    def state(self, bags: Bags) -> NDArray:
+        """(n_bags, ...): what is kept of the rows of each bag; whole numbers wherever the weights are."""
+        raise NotImplementedError
+
+    def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        """Prevalences ``(n_bags, n_classes)`` from the states of whole bags and their total weights."""
+        raise NotImplementedError
+
+
+class NoSketcher(Sketcher):
+    """What a quantifier holds that needs all rows of a bag at once.
+
+    Parameters
+    ----------
+    reason : str
+        Why there are no sketches, and what to use instead.
+    """
+
+    kind = None
+
+    def __init__(self, reason: str) -> None:
+        self.reason = reason

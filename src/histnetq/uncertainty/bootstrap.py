@@ -1,0 +1,89 @@
+"""Bootstrap intervals: estimates of bags whose rows are drawn anew, by a method that is learned anew each time."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import check_fraction, check_whole
+from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
+
+__all__ = ["Bootstrap", "resample"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+
+
+class Bootstrap(IntervalMethod):
+    """Intervals between quantiles of resampled estimates; for methods that learn in a moment from posteriors."""
+
+    name = "bootstrap"
+    needs_rows = True
+
+    def intervals(
+        self,
+        model: Any,
+        bags: Bags | BagSketch,
+        coverage: float,
+        *,
+        n_resamples: int = 200,
+        random_state: int = 0,
+        **options: Any,
+    ) -> Intervals:
+        kind = type(model).__name__
+        if not hasattr(model, "resamples"):
+            raise ValueError(
+                f"interval: {kind} has no bootstrap, which classical methods have; "
+                "fit with more bags, so that some calibrate it."
+            )
+        if not model.resamples:
+            raise TypeError(
+                f"bootstrap_interval: {kind} takes too long to learn from every resample; "
+                "use calibrate and predict_interval."
+            )
+        coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
+        estimates, resampled = model._resampled(bags, n_resamples, np.random.default_rng(random_state))
+        lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
+        radius = np.quantile(hellinger(resampled, estimates), coverage, axis=0)
+        return Intervals.around(estimates, lower, upper, bags.sizes, coverage, radius)
+
+
+def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None]:
+    """Draw as many rows of each bag as it has, with replacement: entries in the order of the bags, and their weights.
+
+    Every entry stays in its place and is told how often it is drawn, so that a weight of *k* equals *k* copies. Survey
+    weights are weights of entries, which are drawn alike.
+
+    Examples
+    --------
+    >>> bags = Bags(np.zeros((3, 1)), offsets=[0, 2, 3], weights=[2, 3, 4])
+    >>> entries, weights = resample(bags, np.random.default_rng(0))
+    >>> np.add.reduceat(weights, [0, 2]).tolist()
+    [5, 4]
+    """
+    lengths = np.diff(bags.offsets)
+    if bags.weights is not None and bags.weight_kind == "count":
+        return np.arange(len(bags.index)), _multinomial(bags.weights, bags.offsets, rng)
+    starts = np.repeat(bags.offsets[:-1], lengths)
+    drawn = starts + (rng.random(len(starts)) * np.repeat(lengths, lengths)).astype(np.int64)
+    return drawn, None if bags.weights is None else bags.weights[drawn]
+
+
+def _multinomial(counts: Ints, offsets: Ints, rng: np.random.Generator) -> Ints:
+    """How often each copy of each segment's entries is drawn; all segments at once, by repeated halving."""
+    drawn = np.zeros_like(counts)
+    total = np.concatenate([[0], np.cumsum(counts)])
+    start, stop = offsets[:-1], offsets[1:]
+    taken = total[stop] - total[start]
+    while len(start):
+        single = stop - start == 1
+        drawn[start[single]] = taken[single]
+        start, stop, taken = start[~single], stop[~single], taken[~single]
+        middle = (start + stop) // 2
+        left = rng.binomial(taken, (total[middle] - total[start]) / (total[stop] - total[start]))
+        start, stop, taken = np.append(start, middle), np.append(middle, stop), np.append(left, taken - left)
+    return drawn

@@ -1,0 +1,39 @@
+"""Intervals from standard errors, for methods that know theirs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from scipy.special import ndtri
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import check_fraction
+from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.intervals import IntervalMethod, Intervals
+
+__all__ = ["StandardErrors"]
+
+
+class StandardErrors(IntervalMethod):
+    """Normal intervals: as many standard errors to both sides as the coverage takes.
+
+    The joint region reaches as far as independent classes would, on the scale of the Hellinger distance.
+    """
+
+    name = "standard-errors"
+    needs_rows = True
+
+    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
+        if not hasattr(model, "standard_errors"):
+            raise ValueError(
+                f"interval: {type(model).__name__} has no standard errors, which EMNetQ has; "
+                "fit with more bags, so that some calibrate it."
+            )
+        estimates, reach = model.predict(bags), float(ndtri((1 + check_fraction("coverage", coverage)) / 2))
+        errors = model.standard_errors(bags)
+        # By the delta method, √p has the standard error se / 2√p.
+        radius = reach * np.sqrt((errors**2 / (8 * np.maximum(estimates, errors))).sum(1))
+        return Intervals.around(
+            estimates, estimates - reach * errors, estimates + reach * errors, bags.sizes, coverage, radius
+        )
