@@ -3,9 +3,9 @@ VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test bench reproduce clean
+.PHONY: help demo test test-hard bench reproduce clean
 help:
-	@echo "make demo | test | bench | reproduce RUN=imdb | clean"
+	@echo "make demo | test | test-hard | bench | reproduce RUN=imdb | clean"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -21,6 +21,10 @@ test: $(READY)
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 	$(BIN)/pytest -n 2
+
+# Proofs that take minutes.
+test-hard: $(READY)
+	$(BIN)/pytest -m hard
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

@@ -499,3 +499,52 @@ def test_labelled_bags_and_weights_are_learned_from():
 def test_wrong_input(act, error, message):
     with pytest.raises(error, match=message):
         act()
+
+
+def test_columns_stay_where_they_are_after_other_parameters():
+    X, y = labelled()
+    names = np.array([{"a": "2", "b": "0", "c": "1"}[name] for name in y])
+    classifier = LogisticRegression().fit(X, names)
+    q = hq.PCC(classifier, cv=None).fit(hq.Bags.from_labels(X, names, classes=["2", "1", "0"]))
+    expected = q.predict(X)
+    np.testing.assert_array_equal(q.set_params(cv=5).predict(X), expected)
+    fitted = hq.PCC(random_state=0).fit(hq.Bags.from_labels(X, names, classes=["2", "1", "0"]))
+    expected = fitted.predict(X)
+    np.testing.assert_array_equal(fitted.set_params(cv=None).predict(X), expected)
+
+
+def test_no_seed_is_another_one_each_time():
+    X, y = labelled(60)
+    state = np.random.get_state()[1].copy()  # noqa: NPY002
+    found = {hq.PACC(cv=3).fit(X, y).matrix_.tobytes() for _ in range(5)}
+    assert len(found) > 1
+    np.testing.assert_array_equal(np.random.get_state()[1], state)  # noqa: NPY002
+
+
+@pytest.mark.parametrize("kind", ["count", "survey"])
+def test_the_bootstrap_draws_from_a_bag_s_own_rows(kind):
+    X, y = np.repeat([[0.0], [1.0]], 50, axis=0), np.repeat(["a", "b"], 50)
+    bags = hq.Bags(X, [0, 1, 60, 61, 62], [0, 2, 5], weights=[3, 4, 2, 5, 1], weight_kind=kind)
+    found = hq.PACC(random_state=0).fit(X, y).bootstrap_interval(bags, 0.9, n_resamples=50)
+    np.testing.assert_allclose(found.lower, [[1, 0], [0, 1]], atol=1e-6)
+    np.testing.assert_allclose(found.upper, [[1, 0], [0, 1]], atol=1e-6)
+
+
+def test_the_bootstrap_of_counts_is_that_of_copies():
+    X, y = labelled(300)
+    q = hq.PACC(random_state=0).fit(X, y)
+    counts = np.arange(60) % 4 + 1
+    weighted = hq.Bags(X[:60], weights=counts)
+    copies = hq.Bags(np.repeat(X[:60], counts, axis=0))
+    a, b = (q.bootstrap_interval(bags, 0.8, n_resamples=600) for bags in (weighted, copies))
+    np.testing.assert_allclose(a.upper - a.lower, b.upper - b.lower, rtol=0.2)
+
+
+def test_names_of_features_as_scikit_learn_has_them():
+    X, y = labelled()
+    q = hq.CC().fit(pd.DataFrame(X, columns=list("wxyz")), y)
+    assert q.feature_names_in_.tolist() == ["w", "x", "y", "z"]
+    assert q.n_features_in_ == 4
+    bare = hq.CC()
+    assert not hasattr(bare, "n_features_in_")
+    assert not hasattr(bare.fit(X, y), "feature_names_in_")

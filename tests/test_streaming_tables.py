@@ -16,7 +16,7 @@ from histnetq.cli import main
 from histnetq.sketches.on_dask import predict_dask, sketch_dask
 from histnetq.sketches.sketch import is_sketch
 from histnetq.sketches.tables import sketch_table
-from tests.conftest import QUANTIFIERS, exactly, labelled
+from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled
 
 
 def run(*arguments):
@@ -206,9 +206,9 @@ class Deadly(hq.HistNetQ):
 
     mark: str
 
-    def _state(self, bags):
+    def _sketch(self, *args, **kwargs):
         _die_once(self.mark)
-        return super()._state(bags)
+        return super()._sketch(*args, **kwargs)
 
 
 def test_a_killed_worker_changes_nothing(place, model, expected, client, tmp_path, monkeypatch):
@@ -217,7 +217,6 @@ def test_a_killed_worker_changes_nothing(place, model, expected, client, tmp_pat
     deadly.__class__, deadly.mark = Deadly, str(tmp_path / "killed")
     found = predict_dask(deadly, str(place / "part?.parquet"), bag=["site", "day"], client=client)
     assert (tmp_path / "killed").exists()
-    hq.Quantifier.kinds.pop("Deadly", None)
     assert_equal(found, expected)
 
 
@@ -236,3 +235,23 @@ def test_frames_are_not_for_other_machines(model):
     message = "source: expected paths of files, got DataFrame; write a file first."
     with pytest.raises(TypeError, match=exactly(message)):
         predict_dask(model, pd.DataFrame({"site": ["a"]}), bag="site", client="local")
+
+
+def test_streams_leave_torch_its_threads():
+    import threading
+
+    import torch
+
+    q = hq.HistNetQ(n_bins=4, **SMALL).fit(known_bags())
+    X, _ = labelled()
+    before = torch.get_num_threads()
+    torch.set_num_threads(2)
+    try:
+        q.sketch_stream([(np.arange(120) % 5, X)] * 6, n_threads=3)
+        seen = [torch.get_num_threads()]
+        thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert seen == [2, 2]
+    finally:
+        torch.set_num_threads(before)

@@ -369,3 +369,26 @@ def test_a_checkpoint_needs_a_directory(tmp_path):
         ValueError, match=r"checkpoint: .*file cannot be made a directory \(File exists\); name another"
     ):
         checkpointed(tmp_path / "file").fit(known_bags())
+
+
+def test_the_last_weights_come_back_when_validation_of_their_mean_fails(monkeypatch):
+    seen = []
+
+    def loss(p_true, p_pred, sizes):
+        if p_pred.requires_grad:
+            return ae(p_true, p_pred)
+        raise KeyboardInterrupt
+
+    net, bags = network(), known_bags(8)
+    training = hq.Training(epochs=1, average=5, lr=0.05, device="cpu", dtype="float64")
+    optimiser_step = torch.optim.AdamW.step
+
+    def step(self, *args, **kwargs):
+        result = optimiser_step(self, *args, **kwargs)
+        seen.append(net.head[1].weight.detach().clone())
+        return result
+
+    monkeypatch.setattr(torch.optim.AdamW, "step", step)
+    with pytest.raises(KeyboardInterrupt):
+        train(net, lambda rng: bags, bags, loss, training, seed=0)
+    assert torch.equal(net.head[1].weight, seen[-1])

@@ -10,8 +10,6 @@ from dataclasses import dataclass
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.evaluation.comparison import Comparison
@@ -63,7 +61,7 @@ def fit_model(
     """
     began = time.perf_counter()
     learned, held = _kept_apart(bags, calibration, random_state)
-    model = _fit(_make(method, bags, random_state, loss), learned)
+    model = _make(method, bags, random_state, loss).fit(learned)
     return _finished(model, learned, held, began, about)
 
 
@@ -88,7 +86,7 @@ def fit_best(
     )
     if errors.index[0] == _FLOOR:
         why += f" But {_FLOOR} errs less: these features tell little about the classes."
-    model = _fit(_make(best.lower(), bags, random_state, loss), learned)
+    model = _make(best.lower(), bags, random_state, loss).fit(learned)
     return _finished(model, learned, held, began, {**(about or {}), "why": why}), comparison
 
 
@@ -106,8 +104,8 @@ def compare_methods(
         methods = _FROM_PROPORTIONS if bags.labels is None else _FROM_LABELS
     made = [_make(method, bags, random_state, loss) for method in methods]
     learned, held = bags.split(1 - held_out, random_state)
-    floor = _fit(_make("mlpe", learned, random_state), learned)
-    fitted = {type(model).__name__: _fit(model, learned) for model in made}
+    floor = _make("mlpe", learned, random_state).fit(learned)
+    fitted = {type(model).__name__: model.fit(learned) for model in made}
     return compare({**fitted, _FLOOR: floor}, held)
 
 
@@ -129,22 +127,12 @@ def tune_model(
     if not METHODS[method].space:
         raise ValueError(f"method: {type(model).__name__} has nothing to tune; fit it.")
     learned, held = _kept_apart(bags, calibration, random_state)
-    judged = None if isinstance(model, _deep()) else learned.split(0.7, random_state)[1]
-    given = learned if judged is None else _as_one(learned.split(0.7, random_state)[0])
     found = tune(
-        model, METHODS[method].space, given, trials=trials, validation=judged, measure="ae", storage=storage,
-        random_state=random_state, refit=judged is None,
-    )  # fmt: skip
-    best = found.quantifier if judged is None else _fit(model.set_params(**found.best_params), learned)
-    assert best is not None
+        model, METHODS[method].space, learned, trials=trials, measure="ae", storage=storage, random_state=random_state
+    )
+    assert found.quantifier is not None
     why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
-    return _finished(best, learned, held, began, {**(about or {}), "why": why}), found.trials
-
-
-def _deep() -> type:
-    from histnetq.quantifiers.networks import DeepQuantifier
-
-    return DeepQuantifier
+    return _finished(found.quantifier, learned, held, began, {**(about or {}), "why": why}), found.trials
 
 
 def _make(method: str, bags: Bags, random_state: int, loss: str = _LOSS) -> Quantifier:
@@ -175,23 +163,6 @@ def _kept_apart(bags: Bags, calibration: float, random_state: int) -> tuple[Bags
     if calibration > 0 and round(calibration * len(bags)) >= _FEWEST_TO_CALIBRATE:
         return bags.split(1 - calibration, random_state)
     return bags, None
-
-
-def _fit(model: Quantifier, learned: Bags) -> Quantifier:
-    """Networks learn from bags, and from labelled rows as well where there are some; the others from rows alone."""
-    if not isinstance(model, _deep()):
-        return model.fit(_as_one(learned) if learned.labels is not None else learned)
-    if learned.labels is None or learned.weights is not None:
-        return model.fit(learned)
-    assert learned.classes is not None
-    labels = learned.classes[learned.labels[learned.index]]
-    return model.fit(learned.gather(), labels, bags=learned)  # type: ignore[call-arg]
-
-
-def _as_one(bags: Bags) -> Bags:
-    """All rows as one bag, for methods that learn from labelled rows."""
-    joined = bags.drawn(bags.index, np.array([0, len(bags.index)]), bags.weights, None)
-    return joined.with_prevalences(joined.label_prevalences())
 
 
 def _finished(

@@ -188,18 +188,8 @@ class _Data:
             return cls((X, y), (X, y), validation.with_known_prevalences(), False)
         # The same bags also without a random_state: a search that is continued compares values on them.
         seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
-        single = isinstance(X, Bags) and len(X) == 1 and X.labels is not None
-        if single:
-            X.label_prevalences()
-            if X.weights is not None:
-                raise ValueError("X: expected several bags, or no weights, to hold out rows; pass validation= bags.")
-        kept, held = (Supervision(X, None) if single else Supervision.of(X, y, None)).split(_HELD_OUT, seed)
-        part = kept.rows if kept.bags is None else kept.bags
-        assert part is not None
-        learned = (part, None)
-        if not isinstance(X, Bags):  # a network would take a bag of labelled rows for one bag
-            learned = part.gather(), part.classes[part.labels[part.index]]  # type: ignore[index,assignment]
-        return cls((X, y), learned, held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
+        kept, held = Supervision.of(X, y, None).split(_HELD_OUT, seed)
+        return cls((X, y), (kept, None), held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
 
 
 @dataclass

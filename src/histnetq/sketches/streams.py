@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import os
+import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
 from itertools import chain
 from typing import Any
 
@@ -43,7 +45,7 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
         for bags in parts:
             total.add(sketch(bags))
         return total.result()
-    with ThreadPoolExecutor(n_threads) as pool:
+    with _workers(n_threads) as pool:
         try:
             for bags in parts:
                 waiting.append(pool.submit(sketch, bags))
@@ -55,6 +57,22 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
             pool.shutdown(cancel_futures=True)
             raise
     return total.result()
+
+
+@contextmanager
+def _workers(n_threads: int) -> Iterator[ThreadPoolExecutor]:
+    """Threads that share the cores: with threads of torch's own in each, they would wait for one another."""
+    torch = sys.modules.get("torch")
+    if torch is None:
+        with ThreadPoolExecutor(n_threads) as pool:
+            yield pool
+        return
+    before = torch.get_num_threads()
+    try:
+        with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
+            yield pool
+    finally:
+        torch.set_num_threads(before)  # also of threads that are started later
 
 
 def group_rows(

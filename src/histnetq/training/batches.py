@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
@@ -74,14 +73,7 @@ def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
     """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
     pooling = network.pooling
     assert isinstance(pooling, MergeablePooling)
-    n_threads = torch.get_num_threads()
-    if threading.current_thread() is not threading.main_thread():
-        # Chunks share the cores: with threads of their own each, they would wait for one another.
-        torch.set_num_threads(1)
-    try:
-        return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
-    finally:
-        torch.set_num_threads(n_threads)
+    return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
 
 
 @torch.inference_mode()
