@@ -242,6 +242,12 @@ def test_data_are_looked_for_where_they_are_fetched_to(root, tmp_path, monkeypat
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     shutil.copytree(root, tmp_path / "home/histnetq/lequa2022")
     assert len(lequa2022("T1A").bags) == 14
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "empty"))
+    with pytest.raises(FileNotFoundError, match=f"^data_dir: {tmp_path}/empty/histnetq/lequa2022 lacks"):
+        lequa2022("T1A")
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
+    shutil.copytree(root, tmp_path / "share/datasets/lequa2022")
+    assert len(lequa2022("T1A").bags) == 14
 
 
 def test_missing_data_are_explained(root, tmp_path):

@@ -21,7 +21,7 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.datasets.places import cache_home, is_writable
+from histnetq.datasets.sources import user_directory
 
 __all__ = ["Kept", "choose_place", "keep"]
 
@@ -45,11 +45,17 @@ def choose_place(name: str, data: Path, cache_dir: str | os.PathLike[str] | None
     Beside the data where that can be written, else in the user's cache directory.
     """
     beside = data if data.is_dir() else data.parent
-    if cache_dir is None and is_writable(beside):
+    if cache_dir is None and _is_writable(beside):
         return beside / ".histnetq" / (name if data.is_dir() else f"{data.name}-{name}")
     # Several data directories share this one.
     origin = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:12]
-    return (cache_home() if cache_dir is None else Path(cache_dir)) / f"{name}-{origin}"
+    kept = user_directory("XDG_CACHE_HOME", ".cache") if cache_dir is None else Path(cache_dir)
+    return kept / f"{name}-{origin}"
+
+
+def _is_writable(directory: Path) -> bool:
+    """Whether files may be made there; a directory marked read-only is left alone by the administrator too."""
+    return os.access(directory, os.W_OK) and bool(directory.stat().st_mode & 0o222)
 
 
 def keep(place: Path, stamps: Sequence[Stamp], n_columns: int, fill: Callable[[BinaryIO], dict[str, NDArray]]) -> Kept:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.datasets.common import Examples
-from histnetq.datasets.sources import FASHION_PACKAGE, SOURCES
+from histnetq.datasets.sources import SOURCES
 
 __all__ = ["fashion_mnist", "read_idx"]
 
@@ -51,7 +51,11 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_stat
     ----------
     Xiao, Rasul & Vollgraf (2017), *Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms*.
     """
-    folder = _folder(data_dir)
+    source, given = SOURCES["fashion-mnist"], None if data_dir is None else Path(data_dir)
+    folder = source.find(given)
+    if folder is None:
+        place = given or source.places[0]
+        raise FileNotFoundError(source.explain_missing("data_dir", place, source.lacking(place)[0]))
     images, labels = _read_part(folder, "train")
     test_images, test_labels = _read_part(folder, "t10k")
     order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
@@ -68,25 +72,9 @@ def _labelled(images: NDArray, labels: NDArray, rows: NDArray) -> Bags:
     return bags.with_prevalences(bags.label_prevalences())
 
 
-def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
-    source = SOURCES["fashion-mnist"]
-    folders = [source.home, FASHION_PACKAGE] if data_dir is None else [Path(data_dir)]
-    for folder in folders:
-        if all(_file(folder, name) is not None for name in source.files):
-            return folder
-    lacking = next(name for name in source.files if _file(folders[0], name) is None)
-    raise FileNotFoundError(source.explain_missing("data_dir", folders[0], lacking))
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """The file as it is or packed."""
-    return next((file for file in (folder / name.removesuffix(".gz"), folder / name) if file.is_file()), None)
-
-
 def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    files = [_file(folder, f"{part}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1")]
-    assert files[0] is not None
-    assert files[1] is not None
+    unpacked = [folder / f"{part}-{what}-ubyte" for what in ("images-idx3", "labels-idx1")]
+    files = [file if file.is_file() else file.with_name(f"{file.name}.gz") for file in unpacked]
     images, labels = read_idx(files[0]), read_idx(files[1])
     each = _PER_CLASS[part]
     expected = (each * len(_CLASSES), *_SHAPE)

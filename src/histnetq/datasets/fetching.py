@@ -57,7 +57,7 @@ def fetch(
     """
     source = _known(name)
     wanted = [sha256] if isinstance(sha256, str) else list(sha256)
-    directory = source.home if to is None else Path(to)
+    directory = source.places[0] if to is None else Path(to)
     paths = []
     for remote in _with_checksums(_locate(source, url), wanted):
         path = download(remote, directory)

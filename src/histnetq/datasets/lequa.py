@@ -91,7 +91,7 @@ def _load(
     year: int, task: str, data_dir: str | os.PathLike[str] | None, cache_dir: str | os.PathLike[str] | None
 ) -> Dataset:
     source = SOURCES[f"lequa{year}-{check_choice('task', task, _TASKS[year])}"]
-    path = source.home if data_dir is None else Path(data_dir)
+    path = (source.find() or source.places[0]) if data_dir is None else Path(data_dir)
     with ExitStack() as opened:
         found = _find(task, path, opened)
         _refuse_incomplete(found, source, path)
