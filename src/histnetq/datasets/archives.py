@@ -22,18 +22,19 @@ _ROOM = 1 << 13  # bytes, more than zipfile unpacks beyond what was asked for
 class Archive:
     """A zip archive whose members are read one by one, by any number of threads.
 
-    Members with absolute names or names that lead out of the archive, links, encrypted and repeated members and
-    members or archives of absurd size are refused when it is opened; a member that unpacks to another size than it
-    declares when it is read.
+    It is refused when it is opened if it has members with absolute names or names that lead out of the archive, links,
+    encrypted or repeated members, or members of absurd size. A member that unpacks to another size than it declares is
+    refused when it is read.
 
     Parameters
     ----------
-    path : the zip file
+    path : Path
+        The zip file.
 
     Attributes
     ----------
     names : list of str
-        The files inside.
+        Names of the files inside.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,11 +46,7 @@ class Archive:
             raise ValueError(
                 f"archive: {path} cannot be read as a zip archive ({error}), it is damaged or cut off; fetch it again."
             ) from None
-        try:
-            self._members = self._checked()
-        except BaseException:
-            self._zip.close()
-            raise
+        self._members = self._checked()
         self.names = list(self._members)
 
     def _checked(self) -> dict[str, zipfile.ZipInfo]:
@@ -75,7 +72,7 @@ class Archive:
         return members
 
     def read(self, name: str) -> bytes:
-        """The content of one member."""
+        """Return the content of one member."""
         info = copy.copy(self._members[name])
         declared = info.file_size
         # zipfile cuts off what exceeds the declared size without a word; with room for more it shows.

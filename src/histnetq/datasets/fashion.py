@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.datasets.common import Examples
+from histnetq.datasets.dataset import Examples
 from histnetq.datasets.sources import SOURCES
 
 __all__ = ["fashion_mnist", "read_idx"]
@@ -35,11 +35,11 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_stat
 
     Parameters
     ----------
-    data_dir : folder, optional
-        With ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. Default: where ``histnetq data fetch fashion-mnist``
-        puts them, else where Debian's package ``dataset-fashion-mnist`` does.
-    random_state : int
+    data_dir : path or None, default None
+        Directory with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
+        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. By default it is the one where
+        ``histnetq data fetch fashion-mnist`` puts them, else that of Debian's package ``dataset-fashion-mnist``.
+    random_state : int, default 0
         Seed of the split into 5,000 images per class to learn from and 1,000 to choose by.
 
     Returns
@@ -50,26 +50,29 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_stat
     References
     ----------
     Xiao, Rasul & Vollgraf (2017), *Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms*.
+
+    Examples
+    --------
+    >>> fashion_mnist("no/such/directory")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: data_dir: no/such/directory lacks train-images-idx3-ubyte.gz of fashion-mnist, ...
     """
     source, given = SOURCES["fashion-mnist"], None if data_dir is None else Path(data_dir)
     folder = source.find(given)
     if folder is None:
         place = given or source.places[0]
         raise FileNotFoundError(source.explain_missing("data_dir", place, source.lacking(place)[0]))
-    images, labels = _read_part(folder, "train")
-    test_images, test_labels = _read_part(folder, "t10k")
+    (images, labels), (test_images, test_labels) = (_read_part(folder, part) for part in _PER_CLASS)
     order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
-    by_class = order.reshape(len(_CLASSES), -1)
-    chosen = {"validation": by_class[:, :_VALIDATION_PER_CLASS], "train": by_class[:, _VALIDATION_PER_CLASS:]}
+    parts = np.split(order.reshape(len(_CLASSES), -1), [_VALIDATION_PER_CLASS], axis=1)
     # On one pool, so that what is computed for an image is computed once.
-    parts = {name: _labelled(images, labels, np.sort(rows, axis=None)) for name, rows in chosen.items()}
-    test = _labelled(test_images, test_labels, np.arange(len(test_labels)))
-    return Examples("fashion-mnist", parts["train"], test, parts["validation"])
+    validation, train = (_labelled(images, labels, np.sort(rows, axis=None)) for rows in parts)
+    return Examples("fashion-mnist", train, _labelled(test_images, test_labels), validation)
 
 
-def _labelled(images: NDArray, labels: NDArray, rows: NDArray) -> Bags:
-    bags = Bags(images, rows, labels=labels, classes=_CLASSES)
-    return bags.with_prevalences(bags.label_prevalences())
+def _labelled(images: NDArray, labels: NDArray, rows: NDArray | None = None) -> Bags:
+    return Bags(images, rows, labels=labels, classes=_CLASSES).with_known_prevalences()
 
 
 def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
@@ -104,14 +107,13 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     array([7, 8, 9], dtype=uint8)
     """
     path = Path(path)
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=raw) if packed else raw as file:
-                return _read_array(file, path)  # type: ignore[arg-type]
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"data_dir: {path} is truncated or damaged ({error}); fetch it again.") from None
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            return _read_array(file, path)  # type: ignore[arg-type]
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise ValueError(f"data_dir: {path} is truncated or damaged ({error}); fetch it again.") from None
 
 
 def _read_array(file: IO[bytes], path: Path) -> NDArray[np.uint8]:
