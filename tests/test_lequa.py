@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import histnetq as hq
 from histnetq.datasets import lequa2022, lequa2024
-from histnetq.datasets.parsing import read_prevalences, read_tables
+from histnetq.datasets.lequa import read_prevalences, read_tables
 from tests.conftest import SMALL, exactly
 
 PARTS = {"train_dev": ("training", "dev", "label"), "test": ("test_samples",), "test_prevalences": ("test_prev",)}
@@ -172,6 +172,15 @@ def test_later_loads_do_not_parse(root, monkeypatch):
     first = fingerprints(lequa2022("T1A", root))
     refuse_to_parse(monkeypatch)
     assert fingerprints(lequa2022("T1A", root)) == first
+
+
+def test_moved_data_are_not_parsed_again(root, tmp_path, monkeypatch):
+    first = fingerprints(lequa2022("T1A", root))
+    refuse_to_parse(monkeypatch)
+    root.rename(tmp_path / "moved")
+    assert fingerprints(lequa2022("T1A", tmp_path / "moved")) == first
+    monkeypatch.chdir(tmp_path)
+    assert fingerprints(lequa2022("T1A", "moved")) == first
 
 
 def test_changed_sources_are_read_again(root, monkeypatch):

@@ -46,30 +46,23 @@ class Archive:
             raise ValueError(
                 f"archive: {path} cannot be read as a zip archive ({error}), it is damaged or cut off; fetch it again."
             ) from None
-        self._members = self._checked()
-        self.names = list(self._members)
-
-    def _checked(self) -> dict[str, zipfile.ZipInfo]:
-        members: dict[str, zipfile.ZipInfo] = {}
+        self._members: dict[str, zipfile.ZipInfo] = {}
         total = packed = 0
         for info in self._zip.infolist():
-            problem = _problem(info) or ("occurs twice" if info.filename in members else None)
+            problem = _problem(info) or ("occurs twice" if info.filename in self._members else None)
             if problem:
-                raise ValueError(
-                    f"archive: {info.orig_filename!r} in {self.path} {problem}, expected plain files inside the "
-                    "archive; the archive is refused, fetch it from its public record."
-                )
+                raise _refused(f"{info.orig_filename!r} in {path} {problem}, expected plain files inside the archive")
             total, packed = total + info.file_size, packed + info.compress_size
             if not info.is_dir():
-                members[info.filename] = info
+                self._members[info.filename] = info
+        self.names = list(self._members)
         # Overlapping members declare more packed bytes than there are.
-        on_disk = self.path.stat().st_size
+        on_disk = path.stat().st_size
         if packed > on_disk or total > _LARGEST_ARCHIVE or (total > _SMALL and total > _LARGEST_RATIO * on_disk):
             raise ValueError(
-                f"archive: {self.path} of {on_disk:,} bytes declares {total:,} bytes unpacked, expected at most "
+                f"archive: {path} of {on_disk:,} bytes declares {total:,} bytes unpacked, expected at most "
                 f"{_LARGEST_RATIO} times its size and {_LARGEST_ARCHIVE:,}; the archive is refused."
             )
-        return members
 
     def read(self, name: str) -> bytes:
         """Return the content of one member."""
@@ -91,15 +84,16 @@ class Archive:
             ) from None
         if len(content) != declared:
             amount = "more" if len(content) > declared else f"{len(content):,} bytes"
-            raise ValueError(
-                f"archive: {name} in {self.path} declares {declared:,} bytes and unpacks to {amount}; "
-                "the archive is refused, fetch it from its public record."
-            )
+            raise _refused(f"{name} in {self.path} declares {declared:,} bytes and unpacks to {amount}")
         return content
 
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
+
+
+def _refused(problem: str) -> ValueError:
+    return ValueError(f"archive: {problem}; the archive is refused, fetch it from its public record.")
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:

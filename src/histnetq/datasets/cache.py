@@ -23,16 +23,16 @@ from numpy.typing import NDArray
 
 from histnetq.datasets.sources import user_directory
 
-__all__ = ["Stamp", "choose_place", "keep"]
+__all__ = ["Arrays", "MaybePath", "choose_place", "keep"]
 
-Stamp = tuple[str, int, int]  # name, size and time of change of a file
 Arrays = dict[str, NDArray]
+MaybePath = str | os.PathLike[str] | None
 _FORMAT = 2
 _ROWS, _ARRAYS, _ABOUT = "rows.f32", "arrays.npz", "about.json"
 _ABANDONED = 3600  # seconds without a change after which an unfinished directory has no writer
 
 
-def choose_place(name: str, data: Path, cache_dir: str | os.PathLike[str] | None) -> Path:
+def choose_place(name: str, data: Path, cache_dir: MaybePath) -> Path:
     """Choose the directory in which to keep what was read from `data`, a folder or a file.
 
     It is beside the data where that can be written, else in the user's cache directory.
@@ -48,10 +48,15 @@ def choose_place(name: str, data: Path, cache_dir: str | os.PathLike[str] | None
 
 
 def keep(
-    place: Path, stamps: Sequence[Stamp], n_columns: int, fill: Callable[[BinaryIO], Arrays]
+    place: Path, data: Path, origins: Sequence[Path], n_columns: int, fill: Callable[[BinaryIO], Arrays]
 ) -> tuple[NDArray[np.float32], Arrays]:
-    """Return the rows and arrays kept at this place, or else those of `fill`, which writes the rows to a file."""
-    about = {"format": _FORMAT, "sources": hashlib.sha256(json.dumps(sorted(stamps)).encode()).hexdigest()}
+    """Return the rows and arrays that were read from these files of the data and kept at this place.
+
+    Where there are none or the files have changed, `fill` makes them: it writes the rows and returns the arrays.
+    """
+    # By names within the data, which may be moved.
+    stamps = sorted((os.path.relpath(f, data), f.stat().st_size, f.stat().st_mtime_ns) for f in origins)
+    about = {"format": _FORMAT, "sources": hashlib.sha256(json.dumps(stamps).encode()).hexdigest()}
     kept = _open(place, about, n_columns)
     if kept is not None:
         return kept

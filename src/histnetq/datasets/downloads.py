@@ -66,6 +66,8 @@ def fetch(
         ...
     ValueError: name: 'digits' comes from scikit-learn, which brings them along; there is nothing to fetch.
     """
+    import pooch
+
     if name not in SOURCES:
         raise ValueError(f"name: expected one of {', '.join(SOURCES)}, got {name!r}.")
     source = SOURCES[name]
@@ -75,9 +77,13 @@ def fetch(
     wanted = [sha256] if isinstance(sha256, str) else sha256
     paths = []
     for remote in _with_checksums(_locate(source, url), wanted):
-        paths.append(download(remote, directory))
+        path = download(remote, directory)
+        paths.append(path)
         if say is not None:
-            say(f"{paths[-1]}: {paths[-1].stat().st_size:,} bytes, {remote.verdict(paths[-1])}")
+            verdict = f"{(remote.checksum or '').partition(':')[0]} as expected"
+            if remote.checksum is None:
+                verdict = f"not verified, as no checksum is known; sha256 {pooch.file_hash(path)}"
+            say(f"{path}: {path.stat().st_size:,} bytes, {verdict}")
     return paths
 
 
@@ -157,14 +163,6 @@ class Remote:
     size: int | None = None
     checksum: str | None = None
 
-    def verdict(self, path: Path) -> str:
-        """Say by what a file in its place was verified."""
-        import pooch
-
-        if self.checksum is not None:
-            return f"{self.checksum.partition(':')[0]} as expected"
-        return f"not verified, as no checksum is known; sha256 {pooch.file_hash(path)}"
-
 
 def download(remote: Remote, directory: Path) -> Path:
     """Store the file in this directory; a file that is there and matches is kept as it is."""
@@ -193,12 +191,9 @@ class _Receiver:
         self.note = partial.with_name(f"{partial.name}.json")
 
     def __call__(self, url: str, output: str, pooch: Any) -> None:
-        resumed = self._receive()
+        while self._receive() and self._mismatch():
+            self._discard()  # what was continued was of another file
         problem = self._mismatch()
-        if problem and resumed:
-            self._discard()
-            self._receive()
-            problem = self._mismatch()
         if problem:
             self._discard()
             raise ValueError(f"url: {url} gave a file {problem}; it was removed, try again or elsewhere by --url.")

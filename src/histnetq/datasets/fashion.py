@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import struct
 import zlib
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,7 +24,7 @@ _CLASSES = (
 _PER_CLASS = {"train": 6000, "t10k": 1000}
 _VALIDATION_PER_CLASS = 1000
 _SHAPE = (28, 28)
-_LARGEST = 1 << 30  # bytes of an unpacked file
+_LARGEST = 1 << 27  # bytes of an unpacked file
 
 
 def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_state: int = 0) -> Examples:
@@ -82,15 +82,11 @@ def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.i
     each = _PER_CLASS[part]
     expected = (each * len(_CLASSES), *_SHAPE)
     if images.shape != expected:
-        raise ValueError(
-            f"data_dir: {files[0]} holds an array of shape {images.shape}, expected {expected}; fetch it again."
-        )
+        raise _damaged(files[0], f"holds an array of shape {images.shape}, expected {expected}")
     counts = np.bincount(labels.ravel(), minlength=len(_CLASSES))
     if labels.ndim != 1 or counts.tolist() != [each] * len(_CLASSES):
-        raise ValueError(
-            f"data_dir: {files[1]} holds labels of shape {labels.shape} with {counts.min()} to {counts.max()} of a "
-            f"class, expected {each} of each of the classes 0 to {len(_CLASSES) - 1}; fetch it again."
-        )
+        found = f"holds labels of shape {labels.shape} with {counts.min()} to {counts.max()} of a class"
+        raise _damaged(files[1], f"{found}, expected {each} of each of the classes 0 to {len(_CLASSES) - 1}")
     return images, labels.astype(np.int64)
 
 
@@ -111,30 +107,23 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
         packed = file.read(2) == b"\x1f\x8b"
     try:
         with gzip.open(path) if packed else path.open("rb") as file:
-            return _read_array(file, path)  # type: ignore[arg-type]
+            content = file.read(_LARGEST)
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-        raise ValueError(f"data_dir: {path} is truncated or damaged ({error}); fetch it again.") from None
+        raise _damaged(path, f"is truncated or damaged ({error})") from None
+    if content[:3] != b"\0\0\x08" or content[3:4] not in (b"\1", b"\2", b"\3", b"\4"):
+        expected = "expected 00 00 08 and the number of dimensions of an IDX file of bytes"
+        raise _damaged(path, f"begins with {content[:4].hex(' ') or 'nothing'}, {expected}")
+    start = 4 + 4 * content[3]
+    shape = struct.unpack_from(f">{(min(len(content), start) - 4) // 4}I", content, 4)
+    size = math.prod(shape)
+    if len(shape) < content[3] or size > _LARGEST - start:
+        raise _damaged(path, f"has a header for an array of shape {shape}, which is damaged")
+    held = len(content) - start
+    if held != size:
+        amount = "more" if held > size else f"only {held:,}"
+        raise _damaged(path, f"is truncated or damaged: it holds {amount} bytes, its header says {size:,}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _read_array(file: IO[bytes], path: Path) -> NDArray[np.uint8]:
-    magic = file.read(4)
-    if len(magic) < 4 or magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
-        raise ValueError(
-            f"data_dir: {path} begins with {magic.hex(' ') or 'nothing'}, expected 00 00 08 and the number of "
-            "dimensions of an IDX file of bytes; fetch it again."
-        )
-    header = file.read(4 * magic[3])
-    shape = struct.unpack(f">{len(header) // 4}I", header[: len(header) // 4 * 4])
-    size = int(np.prod(shape, dtype=object))
-    if len(shape) < magic[3] or size > _LARGEST:
-        raise ValueError(
-            f"data_dir: {path} has a header for an array of shape {shape}, which is damaged; fetch it again."
-        )
-    content = file.read(size + 1)
-    if len(content) != size:
-        amount = "more" if len(content) > size else f"only {len(content):,}"
-        raise ValueError(
-            f"data_dir: {path} is truncated or damaged: it holds {amount} bytes, its header says {size:,}; "
-            "fetch it again."
-        )
-    return np.frombuffer(content, np.uint8).reshape(shape)
+def _damaged(path: Path, problem: str) -> ValueError:
+    return ValueError(f"data_dir: {path} {problem}; fetch it again.")

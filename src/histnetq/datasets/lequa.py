@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack, closing
-from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.datasets.archives import Archive
-from histnetq.datasets.cache import Stamp, choose_place, keep
+from histnetq.datasets.cache import Arrays, MaybePath, choose_place, keep
 from histnetq.datasets.dataset import Dataset
-from histnetq.datasets.parsing import File, columns_of, read_prevalences, read_tables
 from histnetq.datasets.sources import SOURCES
 
-__all__ = ["lequa2022", "lequa2024"]
+__all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
 
+File = tuple[str, Callable[[], bytes]]  # its name, for messages, and a function that reads it
 _TASKS = {2022: ("T1A", "T1B"), 2024: ("T1", "T2", "T3", "T4")}
 _PARTS = ("training", "dev", "test")
 _NAME = re.compile(
@@ -34,11 +34,10 @@ _NAME = re.compile(
 _TOGETHER = 16  # files parsed at a time
 _MOST_THREADS = 8
 _TRAINING_FRACTION, _SPLIT_SEED = 0.7, 0
+_TOLERANCE = 1e-3
 
 
-def lequa2022(
-    task: str, data_dir: str | os.PathLike[str] | None = None, *, cache_dir: str | os.PathLike[str] | None = None
-) -> Dataset:
+def lequa2022(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
     """Read a task of LeQua 2022 (Zenodo record 6546188).
 
     The first time the text is parsed, with a progress bar on a terminal; what was read is kept and memory-mapped later.
@@ -76,9 +75,7 @@ def lequa2022(
     return _load(2022, task, data_dir, cache_dir)
 
 
-def lequa2024(
-    task: str, data_dir: str | os.PathLike[str] | None = None, *, cache_dir: str | os.PathLike[str] | None = None
-) -> Dataset:
+def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
     """Read a task of LeQua 2024 (Zenodo record 11661820).
 
     Parameters
@@ -105,138 +102,118 @@ def lequa2024(
     return _load(2024, task, data_dir, cache_dir)
 
 
-def _load(
-    year: int, task: str, data_dir: str | os.PathLike[str] | None, cache_dir: str | os.PathLike[str] | None
-) -> Dataset:
+def _load(year: int, task: str, data_dir: MaybePath, cache_dir: MaybePath) -> Dataset:
     source = SOURCES[f"lequa{year}-{check_choice('task', task, _TASKS[year])}"]
     path = (source.find() or source.places[0]) if data_dir is None else Path(data_dir)
     with ExitStack() as opened:
-        found = _find(task, path, opened)
-        by_bags = "training_data.txt" not in found.readers and "training_samples/0.txt" in found.readers
-        needed = (
-            "training_prevalences.txt" if by_bags else "training_data.txt",
-            "dev_samples/0.txt",
-            "dev_prevalences.txt",
-        )
-        lacking = [name for name in needed if name not in found.readers]
+        files, origins = _find(task, path, opened)
+        by_bags = "training_data.txt" not in files and "training_samples/0.txt" in files
+        training = "training_prevalences.txt" if by_bags else "training_data.txt"
+        lacking = [name for name in (training, "dev_samples/0.txt", "dev_prevalences.txt") if name not in files]
         if lacking:
             raise FileNotFoundError(source.explain_missing("data_dir", path, ", ".join(lacking)))
-        columns = columns_of(found.file("dev_samples/0.txt"))
-        rows, arrays = keep(
-            choose_place(source.name, path, cache_dir), found.stamps, columns.count(",") + 1,
-            partial(_read, found, columns, source.name),
-        )  # fmt: skip
+        columns = _columns(files["dev_samples/0.txt"])
+        place, fill = choose_place(source.name, path, cache_dir), partial(_read, files, columns, source.name)
+        rows, arrays = keep(place, path, origins, columns.count(",") + 1, fill)
     return _assemble(source.name, rows, arrays)
 
 
-@dataclass
-class _Found:
-    """Readers of the files by name, and the stamps of what they are read from."""
+def _find(task: str, path: Path, opened: ExitStack) -> tuple[dict[str, File], list[Path]]:
+    """Return the task's files by name, wherever they lie, and what they are read from.
 
-    opened: ExitStack
-    readers: dict[str, Callable[[], bytes]] = field(default_factory=dict)
-    stamps: list[Stamp] = field(default_factory=list)
+    Folders come first: what was unpacked is not unpacked again.
+    """
+    files: dict[str, File] = {}
+    origins = []
 
-    def file(self, name: str) -> File:
-        return name, self.readers[name]
-
-    def samples(self, part: str) -> list[File]:
-        """Return the files of the bags of this part in the order of their numbers, which must be 0, 1, …"""
-        folder = f"{part}_samples"
-        names = [f"{folder}/{i}.txt" for i in range(sum(name.startswith(f"{folder}/") for name in self.readers))]
-        missing = [name for name in names if name not in self.readers]
-        if missing:
-            raise ValueError(
-                f"data_dir: {missing[0]} is missing, expected 0.txt, 1.txt and so on without a gap in {folder}; "
-                "unpack or fetch the archive again."
-            )
-        return [self.file(name) for name in names]
-
-    def add_folder(self, folder: Path, root: Path) -> None:
-        for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
-            name = file.relative_to(folder).as_posix()
-            if _NAME.fullmatch(name) and name not in self.readers and file.is_file():
-                self.readers[name] = file.read_bytes
-                self._stamp(file, root)
-
-    def add_archive(self, file: Path, prefixes: Sequence[str]) -> None:
-        """Add the files under the first of the prefixes that holds any; what was unpacked is not unpacked again."""
-        archive = self.opened.enter_context(closing(Archive(file)))
+    def add_archive(file: Path, prefixes: Sequence[str]) -> None:
+        archive = opened.enter_context(closing(Archive(file)))
         for prefix in prefixes:
             inside = [n for n in archive.names if n.startswith(prefix) and _NAME.fullmatch(n.removeprefix(prefix))]
             for member in inside:
-                self.readers.setdefault(member.removeprefix(prefix), partial(archive.read, member))
+                name = member.removeprefix(prefix)
+                files.setdefault(name, (name, partial(archive.read, member)))
             if inside:
-                self._stamp(file, file.parent)
+                origins.append(file)
                 return
 
-    def _stamp(self, file: Path, root: Path) -> None:
-        status = file.stat()
-        self.stamps.append((file.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns))
-
-
-def _find(task: str, path: Path, opened: ExitStack) -> _Found:
-    found, anywhere = _Found(opened), (f"{task}/public/", "public/", "")
+    anywhere = (f"{task}/public/", "public/", "")
     if path.is_file():
-        found.add_archive(path, anywhere)
-        return found
-    archives = [f"{task}.{part}" for part in ("train_dev", "test", "test_prevalences")]
-    folders = [path / task / "public", *(path / name / task / "public" for name in archives)]
-    # The folder of another task is not looked into.
-    others = {other for tasks in _TASKS.values() for other in tasks} - {task}
-    if not others & {path.name, path.parent.name if path.name == "public" else ""}:
-        folders += [path / "public", path]
-    for folder in folders:
-        found.add_folder(folder, path)
-    for file in (path / f"{name}.zip" for name in archives):
+        add_archive(path, anywhere)
+        return files, origins
+    parts = [f"{task}.{part}" for part in ("train_dev", "test", "test_prevalences")]
+    for folder in _folders(task, path, parts):
+        for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
+            name = file.relative_to(folder).as_posix()
+            if _NAME.fullmatch(name) and file.is_file():
+                files.setdefault(name, (name, file.read_bytes))
+                origins.append(file)
+    for file in (path / f"{part}.zip" for part in parts):
         if file.is_file():
-            found.add_archive(file, anywhere)
-    if not found.readers:
+            add_archive(file, anywhere)
+    if not files:
         for file in filter(zipfile.is_zipfile, sorted(path.glob("*.zip"))):
-            found.add_archive(file, anywhere[:1])
-    return found
+            add_archive(file, anywhere[:1])
+    return files, origins
 
 
-def _read(found: _Found, columns: str, name: str, rows: BinaryIO) -> dict[str, NDArray]:
+def _folders(task: str, path: Path, parts: Sequence[str]) -> list[Path]:
+    """Return where the unpacked files may lie; the folder of another task is not among them."""
+    folders = [path / task / "public", *(path / part / task / "public" for part in parts)]
+    others = {other for tasks in _TASKS.values() for other in tasks} - {task}
+    if others & {path.name, path.parent.name if path.name == "public" else ""}:
+        return folders
+    return [*folders, path / "public", path]
+
+
+def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Arrays:
     """Write all rows, training rows first, then development and test bags; return what else is to be known."""
     from tqdm import tqdm
 
-    whole = "training_data.txt" in found.readers
-    files = {part: found.samples(part) for part in _PARTS}
+    whole = "training_data.txt" in files
+    parts = {part: _samples(files, part) for part in _PARTS}
     if whole:
-        files["training"] = [found.file("training_data.txt")]
-    classes = _classes(found)
+        parts["training"] = [files["training_data.txt"]]
+    classes = _classes(files)
     n_classes = None if classes is None else len(classes)
-    arrays: dict[str, NDArray] = {}
+    arrays: Arrays = {}
     for part in ("dev", "test") if whole else ("dev", "training", "test"):
-        prevalences = f"{part}_prevalences"
-        if files[part] and f"{prevalences}.txt" in found.readers:
-            file = found.file(f"{prevalences}.txt")
-            arrays[prevalences] = read_prevalences(file, len(files[part]), n_classes)
-            n_classes = arrays[prevalences].shape[1]
+        file = files.get(f"{part}_prevalences.txt")
+        if parts[part] and file is not None:
+            arrays[f"{part}_prevalences"] = read_prevalences(file, len(parts[part]), n_classes)
+            n_classes = arrays[f"{part}_prevalences"].shape[1]
     assert n_classes is not None
     arrays["classes"] = np.arange(n_classes) if classes is None else classes
-    with tqdm(total=sum(map(len, files.values())), desc=f"Reading {name}", unit="file", disable=None) as bar:
-        arrays["training_sizes"], labels = _copy(files["training"], f"label,{columns}", rows, bar.update)
+    with tqdm(total=sum(map(len, parts.values())), desc=f"Reading {name}", unit="file", disable=None) as bar:
+        arrays["training_sizes"], labels = _copy(parts["training"], f"label,{columns}", rows, bar.update)
         arrays["labels"] = _check_codes(labels, n_classes)
         for part in ("dev", "test"):
-            arrays[f"{part}_sizes"], _ = _copy(files[part], columns, rows, bar.update)
+            arrays[f"{part}_sizes"], _ = _copy(parts[part], columns, rows, bar.update)
     return arrays
 
 
-def _classes(found: _Found) -> NDArray | None:
+def _samples(files: dict[str, File], part: str) -> list[File]:
+    """Return the files of the bags of this part in the order of their numbers, which must be 0, 1, …"""
+    folder = f"{part}_samples"
+    names = [f"{folder}/{i}.txt" for i in range(sum(name.startswith(f"{folder}/") for name in files))]
+    missing = [name for name in names if name not in files]
+    if missing:
+        expected = f"expected 0.txt, 1.txt and so on without a gap in {folder}"
+        raise _damaged(f"{missing[0]} is missing, {expected}", "the archive")
+    return [files[name] for name in names]
+
+
+def _classes(files: dict[str, File]) -> NDArray | None:
     """Return the names of the classes in the order of their codes; None if the data do not name them."""
-    if "label_map.txt" not in found.readers:
+    if "label_map.txt" not in files:
         return None
-    lines = found.readers["label_map.txt"]().decode("utf-8", "replace").split("\n")
+    lines = files["label_map.txt"][1]().decode("utf-8", "replace").split("\n")
     pairs = [line.rsplit(None, 1) for line in lines if line.strip()]
     names = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
     codes = [str(code) for code in range(len(pairs))]
     if sorted(names) != sorted(codes):
-        raise ValueError(
-            f"data_dir: label_map.txt is damaged, expected a name and a code from 0 to {len(pairs) - 1} on each line; "
-            "unpack or fetch it again."
-        )
+        expected = f"expected a name and a code from 0 to {len(pairs) - 1} on each line"
+        raise _damaged(f"label_map.txt is damaged, {expected}")
     return np.array([names[code] for code in codes])
 
 
@@ -245,7 +222,7 @@ def _copy(
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
     """Parse the files by threads and write their features in order; return their sizes, and their first column."""
     batches = [files[i : i + _TOGETHER] for i in range(0, len(files), _TOGETHER)]
-    labelled = int(header.startswith("label,"))
+    n_labels = int(header.startswith("label,"))
     sizes: list[int] = []
     first_column = [np.empty(0, np.float32)]
     # The parser releases the interpreter's lock; processes would have to start, and to send the numbers back.
@@ -254,7 +231,7 @@ def _copy(
         # Not all at once: parsed batches wait in memory until those before them are written.
         for i in range(0, len(batches), 2 * n_threads):
             for table, counts in threads.map(partial(read_tables, header=header), batches[i : i + 2 * n_threads]):
-                np.ascontiguousarray(table[:, labelled:], dtype="<f4").tofile(rows)
+                np.ascontiguousarray(table[:, n_labels:], dtype="<f4").tofile(rows)
                 sizes += counts
                 first_column.append(table[:, 0].copy())
                 advance(len(counts))
@@ -265,14 +242,12 @@ def _check_codes(labels: NDArray[np.float32], n_classes: int) -> NDArray[np.int6
     codes = labels.astype(np.int64)
     wrong = np.flatnonzero((codes != labels) | (codes < 0) | (codes >= n_classes))
     if wrong.size:
-        raise ValueError(
-            f"data_dir: the label of training row {wrong[0]} is {labels[wrong[0]]:g}, expected a code from 0 to "
-            f"{n_classes - 1}; unpack or fetch the archive again."
-        )
+        found = f"the label of training row {wrong[0]} is {labels[wrong[0]]:g}"
+        raise _damaged(f"{found}, expected a code from 0 to {n_classes - 1}", "the archive")
     return codes
 
 
-def _assemble(name: str, rows: NDArray[np.float32], arrays: dict[str, NDArray]) -> Dataset:
+def _assemble(name: str, rows: NDArray[np.float32], arrays: Arrays) -> Dataset:
     labels = np.full(len(rows), -1)
     labels[: len(arrays["labels"])] = arrays["labels"]
     parts, start = {}, 0
@@ -287,3 +262,101 @@ def _assemble(name: str, rows: NDArray[np.float32], arrays: dict[str, NDArray]) 
     bags, validation = parts["dev"].split(_TRAINING_FRACTION, _SPLIT_SEED)
     test = parts["test"] if len(parts["test"]) else None
     return Dataset(name, parts["training"].with_known_prevalences(), bags, validation, test_bags=test)
+
+
+def _columns(file: File) -> str:
+    """Return the header of a file of unlabelled rows, which must be ``0,1,…``"""
+    header = _split(file[1]())[0]
+    if header != ",".join(map(str, range(header.count(",") + 1))):
+        raise _damaged(f"{file[0]} begins with {_short(header)}, expected the header 0,1,2,…")
+    return header
+
+
+def read_tables(files: Sequence[File], header: str) -> tuple[NDArray[np.float32], list[int]]:
+    """Read all rows of several files with the same header, one file after the other; count the rows of each.
+
+    Files are parsed together, as most of the time of a small one goes into setting up its columns.
+
+    Examples
+    --------
+    >>> files = [("a", lambda: b"0,1\\n1,2\\n3,4\\n"), ("b", lambda: b"0,1\\n5,6")]
+    >>> read_tables(files, "0,1")
+    (array([[1., 2.], [3., 4.], [5., 6.]], dtype=float32), [2, 1])
+    """
+    contents = [read() for _, read in files]
+    try:
+        return _parse(contents, header)
+    except ValueError:
+        for (name, _), content in zip(files, contents, strict=True):
+            try:
+                _parse([content], header)
+            except ValueError as error:
+                expected = f"expected rows of finite numbers with commas between, under the header {_short(header)}"
+                raise _damaged(f"{name} is damaged ({_short(str(error))}), {expected}") from None
+        raise
+
+
+def _parse(contents: Sequence[bytes], header: str) -> tuple[NDArray[np.float32], list[int]]:
+    import pandas as pd
+
+    bodies = []
+    for content in contents:
+        found, body = _split(content)
+        if found != header:
+            raise ValueError(f"the header is {_short(found)}")
+        if not body:
+            raise ValueError("no rows")
+        bodies.append(body)
+    sizes, text = [body.count(b"\n") + 1 for body in bodies], io.BytesIO(b"\n".join(bodies))
+    frame = pd.read_csv(text, header=None, dtype=np.float32, low_memory=False, skip_blank_lines=False)
+    table = np.ascontiguousarray(frame.to_numpy())
+    if table.shape != (sum(sizes), header.count(",") + 1):
+        raise ValueError(f"{table.shape[1]} columns in {len(table)} rows of {sum(sizes)} lines")
+    if not np.isfinite(table).all():
+        raise ValueError(f"row {np.flatnonzero(~np.isfinite(table).all(1))[0]} has a missing or infinite number")
+    return table, sizes
+
+
+def read_prevalences(file: File, n_bags: int, n_classes: int | None) -> NDArray[np.float64]:
+    """Read the rows of ``id,0,1,…`` in the order of their ids, which must be 0, 1, … → ``(n_bags, n_classes)``.
+
+    Examples
+    --------
+    >>> read_prevalences(("p", lambda: b"id,0,1\\n1,0.5,0.5\\n0,0.25,0.75\\n"), 2, 2)
+    array([[0.25, 0.75], [0.5 , 0.5 ]])
+    """
+    name, read = file
+    try:
+        header, body = _split(read())
+        if not re.fullmatch(r"id(,\d+){2,}", header):
+            raise ValueError(f"the header is {_short(header)}")
+        table = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2)
+        if table.shape[1] != header.count(",") + 1 or (n_classes is not None and table.shape[1] != n_classes + 1):
+            raise ValueError(f"{table.shape[1] - 1} classes")
+    except ValueError as error:
+        expected = f"expected the header id,0,1,… and a row for each bag with {n_classes or 'its'} proportions"
+        raise _damaged(f"{name} is damaged ({_short(str(error))}), {expected}") from None
+    table = table[np.argsort(table[:, 0])]
+    if not np.array_equal(table[:, 0], np.arange(n_bags)):
+        found = f"{len(table)} ids from {table[0, 0]:g} to {table[-1, 0]:g}"
+        raise _damaged(f"{name} has {found}, expected 0 to {n_bags - 1} once each, one for each file of a bag")
+    sums = table[:, 1:].sum(1)
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= _TOLERANCE) | (table[:, 1:] < 0).any(1))
+    if wrong.size:
+        found = f"the row of id {wrong[0]} sums to {sums[wrong[0]]:.4g} or has a negative number"
+        raise _damaged(f"{name}: {found}, expected proportions that sum to 1 ± {_TOLERANCE:g}")
+    return table[:, 1:] / sums[:, None]
+
+
+def _split(content: bytes) -> tuple[str, bytes]:
+    """Return the header and the rest, without line ends at the end."""
+    header, _, body = content.partition(b"\n")
+    return header.decode("utf-8", "replace").strip(), body.rstrip()
+
+
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 3 :]}"
+
+
+def _damaged(problem: str, what: str = "it") -> ValueError:
+    return ValueError(f"data_dir: {problem}; unpack or fetch {what} again.")
