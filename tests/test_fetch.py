@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
@@ -51,7 +52,8 @@ class Handler(BaseHTTPRequestHandler):
         if server.lengths:
             self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        self.wfile.write(content[start : server.stop_at])
+        with contextlib.suppress(ConnectionError):  # the other side may have heard enough
+            self.wfile.write(content[start : server.stop_at])
         self.close_connection = True
 
     def wanted_start(self, mark):

@@ -102,8 +102,7 @@ def _problem(info: zipfile.ZipInfo) -> str | None:
         return "has an absolute name"
     if ".." in re.split(r"[/\\]", name) or "\\" in name or "\0" in name or not name:
         return "has a name that leads out of the archive"
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "is a link or a special file"
     if info.flag_bits & 1:
         return "is encrypted"

@@ -7,6 +7,7 @@ and they are not downloaded but made.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
@@ -21,12 +22,11 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.datasets.sources import user_directory
+from histnetq.datasets.sources import MaybePath, user_directory
 
-__all__ = ["Arrays", "MaybePath", "choose_place", "keep"]
+__all__ = ["Arrays", "choose_place", "keep"]
 
 Arrays = dict[str, NDArray]
-MaybePath = str | os.PathLike[str] | None
 _FORMAT = 2
 _ROWS, _ARRAYS, _ABOUT = "rows.f32", "arrays.npz", "about.json"
 _ABANDONED = 3600  # seconds without a change after which an unfinished directory has no writer
@@ -73,34 +73,18 @@ def keep(
             arrays, size = fill(file), file.tell()
         np.savez(made / _ARRAYS, **arrays)  # type: ignore[arg-type]
         (made / _ABOUT).write_text(json.dumps({**about, "bytes": size}) + "\n", encoding="utf-8")
-        _move(made, place)
-        _remove_abandoned(place)
+        shutil.rmtree(place, ignore_errors=True)
+        with contextlib.suppress(OSError):  # where another process was faster, what it put there is opened
+            os.replace(made, place)
     finally:
         shutil.rmtree(made, ignore_errors=True)
+    for rows in place.parent.glob(f".{place.name}-{'?' * 32}/{_ROWS}"):
+        if time.time() - rows.stat().st_mtime > _ABANDONED:
+            shutil.rmtree(rows.parent, ignore_errors=True)
     kept = _open(place, about, n_columns)
     if kept is None:
         raise OSError(f"cache_dir: {place} was changed by another process while it was written; load again.")
     return kept
-
-
-def _move(made: Path, place: Path) -> None:
-    outdated = place.with_name(f"{made.name}.old")
-    try:
-        if place.exists():
-            os.replace(place, outdated)
-        os.replace(made, place)
-    except OSError:
-        # Another process put the same there in the meantime.
-        if not (place / _ABOUT).is_file():
-            raise
-    finally:
-        shutil.rmtree(outdated, ignore_errors=True)
-
-
-def _remove_abandoned(place: Path) -> None:
-    for rows in place.parent.glob(f".{place.name}-{'?' * 32}/{_ROWS}"):
-        if time.time() - rows.stat().st_mtime > _ABANDONED:
-            shutil.rmtree(rows.parent, ignore_errors=True)
 
 
 def _open(place: Path, about: dict[str, object], n_columns: int) -> tuple[NDArray[np.float32], Arrays] | None:

@@ -15,7 +15,6 @@ from histnetq.data.protocols import APP
 
 __all__ = ["Dataset", "Examples", "digits", "read_npz"]
 
-_GROUPS = {"bags": 0, "validation": 1, "calibration": 2}
 _KEYS = (
     "X", "y", "split", "class_names", "dev_bags", "dev_group", "dev_prevalences", "test_bags", "test_prevalences",
 )  # fmt: skip
@@ -191,5 +190,5 @@ def read_npz(path: str | os.PathLike[str], *, standardize: bool = True) -> Datas
     # Labels of other rows than the training rows stay unread: bags are known by their proportions alone.
     labels = np.where(labelled, arrays["y"].astype(np.int64), -1)
     train = Bags(X, np.flatnonzero(labelled), labels=labels, classes=classes).with_known_prevalences()
-    development = {name: bags("dev", arrays["dev_group"] == group) for name, group in _GROUPS.items()}
-    return Dataset(path.stem, train, **development, test_bags=bags("test", slice(None)))
+    development = [bags("dev", arrays["dev_group"] == group) for group in range(3)]
+    return Dataset(path.stem, train, *development, test_bags=bags("test", slice(None)))

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from histnetq.datasets.sources import SOURCES, Source
+from histnetq.datasets.sources import SOURCES, MaybePath, Source
 
 __all__ = ["Remote", "download", "fetch"]
 
@@ -30,13 +30,9 @@ _ELSEWHERE = "pass another address by --url."
 
 
 def fetch(
-    name: str,
-    to: str | os.PathLike[str] | None = None,
-    *,
-    url: str | None = None,
-    sha256: str | Sequence[str] = (),
+    name: str, to: MaybePath = None, *, url: str | None = None, sha256: str | Sequence[str] = (),
     say: Callable[[str], object] | None = None,
-) -> list[Path]:
+) -> list[Path]:  # fmt: skip
     """Download the files of a data set; those that are there and match are kept.
 
     An interrupted download continues when it is asked for again. Sizes and checksums are those of the public record.
@@ -74,9 +70,8 @@ def fetch(
     if not source.files:
         raise ValueError(f"name: {name!r} comes from {source.origin}; there is nothing to fetch.")
     directory = source.places[0] if to is None else Path(to)
-    wanted = [sha256] if isinstance(sha256, str) else sha256
     paths = []
-    for remote in _with_checksums(_locate(source, url), wanted):
+    for remote in _with_checksums(_locate(source, url), [sha256] if isinstance(sha256, str) else sha256):
         path = download(remote, directory)
         paths.append(path)
         if say is not None:
@@ -218,17 +213,13 @@ class _Receiver:
             begin, total = _extent(response)
             if None not in (known, total) and known != total:
                 self._discard()
-                raise ValueError(
-                    f"url: {url} offers {total:,} bytes, expected {known:,}; pass another address by --url."
-                )
+                raise ValueError(f"url: {url} offers {total:,} bytes, expected {known:,}; {_ELSEWHERE}")
             nothing_left = response.status == http.client.REQUESTED_RANGE_NOT_SATISFIABLE
             if nothing_left and begin == start:
                 return True
+            if start == 0 != begin:
+                raise ConnectionError(f"url: {url} answered with a part of the file, expected all of it; try again.")
             if nothing_left or begin not in (0, start):
-                if not start:
-                    raise ConnectionError(
-                        f"url: {url} answered with a part of the file, expected all of it; try again."
-                    )
                 self._discard()
                 return self._receive()
             self._store(response, begin, known if total is None else total)
@@ -274,9 +265,8 @@ class _Receiver:
         except (OSError, ValueError, KeyError, TypeError):
             return 0, None
         # Without a mark only a checksum of the whole can tell that both parts are of one file.
-        if url != self.remote.url or (mark is None and self.remote.checksum is None):
-            return 0, None
-        return size, mark
+        same = url == self.remote.url and (mark or self.remote.checksum)
+        return (size, mark) if same else (0, None)
 
     def _discard(self) -> None:
         self.partial.unlink(missing_ok=True)

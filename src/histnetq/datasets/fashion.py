@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.datasets.dataset import Examples
-from histnetq.datasets.sources import SOURCES
+from histnetq.datasets.sources import SOURCES, MaybePath
 
 __all__ = ["fashion_mnist", "read_idx"]
 
@@ -23,11 +23,10 @@ _CLASSES = (
 )  # fmt: skip
 _PER_CLASS = {"train": 6000, "t10k": 1000}
 _VALIDATION_PER_CLASS = 1000
-_SHAPE = (28, 28)
 _LARGEST = 1 << 27  # bytes of an unpacked file
 
 
-def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_state: int = 0) -> Examples:
+def fashion_mnist(data_dir: MaybePath = None, *, random_state: int = 0) -> Examples:
     """Read Fashion-MNIST: 50,000 images to learn from, 10,000 to choose by and 10,000 for the final score.
 
     Images are kept as they are, ``(28, 28)`` of whole numbers from 0 to 255, in a quarter of the memory of floats: the
@@ -80,7 +79,7 @@ def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.i
     files = [file if file.is_file() else file.with_name(f"{file.name}.gz") for file in unpacked]
     images, labels = read_idx(files[0]), read_idx(files[1])
     each = _PER_CLASS[part]
-    expected = (each * len(_CLASSES), *_SHAPE)
+    expected = (each * len(_CLASSES), 28, 28)
     if images.shape != expected:
         raise _damaged(files[0], f"holds an array of shape {images.shape}, expected {expected}")
     counts = np.bincount(labels.ravel(), minlength=len(_CLASSES))

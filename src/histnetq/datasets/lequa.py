@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import itertools
 import os
 import re
 import zipfile
@@ -19,18 +20,16 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.datasets.archives import Archive
-from histnetq.datasets.cache import Arrays, MaybePath, choose_place, keep
+from histnetq.datasets.cache import Arrays, choose_place, keep
 from histnetq.datasets.dataset import Dataset
-from histnetq.datasets.sources import SOURCES
+from histnetq.datasets.sources import SOURCES, MaybePath
 
 __all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
 
 File = tuple[str, Callable[[], bytes]]  # its name, for messages, and a function that reads it
 _TASKS = {2022: ("T1A", "T1B"), 2024: ("T1", "T2", "T3", "T4")}
 _PARTS = ("training", "dev", "test")
-_NAME = re.compile(
-    r"(training_data|label_map|(training|dev|test)_prevalences)\.txt|(training|dev|test)_samples/(0|[1-9]\d*)\.txt"
-)
+_NAME = re.compile(r"(training_data|label_map|(training|dev|test)_(prevalences|samples/(0|[1-9]\d*)))\.txt")
 _TOGETHER = 16  # files parsed at a time
 _MOST_THREADS = 8
 _TRAINING_FRACTION, _SPLIT_SEED = 0.7, 0
@@ -125,45 +124,28 @@ def _find(task: str, path: Path, opened: ExitStack) -> tuple[dict[str, File], li
     """
     files: dict[str, File] = {}
     origins = []
-
-    def add_archive(file: Path, prefixes: Sequence[str]) -> None:
-        archive = opened.enter_context(closing(Archive(file)))
-        for prefix in prefixes:
-            inside = [n for n in archive.names if n.startswith(prefix) and _NAME.fullmatch(n.removeprefix(prefix))]
-            for member in inside:
-                name = member.removeprefix(prefix)
-                files.setdefault(name, (name, partial(archive.read, member)))
-            if inside:
-                origins.append(file)
-                return
-
-    anywhere = (f"{task}/public/", "public/", "")
-    if path.is_file():
-        add_archive(path, anywhere)
-        return files, origins
     parts = [f"{task}.{part}" for part in ("train_dev", "test", "test_prevalences")]
-    for folder in _folders(task, path, parts):
-        for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
-            name = file.relative_to(folder).as_posix()
-            if _NAME.fullmatch(name) and file.is_file():
-                files.setdefault(name, (name, file.read_bytes))
-                origins.append(file)
-    for file in (path / f"{part}.zip" for part in parts):
-        if file.is_file():
-            add_archive(file, anywhere)
-    if not files:
-        for file in filter(zipfile.is_zipfile, sorted(path.glob("*.zip"))):
-            add_archive(file, anywhere[:1])
-    return files, origins
-
-
-def _folders(task: str, path: Path, parts: Sequence[str]) -> list[Path]:
-    """Return where the unpacked files may lie; the folder of another task is not among them."""
     folders = [path / task / "public", *(path / part / task / "public" for part in parts)]
     others = {other for tasks in _TASKS.values() for other in tasks} - {task}
-    if others & {path.name, path.parent.name if path.name == "public" else ""}:
-        return folders
-    return [*folders, path / "public", path]
+    if not others & {path.name, path.parent.name if path.name == "public" else ""}:
+        folders += [path / "public", path]  # which is not the folder of another task
+    for folder in folders:
+        for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
+            name = file.relative_to(folder).as_posix()
+            if _NAME.fullmatch(name):
+                files.setdefault(name, (name, file.read_bytes))
+                origins.append(file)
+    archives = [file for file in (path, *(path / f"{part}.zip" for part in parts)) if file.is_file()]
+    prefixes = [f"{task}/public/", "public/", ""]
+    if not files and not archives:
+        archives, prefixes = [*filter(zipfile.is_zipfile, sorted(path.glob("*.zip")))], prefixes[:1]
+    for file in archives:
+        archive = opened.enter_context(closing(Archive(file)))
+        for prefix, member in itertools.product(prefixes, archive.names):
+            name = member.removeprefix(prefix)
+            if member.startswith(prefix) and _NAME.fullmatch(name):
+                files.setdefault(name, (name, partial(archive.read, member)))
+    return files, [*origins, *archives]
 
 
 def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Arrays:
@@ -186,7 +168,11 @@ def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Ar
     arrays["classes"] = np.arange(n_classes) if classes is None else classes
     with tqdm(total=sum(map(len, parts.values())), desc=f"Reading {name}", unit="file", disable=None) as bar:
         arrays["training_sizes"], labels = _copy(parts["training"], f"label,{columns}", rows, bar.update)
-        arrays["labels"] = _check_codes(labels, n_classes)
+        arrays["labels"] = codes = labels.astype(np.int64)
+        wrong = np.flatnonzero((codes != labels) | (codes < 0) | (codes >= n_classes))
+        if wrong.size:
+            found = f"the label of training row {wrong[0]} is {labels[wrong[0]]:g}"
+            raise _damaged(f"{found}, expected a code from 0 to {n_classes - 1}", "the archive")
         for part in ("dev", "test"):
             arrays[f"{part}_sizes"], _ = _copy(parts[part], columns, rows, bar.update)
     return arrays
@@ -198,8 +184,8 @@ def _samples(files: dict[str, File], part: str) -> list[File]:
     names = [f"{folder}/{i}.txt" for i in range(sum(name.startswith(f"{folder}/") for name in files))]
     missing = [name for name in names if name not in files]
     if missing:
-        expected = f"expected 0.txt, 1.txt and so on without a gap in {folder}"
-        raise _damaged(f"{missing[0]} is missing, {expected}", "the archive")
+        problem = f"{missing[0]} is missing, expected 0.txt, 1.txt and so on without a gap in {folder}"
+        raise _damaged(problem, "the archive")
     return [files[name] for name in names]
 
 
@@ -212,8 +198,7 @@ def _classes(files: dict[str, File]) -> NDArray | None:
     names = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
     codes = [str(code) for code in range(len(pairs))]
     if sorted(names) != sorted(codes):
-        expected = f"expected a name and a code from 0 to {len(pairs) - 1} on each line"
-        raise _damaged(f"label_map.txt is damaged, {expected}")
+        raise _damaged(f"label_map.txt is damaged, expected a name and a code from 0 to {len(pairs) - 1} on each line")
     return np.array([names[code] for code in codes])
 
 
@@ -236,15 +221,6 @@ def _copy(
                 first_column.append(table[:, 0].copy())
                 advance(len(counts))
     return np.array(sizes, np.int64), np.concatenate(first_column)
-
-
-def _check_codes(labels: NDArray[np.float32], n_classes: int) -> NDArray[np.int64]:
-    codes = labels.astype(np.int64)
-    wrong = np.flatnonzero((codes != labels) | (codes < 0) | (codes >= n_classes))
-    if wrong.size:
-        found = f"the label of training row {wrong[0]} is {labels[wrong[0]]:g}"
-        raise _damaged(f"{found}, expected a code from 0 to {n_classes - 1}", "the archive")
-    return codes
 
 
 def _assemble(name: str, rows: NDArray[np.float32], arrays: Arrays) -> Dataset:

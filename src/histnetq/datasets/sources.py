@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["SOURCES", "Source", "user_directory"]
+__all__ = ["SOURCES", "MaybePath", "Source", "user_directory"]
 
+MaybePath = str | os.PathLike[str] | None
 _UNPACKED = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalences": "test_prevalences.txt"}
 
 
@@ -56,8 +57,8 @@ class Source:
         The variables XDG_DATA_HOME and XDG_DATA_DIRS move them.
         """
         shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
-        home = user_directory("XDG_DATA_HOME", ".local/share") / self.folder
-        return [home, *(Path(place, "datasets", self.folder) for place in shared.split(":") if place)]
+        packages = [Path(place, "datasets", self.folder) for place in shared.split(":") if place]
+        return [user_directory("XDG_DATA_HOME", ".local/share") / self.folder, *packages]
 
     def find(self, directory: Path | None = None) -> Path | None:
         """Return the directory, or else the first usual place, that holds the needed files; None if there is none."""
