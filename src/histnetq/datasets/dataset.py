@@ -190,5 +190,5 @@ def read_npz(path: str | os.PathLike[str], *, standardize: bool = True) -> Datas
     # Labels of other rows than the training rows stay unread: bags are known by their proportions alone.
     labels = np.where(labelled, arrays["y"].astype(np.int64), -1)
     train = Bags(X, np.flatnonzero(labelled), labels=labels, classes=classes).with_known_prevalences()
-    development = [bags("dev", arrays["dev_group"] == group) for group in range(3)]
-    return Dataset(path.stem, train, *development, test_bags=bags("test", slice(None)))
+    learned, validation, calibration = (bags("dev", arrays["dev_group"] == group) for group in range(3))
+    return Dataset(path.stem, train, learned, validation, calibration, bags("test", slice(None)))
