@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-# By these other libraries are told where their data and settings are.
+# Variables that name directories of data or settings, ours and those of other libraries.
 _VARIABLES = ("HISTNETQ_DATA", "SCIKIT_LEARN_DATA", "MPLCONFIGDIR", "MATPLOTLIBRC", "DASK_CONFIG")
 
 
