@@ -15,6 +15,7 @@ from sklearn.model_selection import train_test_split
 
 import histnetq as hq
 from experiments.presets import PRESETS, read_labels, read_split
+from histnetq.data.files import whole_file
 
 __all__ = ["DATA", "LEVELS", "Trained", "kept_table", "load_trained", "run_bootstrap", "run_conformal", "summary"]
 
@@ -45,7 +46,8 @@ def kept_table(name: str, data: Path | None, work: Path, n_splits: int, n_bags: 
                 found = run_conformal(name, trained, n, n_calibration=1000, n_test=2000)
             else:
                 found = run_bootstrap(name, trained, n, n_resamples=200)
-            found.to_csv(path, index=False)
+            with whole_file(path) as partial:
+                found.to_csv(partial, index=False)
         parts.append(pd.read_csv(path))
     return pd.concat(parts)
 

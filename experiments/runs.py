@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -13,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.files import whole_file
 from histnetq.training.fingerprint import describe
 
 __all__ = ["Run", "Runs", "digest", "save_arrays"]
@@ -78,7 +78,5 @@ def digest(*parts: Any) -> str:
 
 def save_arrays(path: Path, **arrays: Any) -> None:
     """Write an ``.npz`` file, all of it or nothing."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    partial = path.with_name(f".{path.name}.{os.getpid()}.partial.npz")
-    np.savez(partial, **arrays)
-    os.replace(partial, path)
+    with whole_file(path) as partial, partial.open("wb") as file:
+        np.savez(file, **arrays)

@@ -228,8 +228,8 @@ def shift_types(
     from experiments.shift_types import run_shift_types
     from experiments.tables import to_markdown, write_frame
 
-    experiment = load(on, data, work)
     budget = budget_of(VARIANTS, budget_name, seeds=seeds, epochs=epochs)
+    experiment = load(on, data, work)
     table = run_shift_types(experiment, read_labels(on, data), budget, click.echo)
     about = (
         f"{experiment.preset.what}: test bags of {experiment.data.test.sizes[0]} under prior shift (APP) and under "
@@ -261,8 +261,11 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
     from experiments import figures
     from experiments.tables import to_markdown, write_frame
 
-    parts = []
-    for name in choose(on, list(experiment.DATA), "--on"):
+    chosen, parts = choose(on, list(experiment.DATA), "--on"), []
+    texts = [name for name in chosen if name != "digits"]
+    if texts and data is None:
+        raise click.UsageError(f"{texts[0]} needs the directory of the texts; name it by --data.")
+    for name in chosen:
         parts.append(experiment.kept_table(name, data, work / "coverage", splits, bags))
         click.echo(experiment.summary(parts[-1]).to_string(index=False, float_format="{:.4f}".format))
     table = pd.concat(parts)
@@ -281,7 +284,7 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
 
 
 @main.command()
-@click.option("--on", default="imdb", show_default=True, help="Data set.")
+@click.option("--on", default="imdb", show_default=True, type=click.Choice(["imdb", "newsgroups", "goemotions"]))
 @options("budget", "seeds", "trials", "epochs", "data", "work", "output")
 def rows(
     on: str, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None, data: Path, work: Path,
@@ -292,11 +295,10 @@ def rows(
     Example: python -m experiments rows --on imdb --seeds 3
     """
     from experiments.budgets import BUDGETS
-    from experiments.presets import FILES, read_labels, read_split
+    from experiments.presets import read_labels, read_split
     from experiments.rows import row_accuracies
     from experiments.tables import to_markdown, write_frame
 
-    choose(on, [*FILES], "--on")
     experiment = load(on, data, work)
     budget = budget_of(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs).at(experiment.preset.pace)
     table = row_accuracies(experiment, budget, read_labels(on, data), read_split(on, data))

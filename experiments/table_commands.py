@@ -55,22 +55,23 @@ def _on_bags(name: str, what: str) -> None:
     ) -> None:  # fmt: skip
         from experiments.bagged import METHODS, about
         from experiments.budgets import BUDGETS
+        from experiments.presets import PRESETS
         from experiments.tables import write_table
 
-        chosen = choose(methods, METHODS)
-        budget = budget_of(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
-        experiment = load(name, data, work)
-        budget = budget.at(experiment.preset.pace)
-        if trials is not None and trials > max(1, len(experiment.preset.settings)):
-            most = len(experiment.preset.settings)
+        chosen, preset = choose(methods, METHODS), PRESETS[name]
+        if trials is not None and trials > max(1, len(preset.settings)):
+            most = len(preset.settings)
             raise click.BadParameter(f"{trials} is more than the {most} settings of networks.", param_hint="--trials")
+        budget = budget_of(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs).at(preset.pace)
+        experiment = load(name, data, work)
         runs = experiment.runs(budget)
         runs.fill(chosen, partial(experiment.run, budget=budget), click.echo)
         click.echo()
         prevalences = experiment.data.train.label_prevalences()[0]
         text, same = about(name, experiment, budget), dict.fromkeys(("ae", "rae"), runs)
-        paper = experiment.preset.paper
-        for comparison in write_table(experiment.data.test, prevalences, same, METHODS, output / name, text, paper):
+        for comparison in write_table(
+            experiment.data.test, prevalences, same, METHODS, output / name, text, preset.paper
+        ):
             click.echo(comparison)
         wrote(*(output / f"{name}.{ending}" for ending in ("csv", "md", "tex")))
 
@@ -94,7 +95,7 @@ for _name, _what in {
               help="Training of each network from images, at most.")  # fmt: skip
 @click.option("--measures", default="ae,rae", show_default=True, help="What networks are trained for.")
 @click.option("--data", type=click.Path(path_type=Path),
-              help="Directory of the IDX files.  [default: Debian's package]")  # fmt: skip
+              help="Directory of the IDX files.  [default: all usual]")  # fmt: skip
 @options("work", "output")
 def fashion_mnist(
     methods: str | None, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None, encoder: str,
@@ -112,13 +113,13 @@ def fashion_mnist(
     from histnetq import datasets
 
     every = fashion.METHODS if encoder == "frozen" else [*NETWORKS]
-    chosen = choose(methods, every)
+    chosen, wanted = choose(methods, every), choose(measures, ["ae", "rae"], "--measures")
+    budget = budget_of(fashion.BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
+    directory = work / "fashion-mnist"
     try:
         images = datasets.fashion_mnist(data)
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
-    budget = budget_of(fashion.BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
-    wanted, directory = choose(measures, ["ae", "rae"], "--measures"), work / "fashion-mnist"
     if encoder == "frozen":
         test, runs, about = fashion.fill(images, chosen, wanted, budget, directory, click.echo)
         name = "fashion-mnist"

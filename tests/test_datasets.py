@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import os
 import stat
 import struct
+import subprocess
+import sys
 import warnings
 import zipfile
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import numpy as np
 import pytest
 
-from histnetq.datasets import Dataset, digits, read_npz
+from histnetq.datasets import SOURCES, Dataset, digits, read_npz
 from histnetq.datasets.archives import Archive
 from tests.conftest import exactly
+from tests.isolation import hide_machine
 
 
 def write_npz(path, n_classes=2, bag_size=20, seed=0, **changed):
@@ -94,6 +99,38 @@ def test_digits_are_split_by_class_and_drawn_by_seed():
     np.testing.assert_allclose(data.test.prevalences, data.test.label_prevalences())
     assert data.test.fingerprint() == digits(30, 40).test.fingerprint() != digits(30, 40, 1).test.fingerprint()
     assert data.validation is None
+
+
+def states():
+    return {source.name: source.state() for source in SOURCES.values() if source.files}
+
+
+def test_tests_see_nothing_of_the_machine(isolated_machine):
+    assert set(states().values()) == {"missing"}
+    assert Path.home().parent == isolated_machine
+    code = "import os; from pathlib import Path; print(Path.home(), os.environ.get('HISTNETQ_DATA'))"
+    seen = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert seen.split() == [str(Path.home()), "None"]
+
+
+@pytest.mark.parametrize(
+    ("variable", "folder"),
+    [("HOME", ".local/share/histnetq"), ("XDG_DATA_HOME", "histnetq"), ("XDG_DATA_DIRS", "datasets")],
+)
+def test_data_of_a_machine_are_found_until_it_is_hidden(tmp_path, monkeypatch, variable, folder):
+    for source in SOURCES.values():
+        for file in source.files:
+            path = tmp_path / folder / source.folder / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    for name in ("XDG_DATA_HOME", "XDG_DATA_DIRS"):
+        monkeypatch.delenv(name)
+    monkeypatch.setenv(variable, str(tmp_path))
+    monkeypatch.setenv("HISTNETQ_DATA", str(tmp_path))
+    assert all(state.startswith(f"present in {tmp_path}") for state in states().values())
+    hide_machine(monkeypatch, tmp_path / "empty")
+    assert set(states().values()) == {"missing"}
+    assert "HISTNETQ_DATA" not in os.environ
 
 
 def member(name, mode=stat.S_IFREG | 0o644):

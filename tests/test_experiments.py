@@ -6,6 +6,7 @@ import csv
 import dataclasses
 
 import numpy as np
+import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
@@ -99,6 +100,38 @@ def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
     result = run(tmp_path, "--methods", "HistNetQ-hard", "--trials", "1", "--epochs", "4")
     assert result.exit_code != 0
     assert not list(tmp_path.glob("runs/*/all-*/*.npz"))
+
+
+@pytest.mark.parametrize(
+    ("command", "wrong", "message"),
+    [
+        ("imdb", ["--methods", "magic"], "Invalid value for --methods: 'magic' is none of MLPE, CC, PCC"),
+        ("newsgroups", ["--trials", "9"], "Invalid value for --trials: 9 is more than the 4 settings of networks."),
+        ("lequa-t1a", ["--trials", "2"], "Invalid value for --trials: 2 is more than the 1 settings of networks."),
+        ("fashion-mnist", ["--methods", "magic"], "Invalid value for --methods: 'magic' is none of MLPE, CC, PCC"),
+        ("fashion-mnist", ["--measures", "kld"], "Invalid value for --measures: 'kld' is none of ae, rae."),
+        ("nz-elections", ["--methods", "magic"], "Invalid value for --methods: 'magic' is none of mean prevalence"),
+        ("bins", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
+        ("mixer-ablation", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
+        ("mixer-error", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions."),
+        ("shift", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
+        ("shift", ["--methods", "magic"], "Invalid value for --methods: 'magic' is none of MLPE, CC, PCC"),
+        ("shift-types", ["--on", "nope"], "Invalid value for '--on': 'nope' is not one of 'imdb', 'newsgroups'"),
+        ("coverage", ["--on", "nope"], "Invalid value for --on: 'nope' is none of digits, imdb, newsgroups."),
+        ("rows", ["--on", "imdb,newsgroups"], "Invalid value for '--on': 'imdb,newsgroups' is not one of 'imdb',"),
+    ],
+)
+def test_arguments_are_checked_before_data_are_looked_for(tmp_path, command, wrong, message):
+    result = run(tmp_path / "no data", *wrong, command=command)
+    assert result.exit_code == 2
+    assert message in " ".join(result.output.split())
+
+
+def test_coverage_asks_for_the_directory_of_texts_before_it_begins(tmp_path):
+    result = CliRunner().invoke(main, ["coverage", "--on", "digits,imdb", "--work", str(tmp_path)])
+    assert result.exit_code == 2
+    assert "Error: imdb needs the directory of the texts; name it by --data." in result.output
+    assert not list(tmp_path.iterdir())
 
 
 def test_unknown_method_and_missing_data(tmp_path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import shutil
 import struct
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -77,20 +78,25 @@ def test_unpacked_files_are_read_too(folder, original):
 
 def test_files_are_found_where_they_are_fetched_to_and_where_the_package_puts_them(original, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))
-    monkeypatch.setattr("histnetq.datasets.fashion.FASHION_PACKAGE", tmp_path / "none")
+    monkeypatch.setenv("XDG_DATA_DIRS", f"{tmp_path / 'none'}:{tmp_path / 'share'}")
     with pytest.raises(
         FileNotFoundError, match=r"^data_dir: .*/histnetq/fashion-mnist lacks train-images-idx3-ubyte\.gz"
     ):
         fashion_mnist()
-    for variable in ("fashion", "sources"):
-        monkeypatch.setattr(f"histnetq.datasets.{variable}.FASHION_PACKAGE", original)
+    package = shutil.copytree(original, tmp_path / "share/datasets/fashion-mnist")
     assert len(fashion_mnist().test.index) == 10000
-    assert SOURCES["fashion-mnist"].state() == f"present in {original}"
+    assert SOURCES["fashion-mnist"].state() == f"present in {package}"
     assert SOURCES["fashion-mnist"].state(tmp_path) == "missing"
     home = shutil.copytree(original, tmp_path / "histnetq/fashion-mnist")
-    monkeypatch.setattr("histnetq.datasets.fashion.FASHION_PACKAGE", tmp_path / "none")
+    shutil.rmtree(package)
     assert len(fashion_mnist().train.index) == 50000
     assert SOURCES["fashion-mnist"].state() == f"present in {home}"
+
+
+def test_packages_put_data_sets_into_shared_directories(monkeypatch):
+    monkeypatch.delenv("XDG_DATA_DIRS")
+    shared = [Path("/usr/local/share/datasets/fashion-mnist"), Path("/usr/share/datasets/fashion-mnist")]
+    assert SOURCES["fashion-mnist"].places[1:] == shared
 
 
 def test_missing_files_are_explained(folder):

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import re
+import shutil
 import threading
 from collections import namedtuple
 from http.client import HTTPResponse
@@ -47,9 +49,11 @@ class Handler(BaseHTTPRequestHandler):
             self.send_header("Content-Range", f"bytes {shown}-{len(content) - 1}/{len(content)}")
         if mark:
             self.send_header("ETag", mark)
-        self.send_header("Content-Length", str(len(content) - start))
+        if server.lengths:
+            self.send_header("Content-Length", str(len(content) - start))
         self.end_headers()
-        self.wfile.write(content[start : server.stop_at])
+        with contextlib.suppress(ConnectionError):  # the other side may have heard enough
+            self.wfile.write(content[start : server.stop_at])
         self.close_connection = True
 
     def wanted_start(self, mark):
@@ -65,7 +69,7 @@ class Handler(BaseHTTPRequestHandler):
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.files, running.requests = {"a.zip": CONTENT}, []
-        running.marks, running.ranges, running.shift, running.stop_at = True, True, 0, None
+        running.marks, running.ranges, running.lengths, running.shift, running.stop_at = True, True, True, 0, None
         running.url = f"http://127.0.0.1:{running.server_port}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -219,6 +223,27 @@ def test_a_wrong_size_is_refused_before_it_is_fetched(server, tmp_path):
     assert names(tmp_path) == []
 
 
+def test_no_more_is_taken_than_the_record_states_where_the_server_tells_no_length(server, tmp_path):
+    server.lengths = False
+    message = f"url: {server.url}/a.zip sends more than 17 bytes; pass another address by --url."
+    with pytest.raises(ValueError, match=exactly(message)):
+        download(remote(server, size=17), tmp_path)
+    assert names(tmp_path) == []
+    with pytest.raises(ConnectionError, match=r"stopped after 3,000,000 of 3,000,001 bytes \(the connection ended\)"):
+        download(remote(server, size=len(CONTENT) + 1), tmp_path)
+    shutil.rmtree(tmp_path)
+    assert download(remote(server, size=len(CONTENT)), tmp_path).read_bytes() == CONTENT
+
+
+def test_pooch_is_quiet_here_and_as_before_elsewhere(server, tmp_path, capfd):
+    import pooch
+
+    level = pooch.get_logger().level
+    download(remote(server), tmp_path)
+    assert pooch.get_logger().level == level
+    assert "Downloading" not in capfd.readouterr().err
+
+
 def test_a_file_that_is_there_is_kept_if_it_matches(server, tmp_path):
     (tmp_path / "a.zip").write_bytes(OTHER)
     download(remote(server, size=len(OTHER), checksum=sha256(OTHER)), tmp_path)
@@ -255,7 +280,7 @@ def test_a_full_disk_is_noticed_first(server, tmp_path, monkeypatch):
 
 def serve_record(server, monkeypatch, **changed):
     """LeQua's three files, and the record that describes them."""
-    monkeypatch.setattr("histnetq.datasets.fetching._ZENODO", f"{server.url}/records/")
+    monkeypatch.setattr("histnetq.datasets.downloads._ZENODO", f"{server.url}/records/")
     entries = []
     for part in ("train_dev", "test", "test_prevalences"):
         name = f"T1A.{part}.zip"

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import histnetq as hq
 from histnetq.datasets import lequa2022, lequa2024
-from histnetq.datasets.parsing import read_prevalences, read_tables
+from histnetq.datasets.lequa import read_prevalences, read_tables
 from tests.conftest import SMALL, exactly
 
 PARTS = {"train_dev": ("training", "dev", "label"), "test": ("test_samples",), "test_prevalences": ("test_prev",)}
@@ -174,6 +174,15 @@ def test_later_loads_do_not_parse(root, monkeypatch):
     assert fingerprints(lequa2022("T1A", root)) == first
 
 
+def test_moved_data_are_not_parsed_again(root, tmp_path, monkeypatch):
+    first = fingerprints(lequa2022("T1A", root))
+    refuse_to_parse(monkeypatch)
+    root.rename(tmp_path / "moved")
+    assert fingerprints(lequa2022("T1A", tmp_path / "moved")) == first
+    monkeypatch.chdir(tmp_path)
+    assert fingerprints(lequa2022("T1A", "moved")) == first
+
+
 def test_changed_sources_are_read_again(root, monkeypatch):
     before = lequa2022("T1A", root)
     changed = root / "T1A/public/dev_samples/7.txt"
@@ -241,6 +250,12 @@ def test_what_was_read_is_kept_beside_the_data_or_in_the_users_cache(root, tmp_p
 def test_data_are_looked_for_where_they_are_fetched_to(root, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "home"))
     shutil.copytree(root, tmp_path / "home/histnetq/lequa2022")
+    assert len(lequa2022("T1A").bags) == 14
+    monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path / "empty"))
+    with pytest.raises(FileNotFoundError, match=f"^data_dir: {tmp_path}/empty/histnetq/lequa2022 lacks"):
+        lequa2022("T1A")
+    monkeypatch.setenv("XDG_DATA_DIRS", str(tmp_path / "share"))
+    shutil.copytree(root, tmp_path / "share/datasets/lequa2022")
     assert len(lequa2022("T1A").bags) == 14
 
 

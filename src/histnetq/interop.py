@@ -10,7 +10,7 @@ import functools
 import importlib
 import itertools
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -35,11 +35,13 @@ def to_quapy(quantifier: Quantifier) -> Any:
 
     Parameters
     ----------
-    quantifier : any quantifier of this library
+    quantifier : Quantifier
+        Any quantifier of this library.
 
     Returns
     -------
-    quapy.method.base.BaseQuantifier with ``fit(X, y)``, ``predict(X) → (n_classes,)`` and `classes_`
+    quapy.method.base.BaseQuantifier
+        The view, with ``fit(X, y)``, ``predict(X) → (n_classes,)`` and `classes_`.
 
     Examples
     --------
@@ -51,9 +53,7 @@ def to_quapy(quantifier: Quantifier) -> Any:
     if isinstance(quantifier, QuapyQuantifier):
         return getattr(quantifier, "quantifier_", quantifier.quantifier)
     if not isinstance(quantifier, Quantifier):
-        raise TypeError(
-            f"quantifier: expected a quantifier of histnetq, got {type(quantifier).__name__}; make one such as EMQ()."
-        )
+        raise _wrong_type("quantifier", "a quantifier of histnetq", quantifier, "make one such as EMQ()")
     return _adapter()(quantifier)
 
 
@@ -63,9 +63,14 @@ def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantif
     Parameters
     ----------
     quantifier : quapy.method.base.BaseQuantifier
-        Never fitted in place: `fit` fits a copy.
-    classes : sequence, optional
+        A quantifier of QuaPy. It is never fitted in place: `fit` fits a copy.
+    classes : sequence or None, default None
         Names of the columns, for a fitted quantifier that does not tell them itself.
+
+    Returns
+    -------
+    Quantifier
+        A `QuapyQuantifier`, fitted if `quantifier` is; what `to_quapy` made gives the quantifier inside it.
 
     Examples
     --------
@@ -78,10 +83,8 @@ def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantif
            [0.46, 0.54]])
     """
     if not isinstance(quantifier, _quapy("method.base").BaseQuantifier):
-        raise TypeError(
-            f"quantifier: expected a quantifier of QuaPy, got {type(quantifier).__name__}; make one such as "
-            "quapy.method.aggregative.EMQ()."
-        )
+        way_out = "make one such as quapy.method.aggregative.EMQ()"
+        raise _wrong_type("quantifier", "a quantifier of QuaPy", quantifier, way_out)
     if isinstance(quantifier, _adapter()):
         return quantifier.quantifier
     wrapped = QuapyQuantifier(quantifier)
@@ -97,8 +100,13 @@ def bags_from_quapy(source: Any) -> Bags:
     Parameters
     ----------
     source : quapy.data.LabelledCollection or quapy.protocol.AbstractProtocol
-        A collection becomes one bag. A protocol becomes the bags that calling it yields; if it draws from one
-        collection, as APP, UPP and NPP do, that is the pool and no row is copied, else samples are stacked.
+        A collection becomes one bag. A protocol becomes the bags that calling it yields. If it draws from one
+        collection, as APP, UPP and NPP do, the collection is the pool and no row is copied; else samples are stacked.
+
+    Returns
+    -------
+    Bags
+        The bags with their prevalences, and with labels of their rows where QuaPy has them.
 
     Examples
     --------
@@ -107,24 +115,31 @@ def bags_from_quapy(source: Any) -> Bags:
     >>> bags_from_quapy(qp.protocol.UPP(collection, sample_size=10, repeats=3))
     Bags(n_bags=3, sizes=10, rows=(6, 1) float64, classes=['a', 'b'], prevalences, labels)
     """
-    protocol = _quapy("protocol")
-    if isinstance(source, _quapy("data").LabelledCollection):
+    protocol, collection = _quapy("protocol"), _quapy("data").LabelledCollection
+    if isinstance(source, collection):
         return Bags.from_labels(source.instances, source.labels, classes=source.classes_)
     if not isinstance(source, protocol.AbstractProtocol):
-        raise TypeError(
-            f"source: expected a LabelledCollection or a protocol of QuaPy, got {type(source).__name__}; "
-            "of a Dataset pass .training or .test."
-        )
-    if isinstance(source, protocol.ProtocolFromIndex):
-        return _on_one_pool(source.data, source.indexes)
+        expected = "a LabelledCollection or a protocol of QuaPy"
+        raise _wrong_type("source", expected, source, "of a Dataset pass .training or .test")
     on_collection = protocol.OnLabelledCollectionProtocol
-    if isinstance(source, on_collection) and type(source).sample is on_collection.sample:
-        return _on_one_pool(source.get_labelled_collection(), _indexes(source))
-    parts = [_as_bag(sample) for sample in _samples(source)]
-    if not parts:
+    if isinstance(source, protocol.ProtocolFromIndex):
+        pool, samples = source.data, list(source.indexes)
+    elif isinstance(source, on_collection) and type(source).sample is on_collection.sample:
+        pool, samples = source.get_labelled_collection(), list(_uncollated(source, sample=lambda index: index)())
+    elif isinstance(source, protocol.IterateProtocol):
+        pool, samples = None, list(source.samples)
+    else:
+        stochastic = isinstance(source, protocol.AbstractStochasticSeededProtocol)
+        pool, samples = None, list((_uncollated(source) if stochastic else source)())
+    if not samples:
         raise ValueError("source: expected a protocol that yields samples, got none from it; check its parameters.")
-    stacked = Bags.concat(parts)
-    return stacked.drawn(stacked.index, stacked.offsets, None, stacked.prevalences)
+    if pool is None:
+        parts = [bags_from_quapy(s) if isinstance(s, collection) else Bags(s[0], prevalences=[s[1]]) for s in samples]
+        stacked = Bags.concat(parts)
+        return stacked.drawn(stacked.index, stacked.offsets, None, stacked.prevalences)
+    offsets = np.concatenate([[0], np.cumsum([len(index) for index in samples])])
+    drawn = bags_from_quapy(pool).drawn(np.concatenate(samples).astype(np.int64), offsets, None, None)
+    return drawn.with_known_prevalences()
 
 
 def bags_to_quapy(bags: Bags) -> Any:
@@ -134,7 +149,13 @@ def bags_to_quapy(bags: Bags) -> Any:
 
     Parameters
     ----------
-    bags : Bags with prevalences or labels
+    bags : Bags
+        Bags with prevalences, or with labels of their rows.
+
+    Returns
+    -------
+    quapy.protocol.AbstractProtocol
+        The protocol, whose columns are sorted by class.
 
     Examples
     --------
@@ -145,7 +166,7 @@ def bags_to_quapy(bags: Bags) -> Any:
     2
     """
     if not isinstance(bags, Bags):
-        raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+        raise _wrong_type("bags", "Bags", bags, "make them with Bags.from_arrays")
     bags = bags.with_known_prevalences()
     _copies(bags)
     return _bag_protocol()(bags)
@@ -157,13 +178,23 @@ class QuapyQuantifier(Quantifier):
     Parameters
     ----------
     quantifier : quapy.method.base.BaseQuantifier
+        The quantifier, of which `fit` fits a copy.
 
     Attributes
     ----------
-    quantifier_ : the fitted one
-    classes_ : (n_classes,)
-    train_prevalences_ : (n_classes,)
-        If fitted here.
+    quantifier_ : quapy.method.base.BaseQuantifier
+        The fitted quantifier.
+    classes_ : array of shape (n_classes,)
+        Names of the columns.
+    train_prevalences_ : array of shape (n_classes,)
+        Proportions of the classes in the training rows, if it was fitted here.
+
+    Examples
+    --------
+    >>> import quapy as qp
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), list("nnyy") * 5
+    >>> QuapyQuantifier(qp.method.aggregative.PCC()).fit(X, y).classes_
+    array(['n', 'y'], dtype='<U1')
     """
 
     input_shape_: tuple[int, ...] | None = None  # type: ignore[assignment]
@@ -173,25 +204,51 @@ class QuapyQuantifier(Quantifier):
         self.quantifier = quantifier
 
     def fit(self, X: Any, y: Any = None) -> QuapyQuantifier:
-        """Learn from labelled rows, or from Bags whose rows are labelled."""
+        """Learn from labelled rows, or from Bags whose rows are labelled.
+
+        Parameters
+        ----------
+        X : array of shape (n_rows, n_features) or Bags
+            The rows.
+        y : array of shape (n_rows,) or None, default None
+            Their labels; None with Bags, which carry them.
+
+        Returns
+        -------
+        QuapyQuantifier
+            The quantifier itself.
+        """
         given = labelled_rows(X, y)
-        assert given.classes is not None
-        assert given.labels is not None
-        index = _copies(given)[0]
-        index = index[given.labels[index] >= 0]
-        labels = given.classes[given.labels[index]]
-        whole = len(index) == given.rows.shape[0] and np.array_equal(index, np.arange(len(index)))
+        index, codes = _copies(given)[0], np.asarray(given.labels)
+        index = index[codes[index] >= 0]
+        labels = np.asarray(given.classes)[codes[index]]
+        whole = np.array_equal(index, np.arange(given.rows.shape[0]))
         quantifier = copy.deepcopy(self.quantifier)
         quantifier.fit(given.rows if whole else given.rows[index], labels)
-        found = _classes_of(quantifier)
-        self.quantifier_ = quantifier
+        found, self.quantifier_ = _classes_of(quantifier), quantifier
         self.classes_ = np.unique(labels) if found is None else found
         self.train_prevalences_ = (labels == self.classes_[:, None]).mean(1)
         self.input_shape_, self.feature_names_ = tuple(given.rows.shape[1:]), given.feature_names
         return self
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Refused: what QuaPy learned can only be pickled."""
+        """Refuse to save, as what QuaPy learned can only be pickled.
+
+        Parameters
+        ----------
+        path : path
+            Any path; nothing is written.
+        overwrite : bool, default False
+            Without effect.
+
+        Examples
+        --------
+        >>> import quapy as qp
+        >>> from_quapy(qp.method.aggregative.CC()).save("model")
+        Traceback (most recent call last):
+            ...
+        TypeError: save: CC is QuaPy's and has no format without code; pickle quantifier_, or use a quantifier of ...
+        """
         raise TypeError(
             f"save: {type(self.quantifier).__name__} is QuaPy's and has no format without code; pickle quantifier_, "
             "or use a quantifier of histnetq."
@@ -288,14 +345,14 @@ def _bag_protocol() -> Any:
 
 
 def _classes_of(quantifier: Any) -> NDArray | None:
-    """The classes that a fitted quantifier of QuaPy knows; None if it is not fitted or does not tell."""
+    """Return the classes that a fitted quantifier of QuaPy knows; None if it is not fitted or does not tell."""
     quantifier = getattr(quantifier, "best_model_", quantifier)
     found = (getattr(quantifier, name, None) for name in ("classes_", "_classes_", "classes"))
     return next((np.asarray(names) for names in found if names is not None), None)
 
 
 def _copies(bags: Bags) -> tuple[Ints, Ints]:
-    """Index and offsets of the bags with each entry as often as its weight says."""
+    """Return index and offsets of the bags with each entry as often as its weight says."""
     if bags.weights is None:
         return bags.index, bags.offsets
     if bags.weight_kind != "count":
@@ -307,37 +364,12 @@ def _copies(bags: Bags) -> tuple[Ints, Ints]:
     return np.repeat(bags.index, bags.weights), ends[bags.offsets]
 
 
-def _indexes(protocol: Any) -> list[Ints]:
-    """Row numbers of the samples that the protocol yields, by its own seeding, without taking the rows."""
+def _uncollated(protocol: Any, **changed: Any) -> Any:
+    """Return a copy of the protocol that draws the same samples and gives them as they are drawn, labels and all."""
     bare = copy.copy(protocol)
-    bare.sample = lambda index: index
-    bare.collator = lambda sample, params: sample
-    return list(bare())
+    vars(bare).update(changed, collator=lambda sample, params: sample)
+    return bare
 
 
-def _on_one_pool(collection: Any, indexes: Iterable[Any]) -> Bags:
-    pool = bags_from_quapy(collection)
-    each = [np.asarray(index, dtype=np.int64) for index in indexes]
-    if not each:
-        raise ValueError("source: expected a protocol that yields samples, got none from it; check its parameters.")
-    offsets = np.concatenate([[0], np.cumsum([len(index) for index in each])])
-    bags = pool.drawn(np.concatenate(each), offsets, None, None)
-    return bags.with_prevalences(bags.label_prevalences())
-
-
-def _samples(protocol: Any) -> Iterable[Any]:
-    """The protocol's samples, with labels if it has them."""
-    kinds = _quapy("protocol")
-    if isinstance(protocol, kinds.IterateProtocol):
-        return protocol.samples
-    if isinstance(protocol, kinds.AbstractStochasticSeededProtocol):
-        protocol = copy.copy(protocol)
-        protocol.collator = lambda sample, params: sample
-    return protocol()
-
-
-def _as_bag(sample: Any) -> Bags:
-    if isinstance(sample, _quapy("data").LabelledCollection):
-        return bags_from_quapy(sample)
-    rows, prevalence = sample
-    return Bags(rows, prevalences=[prevalence])
+def _wrong_type(argument: str, expected: str, given: Any, way_out: str) -> TypeError:
+    return TypeError(f"{argument}: expected {expected}, got {type(given).__name__}; {way_out}.")

@@ -22,18 +22,19 @@ _ROOM = 1 << 13  # bytes, more than zipfile unpacks beyond what was asked for
 class Archive:
     """A zip archive whose members are read one by one, by any number of threads.
 
-    Members with absolute names or names that lead out of the archive, links, encrypted and repeated members and
-    members or archives of absurd size are refused when it is opened; a member that unpacks to another size than it
-    declares when it is read.
+    It is refused when it is opened if it has members with absolute names or names that lead out of the archive, links,
+    encrypted or repeated members, or members of absurd size. A member that unpacks to another size than it declares is
+    refused when it is read.
 
     Parameters
     ----------
-    path : the zip file
+    path : Path
+        The zip file.
 
     Attributes
     ----------
     names : list of str
-        The files inside.
+        Names of the files inside.
     """
 
     def __init__(self, path: Path) -> None:
@@ -45,37 +46,26 @@ class Archive:
             raise ValueError(
                 f"archive: {path} cannot be read as a zip archive ({error}), it is damaged or cut off; fetch it again."
             ) from None
-        try:
-            self._members = self._checked()
-        except BaseException:
-            self._zip.close()
-            raise
-        self.names = list(self._members)
-
-    def _checked(self) -> dict[str, zipfile.ZipInfo]:
-        members: dict[str, zipfile.ZipInfo] = {}
+        self._members: dict[str, zipfile.ZipInfo] = {}
         total = packed = 0
         for info in self._zip.infolist():
-            problem = _problem(info) or ("occurs twice" if info.filename in members else None)
+            problem = _problem(info) or ("occurs twice" if info.filename in self._members else None)
             if problem:
-                raise ValueError(
-                    f"archive: {info.orig_filename!r} in {self.path} {problem}, expected plain files inside the "
-                    "archive; the archive is refused, fetch it from its public record."
-                )
+                raise _refused(f"{info.orig_filename!r} in {path} {problem}, expected plain files inside the archive")
             total, packed = total + info.file_size, packed + info.compress_size
             if not info.is_dir():
-                members[info.filename] = info
+                self._members[info.filename] = info
+        self.names = list(self._members)
         # Overlapping members declare more packed bytes than there are.
-        on_disk = self.path.stat().st_size
+        on_disk = path.stat().st_size
         if packed > on_disk or total > _LARGEST_ARCHIVE or (total > _SMALL and total > _LARGEST_RATIO * on_disk):
             raise ValueError(
-                f"archive: {self.path} of {on_disk:,} bytes declares {total:,} bytes unpacked, expected at most "
+                f"archive: {path} of {on_disk:,} bytes declares {total:,} bytes unpacked, expected at most "
                 f"{_LARGEST_RATIO} times its size and {_LARGEST_ARCHIVE:,}; the archive is refused."
             )
-        return members
 
     def read(self, name: str) -> bytes:
-        """The content of one member."""
+        """Return the content of one member."""
         info = copy.copy(self._members[name])
         declared = info.file_size
         # zipfile cuts off what exceeds the declared size without a word; with room for more it shows.
@@ -94,15 +84,16 @@ class Archive:
             ) from None
         if len(content) != declared:
             amount = "more" if len(content) > declared else f"{len(content):,} bytes"
-            raise ValueError(
-                f"archive: {name} in {self.path} declares {declared:,} bytes and unpacks to {amount}; "
-                "the archive is refused, fetch it from its public record."
-            )
+            raise _refused(f"{name} in {self.path} declares {declared:,} bytes and unpacks to {amount}")
         return content
 
     def close(self) -> None:
         """Close the file."""
         self._zip.close()
+
+
+def _refused(problem: str) -> ValueError:
+    return ValueError(f"archive: {problem}; the archive is refused, fetch it from its public record.")
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
@@ -111,8 +102,7 @@ def _problem(info: zipfile.ZipInfo) -> str | None:
         return "has an absolute name"
     if ".." in re.split(r"[/\\]", name) or "\\" in name or "\0" in name or not name:
         return "has a name that leads out of the archive"
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+    if stat.S_IFMT(info.external_attr >> 16) not in (0, stat.S_IFREG, stat.S_IFDIR):
         return "is a link or a special file"
     if info.flag_bits & 1:
         return "is encrypted"

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import gzip
+import math
 import os
 import struct
 import zlib
 from pathlib import Path
-from typing import IO
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.datasets.common import Examples
-from histnetq.datasets.sources import FASHION_PACKAGE, SOURCES
+from histnetq.datasets.dataset import Examples
+from histnetq.datasets.sources import SOURCES, MaybePath
 
 __all__ = ["fashion_mnist", "read_idx"]
 
@@ -23,11 +23,10 @@ _CLASSES = (
 )  # fmt: skip
 _PER_CLASS = {"train": 6000, "t10k": 1000}
 _VALIDATION_PER_CLASS = 1000
-_SHAPE = (28, 28)
-_LARGEST = 1 << 30  # bytes of an unpacked file
+_LARGEST = 1 << 27  # bytes of an unpacked file
 
 
-def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_state: int = 0) -> Examples:
+def fashion_mnist(data_dir: MaybePath = None, *, random_state: int = 0) -> Examples:
     """Read Fashion-MNIST: 50,000 images to learn from, 10,000 to choose by and 10,000 for the final score.
 
     Images are kept as they are, ``(28, 28)`` of whole numbers from 0 to 255, in a quarter of the memory of floats: the
@@ -35,11 +34,11 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_stat
 
     Parameters
     ----------
-    data_dir : folder, optional
-        With ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. Default: where ``histnetq data fetch fashion-mnist``
-        puts them, else where Debian's package ``dataset-fashion-mnist`` does.
-    random_state : int
+    data_dir : path or None, default None
+        Directory with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
+        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. By default it is the one where
+        ``histnetq data fetch fashion-mnist`` puts them, else that of Debian's package ``dataset-fashion-mnist``.
+    random_state : int, default 0
         Seed of the split into 5,000 images per class to learn from and 1,000 to choose by.
 
     Returns
@@ -50,56 +49,43 @@ def fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_stat
     References
     ----------
     Xiao, Rasul & Vollgraf (2017), *Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms*.
+
+    Examples
+    --------
+    >>> fashion_mnist("no/such/directory")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: data_dir: no/such/directory lacks train-images-idx3-ubyte.gz of fashion-mnist, ...
     """
-    folder = _folder(data_dir)
-    images, labels = _read_part(folder, "train")
-    test_images, test_labels = _read_part(folder, "t10k")
+    source, given = SOURCES["fashion-mnist"], None if data_dir is None else Path(data_dir)
+    folder = source.find(given)
+    if folder is None:
+        place = given or source.places[0]
+        raise FileNotFoundError(source.explain_missing("data_dir", place, source.lacking(place)[0]))
+    (images, labels), (test_images, test_labels) = (_read_part(folder, part) for part in _PER_CLASS)
     order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
-    by_class = order.reshape(len(_CLASSES), -1)
-    chosen = {"validation": by_class[:, :_VALIDATION_PER_CLASS], "train": by_class[:, _VALIDATION_PER_CLASS:]}
+    parts = np.split(order.reshape(len(_CLASSES), -1), [_VALIDATION_PER_CLASS], axis=1)
     # On one pool, so that what is computed for an image is computed once.
-    parts = {name: _labelled(images, labels, np.sort(rows, axis=None)) for name, rows in chosen.items()}
-    test = _labelled(test_images, test_labels, np.arange(len(test_labels)))
-    return Examples("fashion-mnist", parts["train"], test, parts["validation"])
+    validation, train = (_labelled(images, labels, np.sort(rows, axis=None)) for rows in parts)
+    return Examples("fashion-mnist", train, _labelled(test_images, test_labels), validation)
 
 
-def _labelled(images: NDArray, labels: NDArray, rows: NDArray) -> Bags:
-    bags = Bags(images, rows, labels=labels, classes=_CLASSES)
-    return bags.with_prevalences(bags.label_prevalences())
-
-
-def _folder(data_dir: str | os.PathLike[str] | None) -> Path:
-    source = SOURCES["fashion-mnist"]
-    folders = [source.home, FASHION_PACKAGE] if data_dir is None else [Path(data_dir)]
-    for folder in folders:
-        if all(_file(folder, name) is not None for name in source.files):
-            return folder
-    lacking = next(name for name in source.files if _file(folders[0], name) is None)
-    raise FileNotFoundError(source.explain_missing("data_dir", folders[0], lacking))
-
-
-def _file(folder: Path, name: str) -> Path | None:
-    """The file as it is or packed."""
-    return next((file for file in (folder / name.removesuffix(".gz"), folder / name) if file.is_file()), None)
+def _labelled(images: NDArray, labels: NDArray, rows: NDArray | None = None) -> Bags:
+    return Bags(images, rows, labels=labels, classes=_CLASSES).with_known_prevalences()
 
 
 def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.int64]]:
-    files = [_file(folder, f"{part}-{what}-ubyte.gz") for what in ("images-idx3", "labels-idx1")]
-    assert files[0] is not None
-    assert files[1] is not None
+    unpacked = [folder / f"{part}-{what}-ubyte" for what in ("images-idx3", "labels-idx1")]
+    files = [file if file.is_file() else file.with_name(f"{file.name}.gz") for file in unpacked]
     images, labels = read_idx(files[0]), read_idx(files[1])
     each = _PER_CLASS[part]
-    expected = (each * len(_CLASSES), *_SHAPE)
+    expected = (each * len(_CLASSES), 28, 28)
     if images.shape != expected:
-        raise ValueError(
-            f"data_dir: {files[0]} holds an array of shape {images.shape}, expected {expected}; fetch it again."
-        )
+        raise _damaged(files[0], f"holds an array of shape {images.shape}, expected {expected}")
     counts = np.bincount(labels.ravel(), minlength=len(_CLASSES))
     if labels.ndim != 1 or counts.tolist() != [each] * len(_CLASSES):
-        raise ValueError(
-            f"data_dir: {files[1]} holds labels of shape {labels.shape} with {counts.min()} to {counts.max()} of a "
-            f"class, expected {each} of each of the classes 0 to {len(_CLASSES) - 1}; fetch it again."
-        )
+        found = f"holds labels of shape {labels.shape} with {counts.min()} to {counts.max()} of a class"
+        raise _damaged(files[1], f"{found}, expected {each} of each of the classes 0 to {len(_CLASSES) - 1}")
     return images, labels.astype(np.int64)
 
 
@@ -116,35 +102,27 @@ def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
     array([7, 8, 9], dtype=uint8)
     """
     path = Path(path)
-    with path.open("rb") as raw:
-        packed = raw.read(2) == b"\x1f\x8b"
-        raw.seek(0)
-        try:
-            with gzip.GzipFile(fileobj=raw) if packed else raw as file:
-                return _read_array(file, path)  # type: ignore[arg-type]
-        except (EOFError, gzip.BadGzipFile, zlib.error) as error:
-            raise ValueError(f"data_dir: {path} is truncated or damaged ({error}); fetch it again.") from None
+    with path.open("rb") as file:
+        packed = file.read(2) == b"\x1f\x8b"
+    try:
+        with gzip.open(path) if packed else path.open("rb") as file:
+            content = file.read(_LARGEST)
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise _damaged(path, f"is truncated or damaged ({error})") from None
+    if content[:3] != b"\0\0\x08" or content[3:4] not in (b"\1", b"\2", b"\3", b"\4"):
+        expected = "expected 00 00 08 and the number of dimensions of an IDX file of bytes"
+        raise _damaged(path, f"begins with {content[:4].hex(' ') or 'nothing'}, {expected}")
+    start = 4 + 4 * content[3]
+    shape = struct.unpack_from(f">{(min(len(content), start) - 4) // 4}I", content, 4)
+    size = math.prod(shape)
+    if len(shape) < content[3] or size > _LARGEST - start:
+        raise _damaged(path, f"has a header for an array of shape {shape}, which is damaged")
+    held = len(content) - start
+    if held != size:
+        amount = "more" if held > size else f"only {held:,}"
+        raise _damaged(path, f"is truncated or damaged: it holds {amount} bytes, its header says {size:,}")
+    return np.frombuffer(content, np.uint8, offset=start).reshape(shape)
 
 
-def _read_array(file: IO[bytes], path: Path) -> NDArray[np.uint8]:
-    magic = file.read(4)
-    if len(magic) < 4 or magic[:3] != b"\0\0\x08" or not 1 <= magic[3] <= 4:
-        raise ValueError(
-            f"data_dir: {path} begins with {magic.hex(' ') or 'nothing'}, expected 00 00 08 and the number of "
-            "dimensions of an IDX file of bytes; fetch it again."
-        )
-    header = file.read(4 * magic[3])
-    shape = struct.unpack(f">{len(header) // 4}I", header[: len(header) // 4 * 4])
-    size = int(np.prod(shape, dtype=object))
-    if len(shape) < magic[3] or size > _LARGEST:
-        raise ValueError(
-            f"data_dir: {path} has a header for an array of shape {shape}, which is damaged; fetch it again."
-        )
-    content = file.read(size + 1)
-    if len(content) != size:
-        amount = "more" if len(content) > size else f"only {len(content):,}"
-        raise ValueError(
-            f"data_dir: {path} is truncated or damaged: it holds {amount} bytes, its header says {size:,}; "
-            "fetch it again."
-        )
-    return np.frombuffer(content, np.uint8).reshape(shape)
+def _damaged(path: Path, problem: str) -> ValueError:
+    return ValueError(f"data_dir: {path} {problem}; fetch it again.")

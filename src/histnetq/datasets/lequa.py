@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import io
+import itertools
 import os
 import re
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack
-from dataclasses import dataclass, field
+from contextlib import ExitStack, closing
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO
@@ -19,41 +20,38 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.datasets.archives import Archive
-from histnetq.datasets.cache import Kept, Stamp, choose_place, keep
-from histnetq.datasets.common import Dataset
-from histnetq.datasets.parsing import File, columns_of, read_prevalences, read_tables
-from histnetq.datasets.sources import SOURCES, Source
+from histnetq.datasets.cache import Arrays, choose_place, keep
+from histnetq.datasets.dataset import Dataset
+from histnetq.datasets.sources import SOURCES, MaybePath
 
-__all__ = ["lequa2022", "lequa2024"]
+__all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
 
+File = tuple[str, Callable[[], bytes]]  # its name, for messages, and a function that reads it
 _TASKS = {2022: ("T1A", "T1B"), 2024: ("T1", "T2", "T3", "T4")}
-_PARTS = ("train_dev", "test", "test_prevalences")
-_SAMPLES = ("training_samples", "dev_samples", "test_samples")
-_NAME = re.compile(
-    r"(training_data|label_map|(training|dev|test)_prevalences)\.txt|(training|dev|test)_samples/(0|[1-9]\d*)\.txt"
-)
+_PARTS = ("training", "dev", "test")
+_NAME = re.compile(r"(training_data|label_map|(training|dev|test)_(prevalences|samples/(0|[1-9]\d*)))\.txt")
 _TOGETHER = 16  # files parsed at a time
 _MOST_THREADS = 8
 _TRAINING_FRACTION, _SPLIT_SEED = 0.7, 0
+_TOLERANCE = 1e-3
 
 
-def lequa2022(
-    task: str, data_dir: str | os.PathLike[str] | None = None, *, cache_dir: str | os.PathLike[str] | None = None
-) -> Dataset:
+def lequa2022(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
     """Read a task of LeQua 2022 (Zenodo record 6546188).
 
     The first time the text is parsed, with a progress bar on a terminal; what was read is kept and memory-mapped later.
 
     Parameters
     ----------
-    task : "T1A" (2 classes, bags of 250) or "T1B" (28 classes, bags of 1,000)
-    data_dir : folder or zip file, optional
+    task : {"T1A", "T1B"}
+        T1A has 2 classes and bags of 250 rows, T1B has 28 classes and bags of 1,000.
+    data_dir : path or None, default None
         A folder with ``{task}.train_dev.zip`` and, for the final score, ``{task}.test.zip`` and
         ``{task}.test_prevalences.zip``; or with ``{task}/public`` unpacked from them; or one zip file with all of it.
-        Default: where ``histnetq data fetch`` puts them.
-    cache_dir : folder, optional
-        Where to keep what was read. Default: beside the data if that can be written, else histnetq in the user's cache
-        directory.
+        By default it is the folder where ``histnetq data fetch`` puts them.
+    cache_dir : path or None, default None
+        Folder in which to keep what was read. By default it is beside the data if that can be written, else histnetq in
+        the user's cache directory.
 
     Returns
     -------
@@ -65,228 +63,276 @@ def lequa2022(
     References
     ----------
     Esuli, Moreo & Sebastiani (2022), *LeQua@CLEF2022: learning to quantify*.
+
+    Examples
+    --------
+    >>> lequa2022("T1A", "no/such/directory")
+    Traceback (most recent call last):
+        ...
+    FileNotFoundError: data_dir: no/such/directory lacks training_data.txt, dev_samples/0.txt, ...
     """
     return _load(2022, task, data_dir, cache_dir)
 
 
-def lequa2024(
-    task: str, data_dir: str | os.PathLike[str] | None = None, *, cache_dir: str | os.PathLike[str] | None = None
-) -> Dataset:
+def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
     """Read a task of LeQua 2024 (Zenodo record 11661820).
 
     Parameters
     ----------
-    task : "T1" (2 classes), "T2" (28 classes), "T3" (ordered classes) or "T4" (2 classes, covariate shift)
-    data_dir, cache_dir : as in `lequa2022`
+    task : {"T1", "T2", "T3", "T4"}
+        T1 has 2 classes, T2 has 28, T3 has ordered classes, and T4 has 2 under covariate shift.
+    data_dir : path or None, default None
+        The data, as in `lequa2022`.
+    cache_dir : path or None, default None
+        Folder in which to keep what was read, as in `lequa2022`.
 
     Returns
     -------
     Dataset
-        As in `lequa2022`; in T3 `train` is many bags of labelled rows.
+        The parts are those of `lequa2022`; in T3 `train` is many bags of labelled rows.
+
+    Examples
+    --------
+    >>> lequa2024("T1A")
+    Traceback (most recent call last):
+        ...
+    ValueError: task: expected one of 'T1', 'T2', 'T3', 'T4', got 'T1A'.
     """
     return _load(2024, task, data_dir, cache_dir)
 
 
-def _load(
-    year: int, task: str, data_dir: str | os.PathLike[str] | None, cache_dir: str | os.PathLike[str] | None
-) -> Dataset:
+def _load(year: int, task: str, data_dir: MaybePath, cache_dir: MaybePath) -> Dataset:
     source = SOURCES[f"lequa{year}-{check_choice('task', task, _TASKS[year])}"]
-    path = source.home if data_dir is None else Path(data_dir)
+    path = (source.find() or source.places[0]) if data_dir is None else Path(data_dir)
     with ExitStack() as opened:
-        found = _find(task, path, opened)
-        _refuse_incomplete(found, source, path)
-        columns = columns_of(found.file("dev_samples/0.txt"))
-        kept = keep(
-            choose_place(source.name, path, cache_dir), found.stamps, columns.count(",") + 1,
-            partial(_read, found, columns, source.name),
-        )  # fmt: skip
-    return _assemble(source.name, kept)
+        files, origins = _find(task, path, opened)
+        by_bags = "training_data.txt" not in files and "training_samples/0.txt" in files
+        training = "training_prevalences.txt" if by_bags else "training_data.txt"
+        lacking = [name for name in (training, "dev_samples/0.txt", "dev_prevalences.txt") if name not in files]
+        if lacking:
+            raise FileNotFoundError(source.explain_missing("data_dir", path, ", ".join(lacking)))
+        columns = _columns(files["dev_samples/0.txt"])
+        place, fill = choose_place(source.name, path, cache_dir), partial(_read, files, columns, source.name)
+        rows, arrays = keep(place, path, origins, columns.count(",") + 1, fill)
+    return _assemble(source.name, rows, arrays)
 
 
-@dataclass
-class _Found:
-    """Readers of the files by name, and the stamps of what they are read from."""
+def _find(task: str, path: Path, opened: ExitStack) -> tuple[dict[str, File], list[Path]]:
+    """Return the task's files by name, wherever they lie, and what they are read from.
 
-    readers: dict[str, Callable[[], bytes]] = field(default_factory=dict)
-    stamps: list[Stamp] = field(default_factory=list)
-
-    def file(self, name: str) -> File:
-        return name, self.readers[name]
-
-    def samples(self, folder: str) -> list[File]:
-        """The files of the bags in this folder, in the order of their numbers, which must be 0, 1, …"""
-        n_bags = sum(name.startswith(f"{folder}/") for name in self.readers)
-        names = [f"{folder}/{i}.txt" for i in range(n_bags)]
-        missing = [name for name in names if name not in self.readers]
-        if missing:
-            raise ValueError(
-                f"data_dir: {missing[0]} is missing, expected 0.txt, 1.txt and so on without a gap in {folder}; "
-                "unpack or fetch the archive again."
-            )
-        return [self.file(name) for name in names]
-
-    def add_folder(self, folder: Path, root: Path) -> None:
-        for sub in (folder, *(folder / name for name in _SAMPLES)):
-            if not sub.is_dir():
-                continue
-            with os.scandir(sub) as entries:
-                for entry in entries:
-                    name = entry.name if sub == folder else f"{sub.name}/{entry.name}"
-                    if _NAME.fullmatch(name) and name not in self.readers and entry.is_file():
-                        file, status = Path(entry.path), entry.stat()
-                        self.readers[name] = file.read_bytes
-                        self.stamps.append((file.relative_to(root).as_posix(), status.st_size, status.st_mtime_ns))
-
-    def add_archive(self, archive: Archive, prefixes: Sequence[str]) -> None:
-        for prefix in prefixes:
-            inside = {name.removeprefix(prefix): name for name in archive.names if name.startswith(prefix)}
-            inside = {name: member for name, member in inside.items() if _NAME.fullmatch(name)}
-            if not inside:
-                continue
-            for name, member in inside.items():
-                # Folders come first: what was unpacked is not unpacked again.
-                self.readers.setdefault(name, partial(archive.read, member))
-            status = archive.path.stat()
-            self.stamps.append((archive.path.name, status.st_size, status.st_mtime_ns))
-            return
-
-
-def _find(task: str, path: Path, opened: ExitStack) -> _Found:
-    found = _Found()
-
-    def add_archive(file: Path, prefixes: Sequence[str]) -> None:
-        archive = Archive(file)
-        opened.callback(archive.close)
-        found.add_archive(archive, prefixes)
-
-    anywhere = (f"{task}/public/", "public/", "")
-    if path.is_file():
-        add_archive(path, anywhere)
-        return found
-    for folder in _folders(task, path):
-        found.add_folder(folder, path)
-    for file in (path / f"{task}.{part}.zip" for part in _PARTS):
-        if file.is_file():
-            add_archive(file, anywhere)
-    if not found.readers and path.is_dir():
-        for file in filter(zipfile.is_zipfile, sorted(path.glob("*.zip"))):
-            add_archive(file, [f"{task}/public/"])
-    return found
-
-
-def _folders(task: str, path: Path) -> Iterator[Path]:
-    """Where the unpacked files may lie; the folder of another task is not among them."""
-    yield path / task / "public"
-    yield from (path / f"{task}.{part}" / task / "public" for part in _PARTS)
+    Folders come first: what was unpacked is not unpacked again.
+    """
+    files: dict[str, File] = {}
+    origins = []
+    parts = [f"{task}.{part}" for part in ("train_dev", "test", "test_prevalences")]
+    folders = [path / task / "public", *(path / part / task / "public" for part in parts)]
     others = {other for tasks in _TASKS.values() for other in tasks} - {task}
     if not others & {path.name, path.parent.name if path.name == "public" else ""}:
-        yield from (path / "public", path)
+        folders += [path / "public", path]  # which is not the folder of another task
+    for folder in folders:
+        for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
+            name = file.relative_to(folder).as_posix()
+            if _NAME.fullmatch(name):
+                files.setdefault(name, (name, file.read_bytes))
+                origins.append(file)
+    archives = [file for file in (path, *(path / f"{part}.zip" for part in parts)) if file.is_file()]
+    prefixes = [f"{task}/public/", "public/", ""]
+    if not files and not archives:
+        archives, prefixes = [*filter(zipfile.is_zipfile, sorted(path.glob("*.zip")))], prefixes[:1]
+    for file in archives:
+        archive = opened.enter_context(closing(Archive(file)))
+        for prefix, member in itertools.product(prefixes, archive.names):
+            name = member.removeprefix(prefix)
+            if member.startswith(prefix) and _NAME.fullmatch(name):
+                files.setdefault(name, (name, partial(archive.read, member)))
+    return files, [*origins, *archives]
 
 
-def _refuse_incomplete(found: _Found, source: Source, path: Path) -> None:
-    names = found.readers
-    by_bags = "training_data.txt" not in names and "training_samples/0.txt" in names
-    training = "training_prevalences.txt" if by_bags else "training_data.txt"
-    lacking = [name for name in (training, "dev_samples/0.txt", "dev_prevalences.txt") if name not in names]
-    if lacking:
-        raise FileNotFoundError(source.explain_missing("data_dir", path, ", ".join(lacking)))
-
-
-def _read(found: _Found, columns: str, name: str, rows: BinaryIO) -> dict[str, NDArray]:
+def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Arrays:
     """Write all rows, training rows first, then development and test bags; return what else is to be known."""
     from tqdm import tqdm
 
-    whole = "training_data.txt" in found.readers
-    train = [found.file("training_data.txt")] if whole else found.samples("training_samples")
-    dev, test = found.samples("dev_samples"), found.samples("test_samples")
-    classes = _classes(found)
+    whole = "training_data.txt" in files
+    parts = {part: _samples(files, part) for part in _PARTS}
+    if whole:
+        parts["training"] = [files["training_data.txt"]]
+    classes = _classes(files)
     n_classes = None if classes is None else len(classes)
-    arrays: dict[str, NDArray] = {}
-    arrays["dev_prevalences"] = read_prevalences(found.file("dev_prevalences.txt"), len(dev), n_classes)
-    n_classes = arrays["dev_prevalences"].shape[1]
+    arrays: Arrays = {}
+    for part in ("dev", "test") if whole else ("dev", "training", "test"):
+        file = files.get(f"{part}_prevalences.txt")
+        if parts[part] and file is not None:
+            arrays[f"{part}_prevalences"] = read_prevalences(file, len(parts[part]), n_classes)
+            n_classes = arrays[f"{part}_prevalences"].shape[1]
+    assert n_classes is not None
     arrays["classes"] = np.arange(n_classes) if classes is None else classes
-    if not whole:
-        file = found.file("training_prevalences.txt")
-        arrays["train_prevalences"] = read_prevalences(file, len(train), n_classes)
-    if test and "test_prevalences.txt" in found.readers:
-        file = found.file("test_prevalences.txt")
-        arrays["test_prevalences"] = read_prevalences(file, len(test), n_classes)
-    with tqdm(total=len(train) + len(dev) + len(test), desc=f"Reading {name}", unit="file", disable=None) as bar:
-        arrays["train_sizes"], labels = _copy(train, f"label,{columns}", rows, bar.update)
-        arrays["labels"] = _check_codes(labels, n_classes)
-        arrays["dev_sizes"], _ = _copy(dev, columns, rows, bar.update)
-        arrays["test_sizes"], _ = _copy(test, columns, rows, bar.update)
+    with tqdm(total=sum(map(len, parts.values())), desc=f"Reading {name}", unit="file", disable=None) as bar:
+        arrays["training_sizes"], labels = _copy(parts["training"], f"label,{columns}", rows, bar.update)
+        arrays["labels"] = codes = labels.astype(np.int64)
+        wrong = np.flatnonzero((codes != labels) | (codes < 0) | (codes >= n_classes))
+        if wrong.size:
+            found = f"the label of training row {wrong[0]} is {labels[wrong[0]]:g}"
+            raise _damaged(f"{found}, expected a code from 0 to {n_classes - 1}", "the archive")
+        for part in ("dev", "test"):
+            arrays[f"{part}_sizes"], _ = _copy(parts[part], columns, rows, bar.update)
     return arrays
 
 
-def _classes(found: _Found) -> NDArray | None:
-    """The names of the classes in the order of their codes; None if the data do not name them."""
-    if "label_map.txt" not in found.readers:
+def _samples(files: dict[str, File], part: str) -> list[File]:
+    """Return the files of the bags of this part in the order of their numbers, which must be 0, 1, …"""
+    folder = f"{part}_samples"
+    names = [f"{folder}/{i}.txt" for i in range(sum(name.startswith(f"{folder}/") for name in files))]
+    missing = [name for name in names if name not in files]
+    if missing:
+        problem = f"{missing[0]} is missing, expected 0.txt, 1.txt and so on without a gap in {folder}"
+        raise _damaged(problem, "the archive")
+    return [files[name] for name in names]
+
+
+def _classes(files: dict[str, File]) -> NDArray | None:
+    """Return the names of the classes in the order of their codes; None if the data do not name them."""
+    if "label_map.txt" not in files:
         return None
-    lines = found.readers["label_map.txt"]().decode("utf-8", "replace").split("\n")
+    lines = files["label_map.txt"][1]().decode("utf-8", "replace").split("\n")
     pairs = [line.rsplit(None, 1) for line in lines if line.strip()]
     names = {pair[1]: pair[0] for pair in pairs if len(pair) == 2}
-    if len(names) != len(pairs) or set(names) != {str(code) for code in range(len(pairs))}:
-        raise ValueError(
-            f"data_dir: label_map.txt is damaged, expected a name and a code from 0 to {len(pairs) - 1} on each line; "
-            "unpack or fetch it again."
-        )
-    return np.array([names[str(code)] for code in range(len(pairs))])
+    codes = [str(code) for code in range(len(pairs))]
+    if sorted(names) != sorted(codes):
+        raise _damaged(f"label_map.txt is damaged, expected a name and a code from 0 to {len(pairs) - 1} on each line")
+    return np.array([names[code] for code in codes])
 
 
 def _copy(
     files: Sequence[File], header: str, rows: BinaryIO, advance: Callable[[int], object]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Parse the files by threads, write their features in order; their sizes, and the first column if it is labels."""
+    """Parse the files by threads and write their features in order; return their sizes, and their first column."""
     batches = [files[i : i + _TOGETHER] for i in range(0, len(files), _TOGETHER)]
-    labelled = header.startswith("label,")
+    n_labels = int(header.startswith("label,"))
     sizes: list[int] = []
-    labels = [np.empty(0, np.float32)]
+    first_column = [np.empty(0, np.float32)]
     # The parser releases the interpreter's lock; processes would have to start, and to send the numbers back.
     n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
     with ThreadPoolExecutor(n_threads) as threads:
         # Not all at once: parsed batches wait in memory until those before them are written.
-        for first in range(0, len(batches), 2 * n_threads):
-            for table, counts in threads.map(
-                partial(read_tables, header=header), batches[first : first + 2 * n_threads]
-            ):
-                np.ascontiguousarray(table[:, int(labelled) :], dtype="<f4").tofile(rows)
+        for i in range(0, len(batches), 2 * n_threads):
+            for table, counts in threads.map(partial(read_tables, header=header), batches[i : i + 2 * n_threads]):
+                np.ascontiguousarray(table[:, n_labels:], dtype="<f4").tofile(rows)
                 sizes += counts
-                if labelled:
-                    labels.append(table[:, 0].copy())
+                first_column.append(table[:, 0].copy())
                 advance(len(counts))
-    return np.array(sizes, np.int64), np.concatenate(labels)
+    return np.array(sizes, np.int64), np.concatenate(first_column)
 
 
-def _check_codes(labels: NDArray[np.float32], n_classes: int) -> NDArray[np.int64]:
-    codes = labels.astype(np.int64)
-    wrong = np.flatnonzero((codes != labels) | (codes < 0) | (codes >= n_classes))
+def _assemble(name: str, rows: NDArray[np.float32], arrays: Arrays) -> Dataset:
+    labels = np.full(len(rows), -1)
+    labels[: len(arrays["labels"])] = arrays["labels"]
+    parts, start = {}, 0
+    for part in _PARTS:
+        offsets = np.concatenate([[0], arrays[f"{part}_sizes"]]).cumsum()
+        # Rows and prevalences were checked when they were parsed; to look through all rows again takes long.
+        parts[part] = Bags.trusted(
+            rows, np.arange(start, start + offsets[-1]), offsets, prevalences=arrays.get(f"{part}_prevalences"),
+            classes=arrays["classes"], labels=labels if part == "training" else None,
+        )  # fmt: skip
+        start += offsets[-1]
+    bags, validation = parts["dev"].split(_TRAINING_FRACTION, _SPLIT_SEED)
+    test = parts["test"] if len(parts["test"]) else None
+    return Dataset(name, parts["training"].with_known_prevalences(), bags, validation, test_bags=test)
+
+
+def _columns(file: File) -> str:
+    """Return the header of a file of unlabelled rows, which must be ``0,1,…``"""
+    header = _split(file[1]())[0]
+    if header != ",".join(map(str, range(header.count(",") + 1))):
+        raise _damaged(f"{file[0]} begins with {_short(header)}, expected the header 0,1,2,…")
+    return header
+
+
+def read_tables(files: Sequence[File], header: str) -> tuple[NDArray[np.float32], list[int]]:
+    """Read all rows of several files with the same header, one file after the other; count the rows of each.
+
+    Files are parsed together, as most of the time of a small one goes into setting up its columns.
+
+    Examples
+    --------
+    >>> files = [("a", lambda: b"0,1\\n1,2\\n3,4\\n"), ("b", lambda: b"0,1\\n5,6")]
+    >>> read_tables(files, "0,1")
+    (array([[1., 2.], [3., 4.], [5., 6.]], dtype=float32), [2, 1])
+    """
+    contents = [read() for _, read in files]
+    try:
+        return _parse(contents, header)
+    except ValueError:
+        for (name, _), content in zip(files, contents, strict=True):
+            try:
+                _parse([content], header)
+            except ValueError as error:
+                expected = f"expected rows of finite numbers with commas between, under the header {_short(header)}"
+                raise _damaged(f"{name} is damaged ({_short(str(error))}), {expected}") from None
+        raise
+
+
+def _parse(contents: Sequence[bytes], header: str) -> tuple[NDArray[np.float32], list[int]]:
+    import pandas as pd
+
+    bodies = []
+    for content in contents:
+        found, body = _split(content)
+        if found != header:
+            raise ValueError(f"the header is {_short(found)}")
+        if not body:
+            raise ValueError("no rows")
+        bodies.append(body)
+    sizes, text = [body.count(b"\n") + 1 for body in bodies], io.BytesIO(b"\n".join(bodies))
+    frame = pd.read_csv(text, header=None, dtype=np.float32, low_memory=False, skip_blank_lines=False)
+    table = np.ascontiguousarray(frame.to_numpy())
+    if table.shape != (sum(sizes), header.count(",") + 1):
+        raise ValueError(f"{table.shape[1]} columns in {len(table)} rows of {sum(sizes)} lines")
+    if not np.isfinite(table).all():
+        raise ValueError(f"row {np.flatnonzero(~np.isfinite(table).all(1))[0]} has a missing or infinite number")
+    return table, sizes
+
+
+def read_prevalences(file: File, n_bags: int, n_classes: int | None) -> NDArray[np.float64]:
+    """Read the rows of ``id,0,1,…`` in the order of their ids, which must be 0, 1, … → ``(n_bags, n_classes)``.
+
+    Examples
+    --------
+    >>> read_prevalences(("p", lambda: b"id,0,1\\n1,0.5,0.5\\n0,0.25,0.75\\n"), 2, 2)
+    array([[0.25, 0.75], [0.5 , 0.5 ]])
+    """
+    name, read = file
+    try:
+        header, body = _split(read())
+        if not re.fullmatch(r"id(,\d+){2,}", header):
+            raise ValueError(f"the header is {_short(header)}")
+        table = np.loadtxt(io.BytesIO(body), delimiter=",", ndmin=2)
+        if table.shape[1] != header.count(",") + 1 or (n_classes is not None and table.shape[1] != n_classes + 1):
+            raise ValueError(f"{table.shape[1] - 1} classes")
+    except ValueError as error:
+        expected = f"expected the header id,0,1,… and a row for each bag with {n_classes or 'its'} proportions"
+        raise _damaged(f"{name} is damaged ({_short(str(error))}), {expected}") from None
+    table = table[np.argsort(table[:, 0])]
+    if not np.array_equal(table[:, 0], np.arange(n_bags)):
+        found = f"{len(table)} ids from {table[0, 0]:g} to {table[-1, 0]:g}"
+        raise _damaged(f"{name} has {found}, expected 0 to {n_bags - 1} once each, one for each file of a bag")
+    sums = table[:, 1:].sum(1)
+    wrong = np.flatnonzero(~(np.abs(sums - 1) <= _TOLERANCE) | (table[:, 1:] < 0).any(1))
     if wrong.size:
-        raise ValueError(
-            f"data_dir: the label of training row {wrong[0]} is {labels[wrong[0]]:g}, expected a code from 0 to "
-            f"{n_classes - 1}; unpack or fetch the archive again."
-        )
-    return codes
+        found = f"the row of id {wrong[0]} sums to {sums[wrong[0]]:.4g} or has a negative number"
+        raise _damaged(f"{name}: {found}, expected proportions that sum to 1 ± {_TOLERANCE:g}")
+    return table[:, 1:] / sums[:, None]
 
 
-def _assemble(name: str, kept: Kept) -> Dataset:
-    arrays = kept.arrays
-    sizes = [arrays[f"{part}_sizes"] for part in ("train", "dev", "test")]
-    offsets = np.concatenate([[0], *sizes]).cumsum()
-    # Bags looks for NaN in all rows; these were looked at when they were parsed, and reading them all takes long.
-    stand_in = np.broadcast_to(np.int8(0), kept.rows.shape)
-    every = Bags(stand_in, offsets=offsets, classes=arrays["classes"])
-    every.rows = kept.rows
-    first, second = len(sizes[0]), len(sizes[0]) + len(sizes[1])
+def _split(content: bytes) -> tuple[str, bytes]:
+    """Return the header and the rest, without line ends at the end."""
+    header, _, body = content.partition(b"\n")
+    return header.decode("utf-8", "replace").strip(), body.rstrip()
 
-    def part(bags: Bags, prevalences: str) -> Bags:
-        return bags.drawn(bags.index, bags.offsets, None, arrays.get(prevalences))
 
-    train = part(every[:first], "train_prevalences")
-    train.labels = np.full(len(kept.rows), -1)
-    train.labels[: len(arrays["labels"])] = arrays["labels"]
-    if train.prevalences is None:
-        train.prevalences = train.label_prevalences()
-    bags, validation = part(every[first:second], "dev_prevalences").split(_TRAINING_FRACTION, _SPLIT_SEED)
-    test = part(every[second:], "test_prevalences") if len(sizes[2]) else None
-    return Dataset(name, train, bags, validation, test_bags=test)
+def _short(text: str, limit: int = 60) -> str:
+    return text if len(text) <= limit else f"{text[: limit // 2]} … {text[-limit // 3 :]}"
+
+
+def _damaged(problem: str, what: str = "it") -> ValueError:
+    return ValueError(f"data_dir: {problem}; unpack or fetch {what} again.")

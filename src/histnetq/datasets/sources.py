@@ -1,17 +1,21 @@
-"""The known data sets: what they are, which files they consist of and which public record these come from."""
+"""The known data sets: what they are, where they come from, and the directories where they are looked for."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from histnetq.datasets.places import data_home
+__all__ = ["SOURCES", "MaybePath", "Source", "user_directory"]
 
-__all__ = ["FASHION_PACKAGE", "SOURCES", "Source"]
+MaybePath = str | os.PathLike[str] | None
+_UNPACKED = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalences": "test_prevalences.txt"}
 
-# Where Debian's package dataset-fashion-mnist puts the files.
-FASHION_PACKAGE = Path("/usr/share/datasets/fashion-mnist")
+
+def user_directory(variable: str, default: str) -> Path:
+    """Return the directory ``histnetq`` where this variable of the XDG standard says, else where it says by default."""
+    return Path(os.environ.get(variable) or Path.home() / default) / "histnetq"
 
 
 @dataclass(frozen=True)
@@ -21,13 +25,13 @@ class Source:
     Attributes
     ----------
     name, about, origin : str
-        `origin` names the public record.
+        The name, a line about the data, and the public record that they come from.
     files : tuple of str
         The files of the record.
     folder : str
-        Where they are looked for below the default data directory.
+        Directory of the files below each of the usual places.
     needed : int
-        How many of the files, from the first, it takes to learn; the others are for the final score.
+        Number of the files, from the first, that learning takes; the others are for the final score.
     zenodo : int, optional
         The number of the record, which lists addresses and checksums of its files.
     url : str, optional
@@ -47,40 +51,50 @@ class Source:
     md5: Mapping[str, str] = field(default_factory=dict)
 
     @property
-    def home(self) -> Path:
-        """The directory it is fetched to and looked for in unless told otherwise."""
-        return data_home() / self.folder
+    def places(self) -> list[Path]:
+        """The usual places: where the data are fetched to, then where packages such as Debian's put data sets.
+
+        The variables XDG_DATA_HOME and XDG_DATA_DIRS move them.
+        """
+        shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
+        packages = [Path(place, "datasets", self.folder) for place in shared.split(":") if place]
+        return [user_directory("XDG_DATA_HOME", ".local/share") / self.folder, *packages]
+
+    def find(self, directory: Path | None = None) -> Path | None:
+        """Return the directory, or else the first usual place, that holds the needed files; None if there is none."""
+        places = self.places if directory is None else [directory]
+        return next((place for place in places if not self.lacking(place)), None)
+
+    def lacking(self, place: Path) -> list[str]:
+        """Return the needed files that are not there, neither packed nor unpacked."""
+        return [file for file in self.files[: self.needed] if not _has(place, file)]
 
     def state(self, directory: Path | None = None) -> str:
-        """Where the data are, or that they are missing."""
+        """Say where the data are, or that they are missing."""
         if not self.files:
             return "present"
-        places = [self.home if directory is None else directory]
-        if directory is None and self.name == "fashion-mnist":
-            places.append(FASHION_PACKAGE)
-        for place in places:
-            found = [self._has(place, file) for file in self.files]
-            if all(found[: self.needed]):
-                return f"present in {place}" + ("" if all(found) else ", without test files")
-        return "missing"
-
-    def _has(self, place: Path, file: str) -> bool:
-        if (place / file).is_file() or (place / file.removesuffix(".gz")).is_file():
-            return True
-        task, _, part = file.removesuffix(".zip").partition(".")
-        unpacked = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalences": "test_prevalences.txt"}
-        return part in unpacked and (place / task / "public" / unpacked[part]).exists()
+        place = self.find(directory)
+        if place is None:
+            return "missing"
+        complete = all(_has(place, file) for file in self.files)
+        return f"present in {place}" if complete else f"present in {place}, without test files"
 
     def explain_missing(self, argument: str, place: Path, lacking: str) -> str:
-        """The one message for data that are not there."""
-        test = f" (for the final score also {' and '.join(self.files[self.needed :])})" * (
-            len(self.files) > self.needed
-        )
+        """Return the message for data that are not there."""
+        needed, others = self.files[: self.needed], self.files[self.needed :]
+        test = f" (for the final score also {' and '.join(others)})" if others else ""
         return (
-            f"{argument}: {place} lacks {lacking} of {self.name}, expected {', '.join(self.files[: self.needed])}"
+            f"{argument}: {place} lacks {lacking} of {self.name}, expected {', '.join(needed)}"
             f"{test} of {self.origin}, packed or unpacked; put them there, or run "
             f"histnetq data fetch {self.name} --to '{place.parent if place.is_file() else place}'."
         )
+
+
+def _has(place: Path, file: str) -> bool:
+    if (place / file).is_file() or (place / file.removesuffix(".gz")).is_file():
+        return True
+    task, _, part = file.removesuffix(".zip").partition(".")
+    return part in _UNPACKED and (place / task / "public" / _UNPACKED[part]).exists()
 
 
 def _lequa(year: int, record: int, task: str, about: str) -> Source:
