@@ -9,41 +9,28 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from tqdm import tqdm
 
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import APP
 from histnetq.evaluation.errors import align
-from histnetq.evaluation.search_space import Space
-from histnetq.evaluation.trials import (
-    INTERRUPTED,
-    best_trial,
-    counted,
-    end_trial,
-    kept_alive,
-    load_optuna,
-    mark_killed,
-    open_study,
-    quiet,
-    running,
-)
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.posteriors import with_classifier
 from histnetq.training.fingerprint import describe
-from histnetq.training.options import Training
+from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.supervision import Supervision
+
+if TYPE_CHECKING:
+    from histnetq.evaluation.trials import Space, Trials
 
 __all__ = ["Tuned", "tune"]
 
@@ -51,9 +38,6 @@ _HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
 _VALIDATION_BAGS = 200  # drawn from rows held out
 # Under these, validation losses of different trials measure different things.
 _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
-_KILLED = "killed"  # what a worker that is gone says
-_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
-_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
 
 @dataclass(frozen=True, repr=False)
@@ -148,25 +132,27 @@ def tune(
     >>> found.quantifier.predict(X).shape
     (2,)
     """
-    optuna = load_optuna()
+    _require_optuna()
+    from histnetq.evaluation.trials import Space, Trials, quiet
+
     _refuse_torchrun()
     base = _checked(quantifier, space, random_state)
-    ranges = Space.of(base, space, optuna)
+    ranges = Space.of(base, space)
     total = ranges.n_trials(trials)
     loss = _loss(measure)
     data = _Data.of(X, y, validation, random_state)
-    identity = None if storage is None else _identity(base, ranges, data, measure)
+    identity = {} if storage is None else _identity(base, ranges, data, measure)
     search = _Search(base, ranges, data, loss)
-    with quiet(optuna):
-        study = open_study(storage, name or "tune", identity, random_state)
+    with quiet():
+        done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
-            search.run(study, total, progress)
+            done.run(search.score, progress)
         except KeyboardInterrupt:
-            if best_trial(study) is None:
+            if done.best() is None:
                 raise
             refit = False
             warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
-        return search.result(study, refit)
+        return search.result(done, refit)
 
 
 @dataclass(frozen=True)
@@ -204,89 +190,52 @@ class _Data:
 
 @dataclass
 class _Search:
+    """What a trial does, and the best quantifier that this process has fitted."""
+
     quantifier: Quantifier
     space: Space
     data: _Data
     loss: Measure
-    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # of this process: value, number, quantifier
+    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # error, number of the trial, fitted quantifier
 
-    def run(self, study: Any, total: int, progress: bool | None) -> None:
-        """Do the trials that are missing, and wait for those that others are at, since they may be killed."""
-        hidden = not (sys.stderr.isatty() if progress is None else progress)
-        with tqdm(total=total, unit="trial", disable=hidden, leave=False) as bar:
-            while self.left(done := counted(study), total):
-                bar.update(len(done) - bar.n)
-                mark_killed(study)
-                free = self.left(done + running(study), total)
-                if not free:
-                    time.sleep(_POLL)
-                    continue
-                study.sampler.fixed = free[0]
-                self.step(study, study.ask(self.space.distributions))
-                bar.set_postfix(best=f"{self.best[0]:.4g}")
-            bar.update(len(done) - bar.n)
-
-    def left(self, trials: list[Any], total: int) -> list[dict[str, int] | None]:
-        """What is to be done beside these trials: combinations of a whole grid, else as many times anything."""
-        if total < self.space.size:
-            return [None] * (total - len(trials))
-        return self.space.missing([t.params for t in trials])  # type: ignore[return-value]
-
-    @property
-    def prunes(self) -> bool:
-        """Whether training reports losses that can be compared between trials."""
-        reports = "training" in self.quantifier.get_params(deep=False)
-        return reports and not self.space.distributions.keys() & _INCOMPARABLE
-
-    def step(self, study: Any, trial: Any) -> None:
-        states = load_optuna().trial.TrialState
-        try:
-            with kept_alive(trial):
-                value, quantifier = self.score(trial)
-        except load_optuna().TrialPruned:
-            end_trial(study, trial, state=states.PRUNED)
-        except (ValueError, FloatingPointError) as error:
-            end_trial(study, trial, state=states.FAIL, error=str(error))
-        except BaseException:
-            end_trial(study, trial, state=states.FAIL, error=INTERRUPTED)
-            raise
-        else:
-            end_trial(study, trial, value)
-            self.best = min(self.best, (value, trial.number, quantifier), key=lambda b: b[0])
-
-    def score(self, trial: Any) -> tuple[float, Quantifier]:
+    def score(self, trial: Any) -> float:
+        """Return the mean error of a quantifier with the trial's parameters."""
         quantifier = self.make(trial.params)
-        if self.prunes:
+        # Losses are reported if training has some and they can be compared between trials.
+        prunes = "training" in quantifier.get_params(deep=False) and not self.space.distributions.keys() & _INCOMPARABLE
+        if prunes:
             training = quantifier.training
             quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
         _fit(quantifier, self.data.learned)
-        if self.prunes:
+        if prunes:
             quantifier.training = training
         bags = align(self.data.validation, [str(c) for c in quantifier.classes_])
         value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
         if not math.isfinite(value):
             raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
-        return value, quantifier
+        if value < self.best[0]:
+            self.best = value, trial.number, quantifier
+        return value
 
     def make(self, params: Mapping[str, Any]) -> Quantifier:
-        """An unfitted quantifier with these parameters."""
-        made = _twin(self.quantifier)
+        """Return an unfitted quantifier with these parameters."""
         values = self.space.values(params)
         for name, value in values.items():
             if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
                 values[name] = clone(value, safe=False)
-        return made.set_params(**values)
+        return _twin(self.quantifier).set_params(**values)
 
-    def result(self, study: Any, refit: bool) -> Tuned:
-        best = best_trial(study)
+    def result(self, trials: Trials, refit: bool) -> Tuned:
+        best = trials.best()
         if best is None:
-            errors = [t.user_attrs["error"] for t in counted(study) if "error" in t.user_attrs]
+            errors = trials.errors()
             raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
         quantifier = self.best[2] if self.best[1] == best.number else None
         if refit and (self.data.held_out or quantifier is None):
             quantifier = self.make(best.params)
             quantifier.fit(*self.data.whole)
-        return Tuned(self.space.values(best.params), best.value, quantifier, _table(study, self.space))
+        assert best.value is not None
+        return Tuned(self.space.values(best.params), best.value, quantifier, trials.table())
 
 
 def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
@@ -321,6 +270,15 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
     return with_classifier(_twin(quantifier), space)
 
 
+def _require_optuna() -> None:
+    try:
+        import optuna  # noqa: F401
+    except ModuleNotFoundError as error:
+        if error.name != "optuna":
+            raise
+        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.") from None
+
+
 def _refuse_torchrun() -> None:
     if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
         raise ValueError(
@@ -346,13 +304,15 @@ def _loss(measure: Any) -> Measure:
 
 
 def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+    from optuna import TrialPruned
+
     def report(record: dict[str, float]) -> None:
         try:
             trial.report(record["validation_loss"], int(record["epoch"]))
         except RuntimeError:  # others took this worker for killed, and do the trial again
-            raise load_optuna().TrialPruned from None
+            raise TrialPruned from None
         if trial.should_prune():
-            raise load_optuna().TrialPruned
+            raise TrialPruned
 
     return report
 
@@ -360,26 +320,8 @@ def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
 def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
     """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "training interrupted", UserWarning)
+        warnings.simplefilter("error", TrainingInterrupted)
         try:
             quantifier.fit(*args)
-        except UserWarning as warning:
-            if isinstance(warning.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
-
-
-def _table(study: Any, space: Space) -> pd.DataFrame:
-    trials = [t for t in study.get_trials() if len(t.params) == len(space.distributions)]
-    values = [space.values(t.params) for t in trials]
-    columns: dict[str, Any] = {
-        "number": [t.number for t in trials],
-        "state": [_STATES[t.state.name] for t in trials],
-        "value": [t.value if t.state.name == "COMPLETE" else math.nan for t in trials],
-    }
-    for name in space.distributions:
-        shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
-        columns[name] = pd.Series(shown, dtype=object) if name in space.choices else shown
-    columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
-    columns["error"] = [t.user_attrs.get("error", _KILLED if t.state.name == "FAIL" else "") for t in trials]
-    return pd.DataFrame(columns)
+        except TrainingInterrupted:
+            raise KeyboardInterrupt from None

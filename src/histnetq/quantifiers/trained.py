@@ -22,7 +22,7 @@ from histnetq.nn import BagNetwork
 from histnetq.training.batches import choose_device
 from histnetq.training.fingerprint import describe
 from histnetq.training.loop import has_checkpoint, train
-from histnetq.training.options import Training
+from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision
 
@@ -74,7 +74,11 @@ class TrainedNetwork(BaseEstimator):
             try:
                 self.network_, _ = work(everything, training, rates=self.history_["lr"][: self.best_epoch_])
             except KeyboardInterrupt:
-                warnings.warn("training interrupted in its repetition on everything; the first is kept.", stacklevel=2)
+                warnings.warn(
+                    "training interrupted in its repetition on everything; the first is kept.",
+                    TrainingInterrupted,
+                    stacklevel=2,
+                )
 
     def _train_once(
         self, learned: Supervision, sampler: Protocol | None, make: Callable[[], BagNetwork], validation: Bags,
