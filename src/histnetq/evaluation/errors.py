@@ -29,15 +29,16 @@ def evaluate(
 
     Parameters
     ----------
-    quantifier
-        A fitted quantifier (also one of QuaPy), or its estimates: an array (n_bags, n_classes) in the order of
-        ``bags.classes``, a data frame with the classes as columns, or a table that this function gave.
+    quantifier : Quantifier, array-like of shape (n_bags, n_classes) or pandas.DataFrame
+        A fitted quantifier (also one of QuaPy), or its estimates: an array in the order of ``bags.classes``, a data
+        frame with the classes as columns, or a table that this function returned.
     bags : Bags
-        With known prevalences, or with row labels to count them from. Classes are matched by name with
-        ``quantifier.classes_``; a class that the bags lack has prevalence 0, default names 0, 1, … fit any.
-    measures : name, callable (p_true, p_pred), a list of these, or a dict of names and callables
-        Default: all of `histnetq.metrics.MEASURES`; among them, `nmd` is for ordered classes only.
-    train_prevalences : (n_classes,) or dict, optional
+        Bags with known prevalences, or with row labels to count them from. Classes are matched by name with
+        ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any.
+    measures : str, callable, list of these, or dict of names and callables, optional
+        Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES`, among which
+        `nmd` is for ordered classes only.
+    train_prevalences : array-like of shape (n_classes,) or dict, optional
         Prevalences in training, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
 
     Returns
@@ -80,13 +81,20 @@ def compare(
     quantifiers : dict
         For each name anything that `evaluate` takes; or a list of these, one per seed, whose errors are averaged for
         each bag first; or None for a method without a result, which gets a row of dashes.
-    bags, measures
-        As in `evaluate`.
-    train_prevalences : (n_classes,) or dict, optional
-        For `Comparison.by_shift`, in the order of the first method's classes. Default: the ``train_prevalences_`` of
-        the first quantifier that has them.
-    alpha : float
-        A difference with a p-value above is marked ‡.
+    bags : Bags
+        Bags with known prevalences, or with row labels to count them from, as in `evaluate`.
+    measures : str, callable, list of these, or dict of names and callables, default=("ae", "rae")
+        Names of measures or functions ``(p_true, p_pred)``, as in `evaluate`.
+    train_prevalences : array-like of shape (n_classes,) or dict, optional
+        Prevalences in training for `Comparison.by_shift`, in the order of the first method's classes. Default: the
+        ``train_prevalences_`` of the first quantifier that has them.
+    alpha : float, default=0.05
+        A difference with a p-value above `alpha` is marked ‡.
+
+    Returns
+    -------
+    Comparison
+        The errors and their statistics, which print as a table.
 
     Examples
     --------

@@ -42,19 +42,31 @@ _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validatio
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What `tune` found.
+    """The result of `tune`. Each parameter is an attribute of the same name.
 
-    Attributes
+    Parameters
     ----------
     best_params : dict
         The best value of each parameter in the space.
     best_value : float
-        Its mean error over the validation bags.
+        The mean error over the validation bags with these values.
     quantifier : Quantifier or None
-        Fitted, with the best parameters.
-    trials : DataFrame
+        A fitted quantifier with these values; None if `tune` was told not to refit and another process fitted it.
+    trials : pandas.DataFrame
         One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
-        seconds, error.
+        seconds, and error.
+
+    Examples
+    --------
+    >>> from histnetq import CC
+    >>> y = np.arange(60) % 2
+    >>> found = tune(CC(), {"cv": [2, 3]}, y[:, None] + 0.0, y)
+    >>> found
+    Tuned(best_value=0, best_params={'cv': 2}, trials=2)
+    >>> found.trials[["number", "state", "value", "cv"]]
+       number     state  value cv
+    0       0  complete    0.0  2
+    1       1  complete    0.0  3
     """
 
     best_params: dict[str, Any]
@@ -86,34 +98,40 @@ def tune(
     Parameters
     ----------
     quantifier : Quantifier
-        Cloned, never fitted in place. Parameters outside the space keep their values.
-    space : dict of parameter name and values
-        A list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if both are; or a
-        distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
-    X, y
-        What the quantifier learns from: rows and labels, or `Bags`.
+        The quantifier to tune. It is cloned and never fitted in place. Parameters outside the space keep their values.
+    space : dict of parameter names and values
+        For each parameter a list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if
+        both are; or a distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
+    X : Bags, array-like or data frame
+        What the quantifier learns from: rows, or `Bags`.
+    y : array-like, optional
+        Labels of the rows, or prevalences of the bags if these do not hold them.
     trials : int, optional
-        Trials in all, with those that the storage has. Default, if the space has lists only: all combinations.
+        The number of trials in all, with those that the storage has. Default, if the space has lists only: all
+        combinations.
     validation : Bags, optional
         Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
         from 30 % of the rows.
-    measure : str or callable
-        A name from `histnetq.metrics` or any ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    measure : str or callable, default="rae"
+        A name from `histnetq.metrics` or any function ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     storage : path or URL, optional
         A journal file, or a database by its URL. Running the same search again does the trials that are missing.
-        Several workers, processes that run the same search, may share it, and come and go: no finished trial is lost,
-        and one whose worker was killed is marked and another done for it, after two minutes without a sign of life.
+        Several workers, which are processes that run the same search, may share it, and come and go: no finished trial
+        is lost. A trial whose worker was killed is marked after two minutes without a sign of life, and another is
+        done for it.
     name : str, optional
-        Of the search, for several searches in one storage.
+        The name of the search, for several searches in one storage. Default: "tune".
     random_state : int, optional
+        Seed of the suggestions and of the bags that are held out. Default: other suggestions in each run.
     progress : bool, optional
-        Show a progress bar. Default: on a terminal.
-    refit : bool
-        Fit the best parameters on all data, if some was held out.
+        Whether a progress bar is shown. Default: on a terminal.
+    refit : bool, default=True
+        Whether the best parameters are fitted to all data, if some was held out.
 
     Returns
     -------
     Tuned
+        The best parameters, the quantifier with them, and a table of the trials.
 
     References
     ----------
