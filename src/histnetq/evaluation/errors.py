@@ -140,14 +140,14 @@ def compare(
 def _named_measures(measures: Any) -> dict[str, Measure]:
     if measures is None:
         return {name: measure for name, measure in MEASURES.items() if name != "mse"}  # of one bag, the same as se
-    single = isinstance(measures, str) or not isinstance(measures, Iterable)
-    listed = [measures] if single else list(measures.values() if isinstance(measures, Mapping) else measures)
-    names = [m if isinstance(m, str) else getattr(m, "__name__", type(m).__name__) for m in listed]
-    names = list(measures) if isinstance(measures, Mapping) else names
-    for measure in listed or [None]:
-        if not callable(measure) and not (isinstance(measure, str) and measure in MEASURES):
-            known = ", ".join(MEASURES)
-            raise ValueError(f"measures: expected some of {known} or callables (p_true, p_pred), got {measures!r}.")
+    if isinstance(measures, Mapping):
+        names, listed = list(measures), list(measures.values())
+    else:
+        listed = [measures] if isinstance(measures, str) or not isinstance(measures, Iterable) else list(measures)
+        names = [m if isinstance(m, str) else getattr(m, "__name__", type(m).__name__) for m in listed]
+    if not listed or not all(callable(m) or (isinstance(m, str) and m in MEASURES) for m in listed):
+        known = ", ".join(MEASURES)
+        raise ValueError(f"measures: expected some of {known} or callables (p_true, p_pred), got {measures!r}.")
     if len(set(names)) < len(names):
         raise ValueError(f"measures: expected different names, got {names}; pass a dict of names and callables.")
     return {name: as_loss(measure) for name, measure in zip(names, listed, strict=True)}
@@ -163,7 +163,7 @@ def _score(bags: Bags, p_pred: Floats, measures: dict[str, Measure]) -> dict[str
 
 
 def _seeds(name: str, value: Any) -> list[Any]:
-    """The runs of one method: none, one, or one per seed."""
+    """Return the runs of one method: none, one, or one per seed."""
     several = isinstance(value, list | tuple) and (not value or hasattr(value[0], "predict") or np.ndim(value[0]) == 2)
     several = several or getattr(value, "ndim", 0) == 3
     if several and len(value) == 0:
@@ -184,7 +184,7 @@ def _with_truth(bags: Bags) -> Bags:
 
 
 def _native(quantifier: Any) -> Any:
-    """A quantifier of QuaPy as one of ours; anything else as it is."""
+    """Wrap a quantifier of QuaPy; return anything else as it is."""
     if not any(kind.__module__.startswith("quapy.") for kind in type(quantifier).__mro__):
         return quantifier
     from histnetq.interop import from_quapy
@@ -194,7 +194,7 @@ def _native(quantifier: Any) -> Any:
 
 
 def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, Floats, Floats | None]:
-    """The bags with the classes of the estimates, the estimates (n_bags, n_classes), and the shift if it is known."""
+    """Return the bags with the classes of the estimates, the estimates (n_bags, n_classes), and the shift if known."""
     quantifier, columns = _native(quantifier), column_names(quantifier) or []
     values, classes = quantifier, np.asarray(bags.classes)
     if columns:
@@ -217,7 +217,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
 
 
 def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[Any, NDArray]:
-    """Estimates and class names from a table of `evaluate`, or from a data frame of nothing but estimates."""
+    """Return estimates and class names of a table of `evaluate`, or of a data frame with nothing but estimates."""
     index, estimated = getattr(frame, "index", None), [c for c in columns if c.startswith("estimated_")]
     if index is not None and (estimated or index.tolist() != list(range(len(frame)))):
         found, expected = index.astype(str).to_numpy(), _ids(bags).astype(str).to_numpy()
@@ -230,7 +230,7 @@ def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[
 
 
 def align(bags: Bags, classes: list[str]) -> Bags:
-    """The bags with these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
+    """Give the bags these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
     new, names = copy.copy(bags), [str(c) for c in bags.classes]  # type: ignore[union-attr]
     default = [str(j) for j in range(len(names))]
     if len(names) == len(classes) and default in (names, classes) and not set(names) & set(classes):
@@ -240,7 +240,7 @@ def align(bags: Bags, classes: list[str]) -> Bags:
 
 
 def _reorder(name: str, p_pred: Floats, classes: NDArray, wanted: NDArray) -> Floats:
-    """Estimates with the columns in the wanted order of classes, on which some measures depend."""
+    """Put the columns of the estimates into the wanted order of classes, on which some measures depend."""
     if set(classes) != set(wanted):
         raise ValueError(
             f"quantifiers[{name!r}]: expected the classes {shown(wanted)} of the first method, got {shown(classes)}; "
@@ -259,7 +259,7 @@ def _check_simplex(name: str, p: Floats, shape: tuple[int, int]) -> None:
 
 
 def _shift(bags: Any, prior: Any) -> Floats:
-    """L1 distance of each bag's prevalences from those in training."""
+    """Return the L1 distance of each bag's prevalences from those in training."""
     if hasattr(prior, "items"):
         named = {str(c): p for c, p in prior.items()}
         prior = [named.get(c, 0.0) for c in bags.classes]

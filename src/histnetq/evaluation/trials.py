@@ -64,12 +64,12 @@ def quiet() -> Iterator[None]:
 class Space:
     """Distributions for Optuna. A choice is drawn by its position, since Optuna stores plain values only."""
 
-    distributions: dict[str, BaseDistribution]
+    distributions: dict[str, Any]
     choices: dict[str, list[Any]]
 
     @classmethod
     def of(cls, quantifier: Quantifier, space: Mapping[str, Any]) -> Space:
-        found: dict[str, BaseDistribution] = {}
+        found: dict[str, Any] = {}
         choices: dict[str, list[Any]] = {}
         for name, values in space.items():
             if isinstance(values, CategoricalDistribution):
@@ -105,10 +105,9 @@ class Space:
         for name, kind in self.distributions.items():
             if isinstance(kind, CategoricalDistribution):
                 trial.suggest_categorical(name, kind.choices)
-            elif isinstance(kind, IntDistribution):
-                trial.suggest_int(name, kind.low, kind.high, step=kind.step, log=kind.log)
-            elif isinstance(kind, FloatDistribution):
-                trial.suggest_float(name, kind.low, kind.high, step=kind.step, log=kind.log)
+            else:
+                suggest: Any = trial.suggest_int if isinstance(kind, IntDistribution) else trial.suggest_float
+                suggest(name, kind.low, kind.high, step=kind.step, log=kind.log)
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
         """Return what Optuna suggested, with choices for their positions."""
@@ -127,9 +126,8 @@ class Trials:
             opened = _opened(storage)
             self.study = optuna.create_study(storage=opened, pruner=pruner, study_name=name, load_if_exists=True)
         except (OSError, ValueError, KeyError, TypeError) as error:
-            raise ValueError(
-                f"storage: {storage} cannot be used as a journal of trials ({error}); name another."
-            ) from None
+            problem = f"storage: {storage} cannot be used as a journal of trials ({error}); name another."
+            raise ValueError(problem) from None
         self.in_journal = isinstance(opened, JournalStorage)
         for part, text in identity.items():
             if self.study.user_attrs.setdefault(part, text) != text:
@@ -162,10 +160,8 @@ class Trials:
         trials = [t for t in self.study.get_trials(deepcopy=False) if t.state.is_finished()]
         return [t for t in trials if t.state.name != "FAIL" or t.user_attrs.get(_ERROR, _INTERRUPTED) != _INTERRUPTED]
 
-    def errors(self) -> list[str]:
-        return [t.user_attrs[_ERROR] for t in self.ended() if _ERROR in t.user_attrs]
-
-    def best(self) -> FrozenTrial | None:
+    def best(self) -> Any:
+        """Return the complete trial of the lowest value, or None."""
         complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return min(complete, key=lambda t: (t.value, t.number), default=None)
 
@@ -296,12 +292,11 @@ def _refuse_unknown(quantifier: Quantifier, choices: Mapping[str, list[Any]], na
         valid.update(f"{name}__{inner}" for params in nested for inner in params)
     for name in names:
         if name not in valid:
+            kind = type(quantifier).__name__
             if not valid:
-                raise ValueError(f"space: {type(quantifier).__name__} has no parameters to search.")
+                raise ValueError(f"space: {kind} has no parameters to search.")
             near = difflib.get_close_matches(name, sorted(valid), 3, 0.5) or sorted(quantifier.get_params(deep=False))
-            raise ValueError(
-                f"space: {type(quantifier).__name__} has no parameter {name!r}; did you mean {' or '.join(near)}?"
-            )
+            raise ValueError(f"space: {kind} has no parameter {name!r}; did you mean {' or '.join(near)}?")
 
 
 def _range(name: str, values: Any) -> BaseDistribution:

@@ -12,6 +12,7 @@ import os
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from importlib.util import find_spec
 from numbers import Integral
 from typing import TYPE_CHECKING, Any
 
@@ -150,17 +151,19 @@ def tune(
     >>> found.quantifier.predict(X).shape
     (2,)
     """
-    _require_optuna()
+    if find_spec("optuna") is None:
+        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.")
     from histnetq.evaluation.trials import Space, Trials, quiet
 
-    _refuse_torchrun()
     base = _checked(quantifier, space, random_state)
     ranges = Space.of(base, space)
     total = ranges.n_trials(trials)
-    loss = _loss(measure)
+    if not callable(measure) and measure not in MEASURES:
+        known = ", ".join(MEASURES)
+        raise ValueError(f"measure: expected one of {known} or a callable (p_true, p_pred), got {measure!r}.")
     data = _Data.of(X, y, validation, random_state)
     identity = {} if storage is None else _identity(base, ranges, data, measure)
-    search = _Search(base, ranges, data, loss)
+    search = _Search(base, ranges, data, as_loss(measure))
     with quiet():
         done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
@@ -175,7 +178,7 @@ def tune(
 
 @dataclass(frozen=True)
 class _Data:
-    """Arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
+    """The arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
 
     whole: tuple[Any, Any]
     learned: tuple[Any, Any]
@@ -246,18 +249,16 @@ class _Search:
     def result(self, trials: Trials, refit: bool) -> Tuned:
         best = trials.best()
         if best is None:
-            errors = trials.errors()
+            errors = [t.user_attrs["error"] for t in trials.ended() if "error" in t.user_attrs]
             raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
         quantifier = self.best[2] if self.best[1] == best.number else None
         if refit and (self.data.held_out or quantifier is None):
-            quantifier = self.make(best.params)
-            quantifier.fit(*self.data.whole)
-        assert best.value is not None
+            quantifier = self.make(best.params).fit(*self.data.whole)
         return Tuned(self.space.values(best.params), best.value, quantifier, trials.table())
 
 
 def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
-    """What two runs of one search have in common, as text that is the same in another process."""
+    """Return what two runs of one search have in common, as text that is the same in another process."""
     params = quantifier.get_params(deep=False)
     if "training" in params:
         params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
@@ -273,7 +274,12 @@ def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -
 
 
 def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
-    """A copy of the quantifier that has the parameters of the space."""
+    """Return a copy of the quantifier that has the parameters of the space."""
+    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(
+            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
+            "start as many workers without it, with the same storage=."
+        )
     if not isinstance(quantifier, Quantifier):
         raise TypeError(f"quantifier: expected a quantifier such as EMQ(), got {quantifier!r}.")
     if not isinstance(space, Mapping) or not space:
@@ -288,37 +294,12 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
     return with_classifier(_twin(quantifier), space)
 
 
-def _require_optuna() -> None:
-    try:
-        import optuna  # noqa: F401
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.") from None
-
-
-def _refuse_torchrun() -> None:
-    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ValueError(
-            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
-            "start as many workers without it, with the same storage=."
-        )
-
-
 def _twin(quantifier: Quantifier) -> Quantifier:
     made = clone(quantifier)
     params = quantifier.get_params(deep=False)
     if params.get("cv", 0) is None:  # a classifier that is fitted and stays so
         made.set_params(classifier=params["classifier"])
     return made
-
-
-def _loss(measure: Any) -> Measure:
-    if not callable(measure) and measure not in MEASURES:
-        raise ValueError(
-            f"measure: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {measure!r}."
-        )
-    return as_loss(measure)
 
 
 def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
