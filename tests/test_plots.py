@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import warnings
 
 import matplotlib as mpl
 
@@ -47,6 +48,17 @@ def test_error_by_shift(model):
     ax = plots.error_by_shift(comparison, "rae", bins=3)
     assert [line.get_label() for line in ax.get_lines()] == ["net", "mean"]
     np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), comparison.by_shift(3)["net", "rae"])
+
+
+def test_a_long_name_leaves_room_for_the_plot():
+    bags, long = known_bags(10), "/a/long/path/to/a/folder/with/many/models/" + "x" * 60
+    figure = plt.figure(figsize=(5.5, 4), layout="constrained")
+    methods = {f"{long}{i}": hq.MLPE().fit(bags) for i in range(4)}
+    ax = plots.error_by_shift(hq.compare(methods, bags), bins=2, ax=figure.subplots())
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        figure.canvas.draw()  # warns if nothing is left of the axes
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == [f"…{'x' * 30}{i}" for i in range(4)]
 
 
 def test_coverage_and_training(model):

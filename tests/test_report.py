@@ -18,6 +18,7 @@ import pandas as pd
 import pytest
 
 import histnetq as hq
+from histnetq.cli import estimating
 from histnetq.report import write_report
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
@@ -280,3 +281,28 @@ def test_a_phone_scrolls_nothing_but_the_table(shown, tmp_path):
     assert page[1] <= page[0] <= 390
     assert table[1] > table[0]
     assert console == []
+
+
+def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeypatch):
+    X, y = labelled()
+    table = pd.DataFrame(X, columns=list("wxyz")).assign(label=y, bag=np.arange(len(X)) // 12)
+    table.to_csv(tmp_path / "rows.csv", index=False)
+    columns = {"cc": list("wxyz"), "pacc": list("wxyz"), "other": list("xw"), "turned": list("wx")}
+    for name, own in columns.items():
+        (hq.PACC() if name == "pacc" else hq.CC()).fit(table[own], y).save(tmp_path / name)
+    reads = []
+    read = estimating.read_bags_and_unseen
+    monkeypatch.setattr(
+        estimating, "read_bags_and_unseen", lambda *args, **kw: reads.append(kw["features"]) or read(*args, **kw)
+    )
+    known = {"bag": ["bag"], "label": "label"}
+    paths = [tmp_path / name for name in columns]
+    found = estimating.compare_models(paths, tmp_path / "rows.csv", **known)
+    assert reads == [list("wxyz"), list("xw"), list("wx")]
+    for path, own in zip(paths, columns.values(), strict=True):
+        bags = hq.read_bags(tmp_path / "rows.csv", features=own, **known)
+        error = hq.evaluate(hq.load(path), bags)["ae"]
+        np.testing.assert_array_equal(found.errors[str(path), "ae"], error)
+    reads.clear()
+    estimating.report(tmp_path / "page.html", paths[0], tmp_path / "rows.csv", against=paths[1:], **known)
+    assert reads == [list("wxyz"), list("xw"), list("wx")]

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import sys
+import warnings
 
 import numpy as np
 import optuna
@@ -16,6 +18,7 @@ from sklearn.naive_bayes import GaussianNB
 
 import histnetq as hq
 from histnetq.evaluation import trials
+from histnetq.training.options import TrainingInterrupted
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
 RANGE = {"classifier__C": (1e-3, 10.0, "log"), "calibration": [None, "bcts"]}
@@ -113,10 +116,15 @@ def test_a_search_continues_as_if_it_had_not_stopped(tmp_path, kind):
     np.testing.assert_array_equal(again.quantifier.predict(X), whole.quantifier.predict(X))
 
 
+def stored_study(storage) -> optuna.Study:
+    if "://" not in str(storage):
+        storage = optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(storage)))
+    return optuna.load_study(study_name="tune", storage=storage)
+
+
 def killed(storage, **params) -> None:
     """Leave a trial behind as a process does that is killed."""
-    backend = optuna.storages.journal.JournalFileBackend(str(storage))
-    study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(backend))
+    study = stored_study(storage)
     study.sampler = optuna.samplers.GridSampler({name: [value] for name, value in params.items()})
     trial = study.ask({name: optuna.distributions.CategoricalDistribution((0, 1)) for name in params})
     trial.set_user_attr("seen", 0)
@@ -145,20 +153,63 @@ def test_a_killed_trial_of_a_grid_is_done_again(tmp_path):
     assert tried == [("least-squares", 2), *itertools.product(*space.values())]
 
 
-def test_a_trial_that_others_took_for_killed(tmp_path):
+def test_a_worker_that_was_killed_before_its_first_heartbeat(tmp_path):
+    """Optuna's heartbeat of a database overlooks its trial, which must not be waited for."""
+    storage = f"sqlite:///{tmp_path}/tuning.db"
+    search(trials=2, storage=storage)
+    killed(storage)  # its sign of life is of 1970, and in a database counts for trials without parameters alone
+    found = search(trials=3, storage=storage)
+    assert found.trials["number"].tolist() == [0, 1, 3]
+    assert [trial.state.name for trial in stored_study(storage).trials] == ["COMPLETE", "COMPLETE", "FAIL", "COMPLETE"]
+
+
+def test_a_database_has_the_heartbeat_of_optuna_and_a_journal_ours(tmp_path, monkeypatch):
+    beats = []
+    monkeypatch.setattr(trials.RDBStorage, "record_heartbeat", lambda self, trial_id: beats.append(self.grace_period))
+    monkeypatch.setattr(trials, "_beating", lambda trial: beats.append("ours") or contextlib.nullcontext())
+    search(trials=2, storage=f"sqlite:///{tmp_path}/tuning.db")
+    search(trials=2, storage=tmp_path / "tuning.log")
+    search(trials=2)
+    assert beats == [120, 120, "ours", "ours"]
+
+
+@pytest.mark.parametrize("kind", ["journal", "url"])
+def test_a_trial_that_others_took_for_killed(tmp_path, kind):
     """Its worker was suspended, not killed: it goes on with other trials, and nothing counts twice."""
-    storage, calls = tmp_path / "tuning.log", itertools.count()
+    storage = tmp_path / "tuning.log" if kind == "journal" else f"sqlite:///{tmp_path}/tuning.db"
+    calls = itertools.count()
 
     def suspend(record):
         if next(calls) == 2:  # the first epoch of the second trial
-            backend = optuna.storages.journal.JournalFileBackend(str(storage))
-            study = optuna.load_study(study_name="tune", storage=optuna.storages.JournalStorage(backend))
-            study.tell(1, state=optuna.trial.TrialState.FAIL)
+            stored_study(storage).tell(1, state=optuna.trial.TrialState.FAIL)
 
     q = hq.HistNetQ(**{**SMALL, "training": dataclasses.replace(QUICK, callbacks=(suspend,))})
     found = hq.tune(q, {"n_bins": (2, 8)}, known_bags(), trials=3, storage=storage, random_state=0)
     assert found.trials["state"].tolist() == ["complete", "failed", "complete", "complete"]
     assert found.trials["error"].tolist() == ["", "killed", "", ""]
+
+
+@pytest.mark.parametrize("ends", ["with a value", "with an error", "by an interrupt"])
+def test_a_trial_that_ends_after_others_took_it_for_killed(tmp_path, monkeypatch, ends):
+    storage, calls, fit = tmp_path / "tuning.log", itertools.count(), hq.CC.fit
+
+    def suspended(self, *args):
+        if next(calls) == 1:
+            stored_study(storage).tell(1, state=optuna.trial.TrialState.FAIL)
+            if ends != "with a value":
+                raise ValueError("too late") if ends == "with an error" else KeyboardInterrupt
+        return fit(self, *args)
+
+    monkeypatch.setattr(hq.CC, "fit", suspended)
+    expected = contextlib.nullcontext()
+    if ends == "by an interrupt":
+        expected = pytest.warns(UserWarning, match=exactly("tune: interrupted; what was found so far is kept."))
+    with expected:
+        found = hq.tune(hq.CC(), {"cv": [2, 3]}, *labelled(), storage=storage)
+    left = [] if ends == "by an interrupt" else ["complete"]
+    assert found.trials["state"].tolist() == ["complete", "failed", *left]
+    assert found.trials["error"].tolist() == ["", "killed", *[""] * len(left)]
+    assert found.trials["cv"].tolist() == [2, 3, *[3] * len(left)]
 
 
 def test_torchrun_is_refused(monkeypatch):
@@ -328,6 +379,27 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path, monkeypatch, networ
     assert found.quantifier.predict(labelled()[0]).shape == (3,)
     again = hq.tune(q, space, *args, storage=tmp_path / "tuning.log")
     assert again.trials["state"].tolist().count("complete") == len(next(iter(space.values())))
+
+
+def test_an_interrupt_is_told_by_the_category_of_the_warning_and_not_by_its_text(monkeypatch):
+    fit = hq.CC.fit
+
+    def warning(self, *args):
+        warnings.warn("training interrupted, says someone else", UserWarning, stacklevel=2)
+        return fit(self, *args)
+
+    monkeypatch.setattr(hq.CC, "fit", warning)
+    with pytest.warns(UserWarning, match="someone else"):
+        found = hq.tune(hq.CC(), {"cv": [2]}, *labelled(), refit=False)
+    assert found.trials["state"].tolist() == ["complete"]
+    assert issubclass(TrainingInterrupted, UserWarning)
+
+    def interrupted(self, *args):
+        warnings.warn("in other words", TrainingInterrupted, stacklevel=2)
+
+    monkeypatch.setattr(hq.CC, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hq.tune(hq.CC(), {"cv": [2]}, *labelled())
 
 
 def test_an_interrupt_before_anything_was_found_is_not_caught(monkeypatch):

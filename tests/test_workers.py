@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import signal
 import subprocess
 import sys
@@ -16,7 +15,7 @@ import optuna
 import pytest
 
 import histnetq as hq
-from histnetq.evaluation import trials, tuning
+from histnetq.evaluation import trials
 
 TRIALS = 6
 DEADLINE = 300.0  # seconds
@@ -40,12 +39,21 @@ def work(directory: Path, storage: str, hangs_in: int) -> None:
             threading.Event().wait()
         return fit(self, *args)
 
+    def open_storage(*args, **kwargs):
+        opened.append(open_database(*args, **kwargs))
+        return opened[0]
+
     def poll(seconds: float) -> None:
         """The other is taken for killed when it has been, not when it is slow."""
-        trials._GRACE = 1.0 if (directory / "killed").exists() else math.inf
+        if (directory / "killed").exists():
+            trials._GRACE = 1
+            for database in opened:
+                database.grace_period = 1
         time.sleep(0.05)
 
-    hq.CC.fit, trials._BEAT, trials._GRACE, tuning.time = hanging, 0.2, math.inf, SimpleNamespace(sleep=poll)
+    hq.CC.fit, trials._BEAT, trials._GRACE = hanging, 1, 10**6
+    opened, open_database, trials.RDBStorage = [], trials.RDBStorage, open_storage
+    trials.time = SimpleNamespace(sleep=poll, time=time.time)
     y = np.arange(90) % 3
     X = np.random.default_rng(0).normal(y[:, None], 1.0, (90, 2))
     space = {"classifier__C": (1e-3, 10.0, "log")}

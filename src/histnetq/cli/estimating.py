@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -100,11 +100,11 @@ def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
-    """Stored models on the same bags of known proportions; options are those of `read_bags`."""
+    """Compare stored models on the same bags of known proportions; options are those of `read_bags`."""
+    read = _reader(source, **options)
     models = {str(path): load(path) for path in paths}
-    bags = {name: _read(model, source, **options)[0] for name, model in models.items()}
-    estimates = {name: _by_class(model, bags[name]) for name, model in models.items()}
-    return compare(estimates, next(iter(bags.values())))
+    bags = [read(model)[0] for model in models.values()]
+    return compare({name: _by_class(models[name], own) for name, own in zip(models, bags, strict=True)}, bags[0])
 
 
 def report(
@@ -119,11 +119,11 @@ def report(
     **options: Any,
 ) -> None:
     """Write a page about a stored model and the bags of a table, of known proportions or not."""
-    model = load(model_path)
-    bags, unseen = _read(model, source, **options)
+    model, read = load(model_path), _reader(source, **options)
+    bags, unseen = read(model)
     intervals = find_intervals(model, bags, "conformal", coverage) if hasattr(model, "calibration_") else None
     others = {str(other): load(other) for other in against}
-    rivals = {name: _by_class(other, _read(other, source, **options)[0]) for name, other in others.items()}
+    rivals = {name: _by_class(other, read(other)[0]) for name, other in others.items()}
     names = [os.fspath(item) for item in (source if isinstance(source, list | tuple) else [source])]
     write_report(
         path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
@@ -214,6 +214,19 @@ def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
     import pandas as pd
 
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
+
+
+def _reader(source: Any, **options: Any) -> Callable[[Quantifier], tuple[Bags, NDArray[np.float64]]]:
+    """Return a `_read` of this table that reads it once for all models with the same feature columns."""
+    found: dict[tuple[str, ...] | None, tuple[Bags, NDArray[np.float64]]] = {}
+
+    def read(model: Quantifier) -> tuple[Bags, NDArray[np.float64]]:
+        columns = None if model.feature_names_ is None else tuple(model.feature_names_)
+        if columns not in found:
+            found[columns] = _read(model, source, **options)
+        return found[columns]
+
+    return read
 
 
 def _read(model: Quantifier, source: Any, **options: Any) -> tuple[Bags, NDArray[np.float64]]:

@@ -29,7 +29,7 @@ _LATEX = str.maketrans(
 
 
 class Comparison:
-    """What `compare` gives; prints as a table.
+    """Errors of several methods on the same bags, tested against the best method; it prints as a table.
 
     For each measure the method of the lowest mean is the best (the first given, if several). The others are tested
     against it by a two-sided Wilcoxon signed-rank test on the errors of the bags and marked if not clearly different:
@@ -37,16 +37,38 @@ class Comparison:
     bags move the mean, so a small p-value may speak *for* the method of the worse mean. Hence the arrow ↓: a lower
     error than the best method's on more than half of the bags.
 
+    Parameters
+    ----------
+    errors : pandas.DataFrame
+        One row per bag, and columns (method, measure) with the errors, averaged over seeds.
+    n_seeds : dict of str and int
+        The number of seeds of each method, 0 for a method without a result, which gets a row of dashes.
+    shift : (n_bags,) array or None
+        L1 distance of each bag's prevalences from those in training, if these are known.
+    alpha : float
+        A difference with a p-value above `alpha` is marked ‡.
+
     Attributes
     ----------
-    errors : DataFrame
-        One row per bag, columns (method, measure), averaged over seeds.
-    table : DataFrame
-        One row per method, columns (measure, statistic): `mean`; `sd` over the bags; `best`; `p_value`, NaN for the
-        best; `mark`; `wins`, the fraction of bags with a lower error than the best method's; `direction`, "lower" or
-        "higher" if the error is so on more than half of the bags, else "". And `n_seeds`.
-    shift : (n_bags,) or None
-        L1 distance of each bag's prevalences from those in training.
+    measures : list of str
+        The names of the measures.
+    table : pandas.DataFrame
+        One row per method and columns (measure, statistic). The statistics are `mean` and `sd` over the bags; `best`,
+        whether the method is the best; `p_value`, NaN for the best; `mark`; `wins`, the fraction of bags with a lower
+        error than the best method's; and `direction`, "lower" or "higher" if the error is so on more than half of the
+        bags, else "". The last column is `n_seeds`.
+
+    Examples
+    --------
+    >>> from histnetq import Bags, compare
+    >>> bags = Bags.from_arrays([np.zeros((2, 1))] * 6, [[0.5, 0.5]] * 6)
+    >>> p = np.linspace(0.4, 0.45, 6)
+    >>> found = compare({"A": np.c_[p, 1 - p], "B": np.c_[p - 0.1, 1.1 - p]}, bags, measures="ae")
+    >>> found.table["ae"][["mean", "best", "p_value"]].round(3)
+    statistic   mean   best  p_value
+    method
+    A          0.075   True      NaN
+    B          0.175  False    0.031
     """
 
     def __init__(self, errors: pd.DataFrame, n_seeds: dict[str, int], shift: Floats | None, alpha: float) -> None:
@@ -59,13 +81,26 @@ class Comparison:
         self.table["n_seeds", ""] = list(n_seeds.values())
 
     def by_shift(self, bins: int | ArrayLike = 10) -> pd.DataFrame:
-        """Mean errors of the bags in bins of the amount of shift, and the number of bags in each bin.
+        """Average the errors of the bags in bins of the amount of shift.
 
         Parameters
         ----------
-        bins : int, or rising edges
-            That many bins of equal width over the observed range; or the edges, outside of which bags are left out.
-            As in `numpy.histogram` a bin holds its lower edge, and the last one both.
+        bins : int or array-like of rising edges, default=10
+            The number of bins of equal width over the observed range; or the edges, outside of which bags are left
+            out. As in `numpy.histogram`, a bin holds its lower edge, and the last one both.
+
+        Returns
+        -------
+        pandas.DataFrame
+            One row per bin: the number of bags in it, and the mean error of each method and measure.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> bags = hq.Bags.from_arrays([np.zeros((2, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+        >>> found = hq.compare({"A": [[0.4, 0.6], [0.2, 0.8]]}, bags, measures="ae", train_prevalences=[0.5, 0.5])
+        >>> found.by_shift(bins=2)["A", "ae"].round(3).tolist()
+        [0.1, 0.0]
         """
         import pandas as pd
 
@@ -83,20 +118,77 @@ class Comparison:
         return table.set_axis(pd.IntervalIndex.from_breaks(edges, closed="left", name="shift"))
 
     def to_markdown(self) -> str:
-        """A Markdown table; the best is bold."""
+        """Write a Markdown table in which the best method is bold.
+
+        Returns
+        -------
+        str
+            The table and its legend.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> bags = hq.Bags.from_arrays([np.zeros((2, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+        >>> found = hq.compare({"A": [[0.4, 0.6], [0.2, 0.8]]}, bags, measures="ae", train_prevalences=[0.5, 0.5])
+        >>> print(found.to_markdown())
+        | method | AE |
+        | :-- | --: |
+        | A | **0.0500 ± 0.0707** |
+        <BLANKLINE>
+        2 bags; mean ± sd over the bags. Bold: best (lowest mean).
+        """
         head, *rows = self._rows(lambda text: text.replace("|", r"\|"), "**{}**")
         rule = [":--"] + ["--:"] * (len(head) - 1)
         return "\n".join([f"| {' | '.join(row)} |" for row in (head, rule, *rows)] + ["", *self._legend("Bold:")])
 
     def to_latex(self) -> str:
-        """A LaTeX tabular for the package booktabs; the best is bold."""
+        r"""Write a LaTeX tabular for the package booktabs, in which the best method is bold.
+
+        Returns
+        -------
+        str
+            The tabular, without a legend.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> bags = hq.Bags.from_arrays([np.zeros((2, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+        >>> found = hq.compare({"A": [[0.4, 0.6], [0.2, 0.8]]}, bags, measures="ae", train_prevalences=[0.5, 0.5])
+        >>> print(found.to_latex())
+        \begin{tabular}{lr}
+        \toprule
+        method & AE \\
+        \midrule
+        A & \textbf{0.0500 $\pm$ 0.0707} \\
+        \bottomrule
+        \end{tabular}
+        """
         rows = self._rows(lambda text: text.translate(_LATEX), r"\textbf{{{}}}")
         head, *lines = (" & ".join(row) + r" \\" for row in rows)
         opening = rf"\begin{{tabular}}{{l{'r' * (len(rows[0]) - 1)}}}"
         return "\n".join([opening, r"\toprule", head, r"\midrule", *lines, r"\bottomrule", r"\end{tabular}"])
 
     def to_csv(self, path: str | os.PathLike[str] | None = None) -> str | None:
-        """Write one row per method and measure, in full precision; without a path, give the text."""
+        """Write a CSV file with one row per method and measure, in full precision.
+
+        Parameters
+        ----------
+        path : path, optional
+            The file to write. Default: the text is returned.
+
+        Returns
+        -------
+        str or None
+            The text, if no path was given.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> bags = hq.Bags.from_arrays([np.zeros((2, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+        >>> found = hq.compare({"A": [[0.4, 0.6], [0.2, 0.8]]}, bags, measures="ae", train_prevalences=[0.5, 0.5])
+        >>> print(found.to_csv().splitlines()[0])
+        method,measure,mean,sd,best,p_value,mark,wins,direction,n_bags,n_seeds
+        """
         table = self.table[self.measures].stack(level="measure", future_stack=True).assign(n_bags=len(self.errors))
         table["n_seeds"] = np.repeat(self.table["n_seeds"].to_numpy(), len(self.measures))
         return table.to_csv(path, lineterminator="\n")
@@ -118,7 +210,7 @@ class Comparison:
         return f"<table>\n{body}\n</table>\n<p>{html.escape(' '.join(self._legend('Bold:')))}</p>"
 
     def _rows(self, escape: Callable[[str], str], best: str) -> list[list[str]]:
-        """The cells with their header; seeds are shown if a method has several."""
+        """Return the cells with their header. The number of seeds is shown if a method has several."""
         columns, seeds = [["method", *self.table.index]], self.table["n_seeds"]
         if seeds.max() > 1:
             columns.append(["seeds", *(str(n) if n else "–" for n in seeds)])
@@ -143,7 +235,7 @@ class Comparison:
 
 
 def _cells(part: pd.DataFrame) -> list[str]:
-    """Each method's "mean ± sd marks" of one measure, all with the same number of decimals."""
+    """Return "mean ± sd marks" of each method for one measure, all with the same number of decimals."""
     # Four decimals; fewer if the lowest mean is above 1, more if it would show fewer than three digits.
     lowest = part["mean"][part["mean"] > 0].min()
     magnitude = -1 if np.isnan(lowest) else int(np.floor(np.log10(lowest)))
@@ -157,7 +249,7 @@ def _cells(part: pd.DataFrame) -> list[str]:
 
 
 def _summary(errors: pd.DataFrame, methods: list[str], alpha: float) -> pd.DataFrame:
-    """Statistics of one measure: errors (n_bags, methods with a result) → one row for each of `methods`."""
+    """Return the statistics of one measure: errors (n_bags, methods with a result) → one row for each method."""
     import pandas as pd
 
     means, sds = errors.mean(), errors.std().fillna(0.0)
@@ -173,7 +265,7 @@ def _summary(errors: pd.DataFrame, methods: list[str], alpha: float) -> pd.DataF
 
 
 def _versus(a: Floats, b: Floats) -> tuple[float, float, float]:
-    """Wilcoxon's p-value for errors a against b (n_bags,), and the fractions of bags where a is lower and higher."""
+    """Return Wilcoxon's p-value of errors a against b (n_bags,), and the fractions of bags where a is lower, higher."""
     from scipy.stats import wilcoxon
 
     # In units of the largest error, so that rounding errors make ties and not small differences.

@@ -29,15 +29,16 @@ def evaluate(
 
     Parameters
     ----------
-    quantifier
-        A fitted quantifier (also one of QuaPy), or its estimates: an array (n_bags, n_classes) in the order of
-        ``bags.classes``, a data frame with the classes as columns, or a table that this function gave.
+    quantifier : Quantifier, array-like of shape (n_bags, n_classes) or pandas.DataFrame
+        A fitted quantifier (also one of QuaPy), or its estimates: an array in the order of ``bags.classes``, a data
+        frame with the classes as columns, or a table that this function returned.
     bags : Bags
-        With known prevalences, or with row labels to count them from. Classes are matched by name with
-        ``quantifier.classes_``; a class that the bags lack has prevalence 0, default names 0, 1, … fit any.
-    measures : name, callable (p_true, p_pred), a list of these, or a dict of names and callables
-        Default: all of `histnetq.metrics.MEASURES`; among them, `nmd` is for ordered classes only.
-    train_prevalences : (n_classes,) or dict, optional
+        Bags with known prevalences, or with row labels to count them from. Classes are matched by name with
+        ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any.
+    measures : str, callable, list of these, or dict of names and callables, optional
+        Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES`, among which
+        `nmd` is for ordered classes only.
+    train_prevalences : array-like of shape (n_classes,) or dict, optional
         Prevalences in training, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
 
     Returns
@@ -80,13 +81,20 @@ def compare(
     quantifiers : dict
         For each name anything that `evaluate` takes; or a list of these, one per seed, whose errors are averaged for
         each bag first; or None for a method without a result, which gets a row of dashes.
-    bags, measures
-        As in `evaluate`.
-    train_prevalences : (n_classes,) or dict, optional
-        For `Comparison.by_shift`, in the order of the first method's classes. Default: the ``train_prevalences_`` of
-        the first quantifier that has them.
-    alpha : float
-        A difference with a p-value above is marked ‡.
+    bags : Bags
+        Bags with known prevalences, or with row labels to count them from, as in `evaluate`.
+    measures : str, callable, list of these, or dict of names and callables, default=("ae", "rae")
+        Names of measures or functions ``(p_true, p_pred)``, as in `evaluate`.
+    train_prevalences : array-like of shape (n_classes,) or dict, optional
+        Prevalences in training for `Comparison.by_shift`, in the order of the first method's classes. Default: the
+        ``train_prevalences_`` of the first quantifier that has them.
+    alpha : float, default=0.05
+        A difference with a p-value above `alpha` is marked ‡.
+
+    Returns
+    -------
+    Comparison
+        The errors and their statistics, which print as a table.
 
     Examples
     --------
@@ -132,14 +140,14 @@ def compare(
 def _named_measures(measures: Any) -> dict[str, Measure]:
     if measures is None:
         return {name: measure for name, measure in MEASURES.items() if name != "mse"}  # of one bag, the same as se
-    single = isinstance(measures, str) or not isinstance(measures, Iterable)
-    listed = [measures] if single else list(measures.values() if isinstance(measures, Mapping) else measures)
-    names = [m if isinstance(m, str) else getattr(m, "__name__", type(m).__name__) for m in listed]
-    names = list(measures) if isinstance(measures, Mapping) else names
-    for measure in listed or [None]:
-        if not callable(measure) and not (isinstance(measure, str) and measure in MEASURES):
-            known = ", ".join(MEASURES)
-            raise ValueError(f"measures: expected some of {known} or callables (p_true, p_pred), got {measures!r}.")
+    if isinstance(measures, Mapping):
+        names, listed = list(measures), list(measures.values())
+    else:
+        listed = [measures] if isinstance(measures, str) or not isinstance(measures, Iterable) else list(measures)
+        names = [m if isinstance(m, str) else getattr(m, "__name__", type(m).__name__) for m in listed]
+    if not listed or not all(callable(m) or (isinstance(m, str) and m in MEASURES) for m in listed):
+        known = ", ".join(MEASURES)
+        raise ValueError(f"measures: expected some of {known} or callables (p_true, p_pred), got {measures!r}.")
     if len(set(names)) < len(names):
         raise ValueError(f"measures: expected different names, got {names}; pass a dict of names and callables.")
     return {name: as_loss(measure) for name, measure in zip(names, listed, strict=True)}
@@ -155,7 +163,7 @@ def _score(bags: Bags, p_pred: Floats, measures: dict[str, Measure]) -> dict[str
 
 
 def _seeds(name: str, value: Any) -> list[Any]:
-    """The runs of one method: none, one, or one per seed."""
+    """Return the runs of one method: none, one, or one per seed."""
     several = isinstance(value, list | tuple) and (not value or hasattr(value[0], "predict") or np.ndim(value[0]) == 2)
     several = several or getattr(value, "ndim", 0) == 3
     if several and len(value) == 0:
@@ -176,7 +184,7 @@ def _with_truth(bags: Bags) -> Bags:
 
 
 def _native(quantifier: Any) -> Any:
-    """A quantifier of QuaPy as one of ours; anything else as it is."""
+    """Wrap a quantifier of QuaPy; return anything else as it is."""
     if not any(kind.__module__.startswith("quapy.") for kind in type(quantifier).__mro__):
         return quantifier
     from histnetq.interop import from_quapy
@@ -186,7 +194,7 @@ def _native(quantifier: Any) -> Any:
 
 
 def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, Floats, Floats | None]:
-    """The bags with the classes of the estimates, the estimates (n_bags, n_classes), and the shift if it is known."""
+    """Return the bags with the classes of the estimates, the estimates (n_bags, n_classes), and the shift if known."""
     quantifier, columns = _native(quantifier), column_names(quantifier) or []
     values, classes = quantifier, np.asarray(bags.classes)
     if columns:
@@ -209,7 +217,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
 
 
 def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[Any, NDArray]:
-    """Estimates and class names from a table of `evaluate`, or from a data frame of nothing but estimates."""
+    """Return estimates and class names of a table of `evaluate`, or of a data frame with nothing but estimates."""
     index, estimated = getattr(frame, "index", None), [c for c in columns if c.startswith("estimated_")]
     if index is not None and (estimated or index.tolist() != list(range(len(frame)))):
         found, expected = index.astype(str).to_numpy(), _ids(bags).astype(str).to_numpy()
@@ -222,7 +230,7 @@ def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[
 
 
 def align(bags: Bags, classes: list[str]) -> Bags:
-    """The bags with these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
+    """Give the bags these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
     new, names = copy.copy(bags), [str(c) for c in bags.classes]  # type: ignore[union-attr]
     default = [str(j) for j in range(len(names))]
     if len(names) == len(classes) and default in (names, classes) and not set(names) & set(classes):
@@ -232,7 +240,7 @@ def align(bags: Bags, classes: list[str]) -> Bags:
 
 
 def _reorder(name: str, p_pred: Floats, classes: NDArray, wanted: NDArray) -> Floats:
-    """Estimates with the columns in the wanted order of classes, on which some measures depend."""
+    """Put the columns of the estimates into the wanted order of classes, on which some measures depend."""
     if set(classes) != set(wanted):
         raise ValueError(
             f"quantifiers[{name!r}]: expected the classes {shown(wanted)} of the first method, got {shown(classes)}; "
@@ -251,7 +259,7 @@ def _check_simplex(name: str, p: Floats, shape: tuple[int, int]) -> None:
 
 
 def _shift(bags: Any, prior: Any) -> Floats:
-    """L1 distance of each bag's prevalences from those in training."""
+    """Return the L1 distance of each bag's prevalences from those in training."""
     if hasattr(prior, "items"):
         named = {str(c): p for c, p in prior.items()}
         prior = [named.get(c, 0.0) for c in bags.classes]

@@ -24,26 +24,64 @@ __all__ = [
 Floats = NDArray[np.float64]
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 _MARKERS = "osv^Dxp"
-_MOST_LINES = 6  # of histograms in one picture
+_MOST_LINES = 6  # histograms in one picture
+_MOST_NAMES = 12  # names in a legend
+_LONGEST_NAME = 32  # letters of a method, such as the path of a model
 
 
 def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Estimated against true prevalences, one colour per class, from what `histnetq.evaluate` gave."""
+    """Draw estimated against true prevalences, one colour per class.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table that `histnetq.evaluate` returned.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> bags = hq.Bags.from_arrays([np.zeros((9, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+    >>> ax = estimates(hq.evaluate([[0.6, 0.4], [0.2, 0.8]], bags))
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('true prevalence', 'estimate')
+    """
     ax = _axes(ax)
-    classes = _classes(table)
-    for i, name in enumerate(classes):
-        ax.scatter(
-            table[f"true_{name}"], table[f"estimated_{name}"], s=9, alpha=0.5, color=_color(i), label=_label(name)
-        )
+    for i, name in enumerate(_classes(table)):
+        true, estimated = table[f"true_{name}"], table[f"estimated_{name}"]
+        ax.scatter(true, estimated, s=9, alpha=0.5, color=_color(i), label=_label(name))
     ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-    ax.set(xlabel="true prevalence", ylabel="estimate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
-    if len(classes) <= 12:
-        ax.legend(frameon=False, fontsize=8)
-    return ax
+    return _finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
 
 
 def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
-    """Box plots of estimate − truth for each class, from what `histnetq.evaluate` gave."""
+    """Draw a box plot of estimate − truth for each class.
+
+    Parameters
+    ----------
+    table : pandas.DataFrame
+        The table that `histnetq.evaluate` returned.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> bags = hq.Bags.from_arrays([np.zeros((9, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+    >>> bias(hq.evaluate([[0.6, 0.4], [0.2, 0.8]], bags)).get_ylabel()
+    'estimate − truth'
+    """
     ax = _axes(ax)
     classes = _classes(table)
     errors = [table[f"estimated_{name}"] - table[f"true_{name}"] for name in classes]
@@ -53,8 +91,7 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         box.set(facecolor=COLORS[5], alpha=0.6)
     ax.axhline(0, color="black", linewidth=0.8)
     _name_ticks(ax, range(1, len(classes) + 1), classes)
-    ax.set_ylabel("estimate − truth")
-    return ax
+    return _finished(ax, ylabel="estimate − truth")
 
 
 def error_by_shift(
@@ -64,7 +101,35 @@ def error_by_shift(
     bins: int | ArrayLike = 8,
     ax: Axes | None = None,
 ) -> Axes:
-    """Mean error by the amount of prior shift, one line per method, over a histogram of the bags."""
+    """Draw the mean error by the amount of prior shift, one line per method, over a histogram of the bags.
+
+    Parameters
+    ----------
+    comparison : Comparison
+        The result of `histnetq.compare`, in which the prevalences in training are known.
+    measure : str, default="ae"
+        The measure of the comparison that is drawn.
+    methods : sequence of str, optional
+        The methods that are drawn. Default: all of them. A long name is shown by its end.
+    bins : int or array-like of edges, default=8
+        The bins of the amount of shift, as in `Comparison.by_shift`.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes of the errors; the histogram of the bags has axes of its own behind them.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> bags = hq.Bags.from_arrays([np.zeros((9, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+    >>> found = hq.compare({"A": [[0.6, 0.4], [0.3, 0.7]]}, bags, train_prevalences=[0.5, 0.5])
+    >>> ax = error_by_shift(found, bins=2)
+    >>> ax.get_xlabel(), ax.get_ylabel()
+    ('prior shift (L1 distance)', 'mean AE')
+    """
     ax = _axes(ax)
     table = comparison.by_shift(bins)
     middles = [interval.mid for interval in table.index]
@@ -75,8 +140,8 @@ def error_by_shift(
     ax.set_zorder(behind.get_zorder() + 1)
     ax.patch.set_visible(False)
     for i, method in enumerate(comparison.table.index if methods is None else methods):
-        style = {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], "markersize": 4, "linewidth": 1.4}
-        ax.plot(middles, table[method, measure], label=_label(method), **style)
+        name = method if len(method) <= _LONGEST_NAME else f"…{method[1 - _LONGEST_NAME :]}"
+        ax.plot(middles, table[method, measure], label=_label(name), **_line(i, markersize=4, linewidth=1.4))
     ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}", yscale="log")
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
@@ -85,67 +150,143 @@ def error_by_shift(
 
 
 def coverage(found: Mapping[float, tuple[float, float]], ax: Axes | None = None) -> Axes:
-    """Observed against nominal coverage: nominal → (of the intervals, of the joint regions)."""
+    """Draw observed against nominal coverage, of the intervals and of the joint regions.
+
+    Parameters
+    ----------
+    found : dict of float and (float, float)
+        For each nominal coverage the observed coverage of the intervals and that of the joint regions.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> coverage({0.8: (0.81, 0.79), 0.9: (0.9, 0.88)}).get_xlabel()
+    'nominal coverage'
+    """
     ax = _axes(ax)
     nominal = sorted(found)
     for i, what in enumerate(("intervals", "joint regions")):
-        observed = [found[level][i] for level in nominal]
-        ax.plot(nominal, observed, color=_color(i), marker=_MARKERS[i], markersize=5, label=what)
+        ax.plot(nominal, [found[level][i] for level in nominal], label=what, **_line(i, markersize=5))
     low = min([*nominal, *(value for pair in found.values() for value in pair)])
     ax.plot([low, 1], [low, 1], color="black", linewidth=0.8)
-    ax.set(xlabel="nominal coverage", ylabel="observed coverage")
-    ax.legend(frameon=False, fontsize=8)
-    return ax
+    return _finished(ax, xlabel="nominal coverage", ylabel="observed coverage")
 
 
 def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
-    """Training and validation losses by epoch, from ``quantifier.history_``."""
+    """Draw training and validation losses by epoch.
+
+    Parameters
+    ----------
+    history : dict of str and (n_epochs,) arrays
+        The ``history_`` of a network that was trained.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> history = {"epoch": [1, 2, 3], "train_loss": [0.3, 0.2, 0.1], "validation_loss": [0.4, 0.2, 0.3]}
+    >>> training(history).get_yscale()
+    'log'
+    """
     ax = _axes(ax)
     for i, name in enumerate(("train_loss", "validation_loss")):
         ax.plot(history["epoch"], history[name], color=_color(i), label=name.replace("_", " "), linewidth=1.4)
     best = int(np.argmin(history["validation_loss"]))
     ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=_color(1), label="best epoch")
-    ax.set(xlabel="epoch", ylabel="loss", yscale="log")
-    ax.legend(frameon=False, fontsize=8)
-    return ax
+    return _finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
 
 
 def prevalences(
     found: Intervals, classes: Sequence[Any], ids: Sequence[Any] | None = None, ax: Axes | None = None
 ) -> Axes:
-    """Estimates with intervals: bars for one bag, lines with bands over the bags in their order (time) for several."""
+    """Draw estimates with their intervals: bars for one bag, lines with bands for several.
+
+    Parameters
+    ----------
+    found : Intervals
+        The result of ``quantifier.predict_interval``.
+    classes : sequence
+        The name of each class.
+    ids : sequence, optional
+        The name of each bag. Several bags are drawn in their order, such as that of time. Default: their numbers.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> y = np.arange(60) % 2
+    >>> q = hq.CC().fit(y[:, None] + 0.0, y)
+    >>> bags = hq.APP(bag_size=9).draw(hq.Bags.from_labels(y[:, None] + 0.0, y), 30, random_state=0)
+    >>> found = q.calibrate(bags).predict_interval(bags[:3], 0.8)
+    >>> prevalences(found, q.classes_, ids=["Monday", "Tuesday", "Wednesday"]).get_ylabel()
+    'prevalence'
+    """
     ax = _axes(ax)
     p, lower, upper = (np.atleast_2d(a) for a in (found.estimates, found.lower, found.upper))
     if len(p) == 1:
         reach = np.maximum(np.stack([p[0] - lower[0], upper[0] - p[0]]), 0)
         ax.bar(range(len(classes)), p[0], yerr=reach, color=COLORS[5], capsize=3)
         _name_ticks(ax, range(len(classes)), classes)
-    else:
-        x = np.arange(len(p))
-        for j, name in enumerate(classes):
-            ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
-            ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
-        names = [_label(i) for i in (x if ids is None else ids)]
-        step = -(-len(names) // 12)
-        ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
-        if len(classes) <= 12:
-            ax.legend(frameon=False, fontsize=8)
-    ax.set(ylabel="prevalence", ylim=(0, None))
-    return ax
+        return _finished(ax, ylabel="prevalence", ylim=(0, None))
+    x = np.arange(len(p))
+    for j, name in enumerate(classes):
+        ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
+        ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
+    names = [_label(i) for i in (x if ids is None else ids)]
+    step = -(-len(names) // 12)
+    ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
+    return _finished(ax, ylabel="prevalence", ylim=(0, None))
 
 
 def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
-    """What a fitted `HistNetQ` sees of the bags: their histograms of one feature of its encoder, in the learned bins.
+    """Draw what a fitted `HistNetQ` sees of the bags: their histograms of one feature, in the learned bins.
 
-    A grey bar stands where its bin is and is as wide (where bins fade out: at half their height); it shows the mean
+    A grey bar stands where its bin is and is as wide (where bins fade out: at half their height). It shows the mean
     over all bags. Up to six bags are a line each. More of them are a line for each class: the mean of the tenth of the
-    bags that has the largest share of the class, known or else estimated; of more than six classes, those six whose
-    lines are farthest from the mean. Where the lines part, the network can tell the classes apart.
+    bags that has the largest share of the class, known or else estimated. Of more than six classes, those six are drawn
+    whose lines are farthest from the mean. Where the lines part, the network can tell the classes apart.
 
     Parameters
     ----------
+    quantifier : HistNetQ
+        A fitted quantifier.
+    bags : Bags
+        The bags to look at.
     feature : int, optional
-        Number of the feature. Default: the one whose histogram varies most between the bags.
+        The number of the feature of the encoder. Default: the one whose histogram varies most between the bags.
+    ax : matplotlib.axes.Axes, optional
+        Where to draw. Default: a new figure.
+
+    Returns
+    -------
+    matplotlib.axes.Axes
+        The axes that were drawn into.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> rng = np.random.default_rng(0)
+    >>> bags = hq.Bags.from_arrays(list(rng.normal(size=(8, 20, 2))), rng.dirichlet([1, 1], size=8))
+    >>> q = hq.HistNetQ(n_bins=4, encoder=(3,), training=hq.Training(epochs=1), random_state=0).fit(bags)
+    >>> histograms(q, bags, feature=2).get_xlabel()
+    'feature 2 of the encoder'
     """
     pooling: Any = getattr(getattr(quantifier, "network_", None), "pooling", None)
     if not hasattr(pooling, "bins"):
@@ -156,28 +297,21 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
         feature = int(pooled.var(0).sum(1).argmax())
     if not 0 <= feature < pooled.shape[1]:
         raise ValueError(f"feature: expected a number from 0 to {pooled.shape[1] - 1}, got {feature!r}.")
-    ax = _axes(ax)
-    _draw_histograms(ax, *_places(pooling, feature), pooled[:, feature], _lines(quantifier, bags, pooled[:, feature]))
-    ax.set(xlabel=f"feature {feature} of the encoder", ylabel="share of the rows")
-    return ax
-
-
-def _draw_histograms(ax: Axes, centers: Floats, widths: Floats, shares: Floats, lines: dict[str, Floats]) -> None:
-    """Bars for the mean of the shares ``(n_bags, n_bins)``, and the lines ``(n_bins,)``."""
+    ax, shares = _axes(ax), pooled[:, feature]
+    centers, widths = _places(pooling, feature)
     see_through: dict[str, Any] = {"facecolor": "#8a939c40", "edgecolor": "#8a939c", "linewidth": 0.6}
     ax.bar(centers, shares.mean(0), width=widths, label="mean of all bags", **see_through)  # bins may overlap
     order = np.argsort(centers)
-    for i, (name, line) in enumerate(lines.items()):
-        style = {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], "markersize": 3, "linewidth": 1.2}
-        ax.plot(centers[order], line[order], label=_label(name), **style)
+    for i, (name, line) in enumerate(_lines(quantifier, bags, shares).items()):
+        ax.plot(centers[order], line[order], label=_label(name), **_line(i, markersize=3, linewidth=1.2))
     held = shares.max(0) >= 0.005 * shares.max()
-    ax.set_xlim((centers - widths / 2)[held].min(), (centers + widths / 2)[held].max())
-    ax.set_ylim(0)
-    ax.legend(frameon=False, fontsize=8)
+    ends = (centers - widths / 2)[held].min(), (centers + widths / 2)[held].max()
+    labels = {"xlabel": f"feature {feature} of the encoder", "ylabel": "share of the rows"}
+    return _finished(ax, xlim=ends, ylim=(0, None), **labels)
 
 
 def _pooled(network: Any, bags: Bags) -> Floats:
-    """(n_bags, n_features · n_bins): what the head reads."""
+    """Return what the head of the network reads: (n_bags, n_features · n_bins)."""
     import torch
 
     from histnetq.data.checks import used_rows
@@ -193,7 +327,7 @@ def _pooled(network: Any, bags: Bags) -> Floats:
 
 
 def _places(pooling: Any, feature: int) -> tuple[Floats, Floats]:
-    """(n_bins,) each: centres and full widths of the bins of a feature."""
+    """Return the centres and the full widths of the bins of a feature, (n_bins,) each."""
     centers, scales = (t.detach().cpu().double().numpy()[feature] for t in pooling.bins())
     kind = getattr(pooling, "kind", "hard")
     if kind in ("soft", "rbf"):  # from inverse widths; the height is one half at w / 2 and at w √ln 2
@@ -202,7 +336,7 @@ def _places(pooling: Any, feature: int) -> tuple[Floats, Floats]:
 
 
 def _lines(quantifier: Any, bags: Bags, shares: Floats) -> dict[str, Floats]:
-    """Histograms worth a line, by their names: of each bag, or of the bags with much of a class."""
+    """Return the histograms that are drawn as lines, by name: those of bags, or of the bags with most of a class."""
     if len(bags) <= _MOST_LINES:
         return {f"bag {name}": line for name, line in zip(bags.ids, shares, strict=True)}
     p: Any = quantifier.predict(bags) if bags.prevalences is None else bags.prevalences
@@ -215,7 +349,12 @@ def _lines(quantifier: Any, bags: Bags, shares: Floats) -> dict[str, Floats]:
 
 
 def require_matplotlib() -> None:
-    """Refuse to draw where it is not installed."""
+    """Raise an ImportError that tells what to install where there is no matplotlib.
+
+    Examples
+    --------
+    >>> require_matplotlib()
+    """
     if find_spec("matplotlib") is None:
         raise ImportError("plots need matplotlib; install it by pip install 'histnetq[report]'.")
 
@@ -230,25 +369,38 @@ def _axes(ax: Axes | None) -> Axes:
     return ax
 
 
+def _finished(ax: Axes, **properties: Any) -> Axes:
+    """Set these properties, and add a legend unless it would have too many names."""
+    ax.set(**properties)
+    if 0 < len(ax.get_legend_handles_labels()[1]) <= _MOST_NAMES:
+        ax.legend(frameon=False, fontsize=8)
+    return ax
+
+
 def _classes(table: pd.DataFrame) -> list[str]:
     return [str(column).removeprefix("true_") for column in table if str(column).startswith("true_")]
 
 
 def _name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> None:
     turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
-    if len(classes) > 12:
+    if len(classes) > _MOST_NAMES:
         turn, side, size = 90, "center", 7
     ax.set_xticks(places, [_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
 
 
+def _line(i: int, **style: Any) -> dict[str, Any]:
+    """Return the style of the i-th line, with a marker of its own."""
+    return {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], **style}
+
+
 def _label(name: Any) -> str:
-    """A name as matplotlib shows it to the letter: dollars begin no formula, and a leading _ does not hide it."""
+    """Return a name that matplotlib shows to the letter: dollars begin no formula, a leading _ does not hide it."""
     text = str(name).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def _color(i: int) -> Any:
-    """Another colour for each of the first classes; then those of a wheel."""
+    """Return the colour of the i-th class: a fixed one for the first few, then one from a colour wheel."""
     if i < len(COLORS):
         return COLORS[i]
     from matplotlib import colormaps

@@ -1,135 +1,260 @@
-"""The trials of a search, in a storage that several workers share and that any of them may leave without a word.
+"""The trials of `tune`: what Optuna searches, and a study in a storage that several workers may share.
 
-A worker writes down every few seconds that it is still at its trial. A trial whose worker has been silent for long is
-marked as failed, without an error of its own, and another is done for it.
+The suggestion of a trial depends on the seed, its number and the finished trials alone. A search that was cut off
+therefore continues as it would have gone on. Any worker may be killed: its trial shows no sign of life from then on, is
+marked as failed without an error of its own, and another trial is done for it.
 """
 
 from __future__ import annotations
 
 import contextlib
-import functools
+import difflib
+import itertools
+import math
 import os
+import sys
 import threading
 import time
-from collections.abc import Iterator
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from numbers import Integral, Real
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import optuna
+import pandas as pd
+from optuna.distributions import BaseDistribution, CategoricalDistribution, FloatDistribution, IntDistribution
+from optuna.storages import JournalStorage, RDBStorage
+from optuna.storages.journal import JournalFileBackend
+from optuna.trial import FrozenTrial, Trial, TrialState
+from tqdm import tqdm
 
-__all__ = [
-    "INTERRUPTED", "best_trial", "counted", "end_trial", "kept_alive", "load_optuna", "mark_killed", "open_study",
-    "quiet", "running",
-]  # fmt: skip
+from histnetq.data.checks import check_whole
+from histnetq.quantifiers.base import Quantifier
 
-INTERRUPTED = "interrupted"
-_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # before the first trial may be pruned, and in each
-_SEEN = "seen"
-_BEAT, _GRACE = 20.0, 120.0  # seconds between a worker's signs of life, and without one until it counts as killed
+__all__ = ["Space", "Trials", "quiet"]
+
+_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials before the first may be pruned, and epochs of each
+_BEAT, _GRACE = 20, 120  # seconds between a worker's signs of life, and without one until it counts as killed
+_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
 _LOCKED = 60.0  # seconds to wait for others who write to the same SQLite file
-_TRIES = 4  # to open a database
-
-
-def load_optuna() -> Any:
-    try:
-        import optuna
-    except ModuleNotFoundError as error:
-        if error.name != "optuna":
-            raise
-        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.") from None
-    return optuna
+_TRIES = 4  # attempts to open a database
+_RECORDED = (ValueError, FloatingPointError)  # errors of a trial that do not end the search
+_SEEN, _ERROR = "seen", "error"  # attributes of a trial: its worker's last sign of life, and why it failed
+_INTERRUPTED, _KILLED = "interrupted", "killed"
+_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
 
 @contextlib.contextmanager
-def quiet(optuna: Any) -> Iterator[None]:
+def quiet() -> Iterator[None]:
+    """Silence Optuna's log and its warnings about experimental features."""
     level = optuna.logging.get_verbosity()
     optuna.logging.set_verbosity(optuna.logging.ERROR)
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", optuna.exceptions.ExperimentalWarning)
+            yield
     finally:
         optuna.logging.set_verbosity(level)
 
 
-@functools.cache
-def _sampler() -> Any:
-    samplers = load_optuna().samplers
+@dataclass(frozen=True)
+class Space:
+    """Distributions for Optuna. A choice is drawn by its position, since Optuna stores plain values only."""
 
-    class Sampler(samplers.BaseSampler):  # type: ignore[name-defined]
-        """TPE with a seed of its own for every trial, or the values in `fixed`."""
+    distributions: dict[str, Any]
+    choices: dict[str, list[Any]]
 
-        def __init__(self, random_state: int | None) -> None:
-            self.random_state, self.fixed = random_state, None
+    @classmethod
+    def of(cls, quantifier: Quantifier, space: Mapping[str, Any]) -> Space:
+        found: dict[str, Any] = {}
+        choices: dict[str, list[Any]] = {}
+        for name, values in space.items():
+            if isinstance(values, CategoricalDistribution):
+                values = list(values.choices)
+            if isinstance(values, list) and values:
+                found[name], choices[name] = CategoricalDistribution(range(len(values))), values
+            else:
+                found[name] = values if isinstance(values, BaseDistribution) else _range(name, values)
+        _refuse_unknown(quantifier, choices, found)
+        return cls(found, choices)
 
-        def before_trial(self, study: Any, trial: Any) -> None:
-            given = None if self.random_state is None else [self.random_state, trial.number]
-            self.tpe = samplers.TPESampler(seed=int(np.random.default_rng(given).integers(2**31)))
+    @property
+    def size(self) -> float:
+        """Number of combinations."""
+        only_lists = len(self.choices) == len(self.distributions)
+        return math.prod(map(len, self.choices.values())) if only_lists else math.inf
 
-        def infer_relative_search_space(self, study: Any, trial: Any) -> dict[str, Any]:
-            return {} if self.fixed else self.tpe.infer_relative_search_space(study, trial)
+    def n_trials(self, wanted: int | None) -> int:
+        if wanted is not None:
+            return int(min(self.size, check_whole("trials", wanted)))
+        if self.size == math.inf:
+            raise ValueError("trials: expected a number, as the space has ranges, got None; pass it, or lists alone.")
+        return int(self.size)
 
-        def sample_relative(self, study: Any, trial: Any, search_space: dict[str, Any]) -> dict[str, Any]:
-            return self.tpe.sample_relative(study, trial, search_space)
+    def missing(self, trials: Iterable[FrozenTrial]) -> list[dict[str, int]]:
+        """Return the combinations of choices that none of these trials has."""
+        tried = {tuple(map(t.params.get, self.choices)) for t in trials}
+        positions = itertools.product(*(range(len(values)) for values in self.choices.values()))
+        return [dict(zip(self.choices, p, strict=True)) for p in positions if p not in tried]
 
-        def sample_independent(self, study: Any, trial: Any, param_name: str, param_distribution: Any) -> Any:
-            if self.fixed:
-                return self.fixed[param_name]
-            return self.tpe.sample_independent(study, trial, param_name, param_distribution)
+    def suggest(self, trial: Trial) -> None:
+        """Let Optuna choose a value of each parameter."""
+        for name, kind in self.distributions.items():
+            if isinstance(kind, CategoricalDistribution):
+                trial.suggest_categorical(name, kind.choices)
+            else:
+                suggest: Any = trial.suggest_int if isinstance(kind, IntDistribution) else trial.suggest_float
+                suggest(name, kind.low, kind.high, step=kind.step, log=kind.log)
 
-    return Sampler
-
-
-def open_study(storage: Any, name: str, identity: dict[str, str] | None, random_state: int | None) -> Any:
-    """The search of this name in the storage, a new one if there is none; one with another identity is refused."""
-    optuna = load_optuna()
-    pruner = optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARMUP_EPOCHS)
-    try:
-        study = optuna.create_study(
-            storage=_opened(optuna, storage), sampler=_sampler()(random_state), pruner=pruner, study_name=name,
-            load_if_exists=True,
-        )  # fmt: skip
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise ValueError(f"storage: {storage} cannot be used as a journal of trials ({error}); name another.") from None
-    for part, text in (identity or {}).items():
-        if study.user_attrs.setdefault(part, text) != text:
-            raise ValueError(
-                f"storage: {storage} holds a search {name!r} with another {part}; pass another name= or storage=."
-            )
-        study.set_user_attr(part, text)
-    return study
+    def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
+        """Return what Optuna suggested, with choices for their positions."""
+        return {n: self.choices[n][params[n]] if n in self.choices else params[n] for n in self.distributions}
 
 
-def _opened(optuna: Any, storage: Any) -> Any:
-    if storage is None:
-        return None
-    if "://" not in os.fspath(storage):
-        # Absolute: the lock of a killed worker is a link that is only known to be old if it leads to the file.
-        path = Path(storage).absolute()
-        path.parent.mkdir(parents=True, exist_ok=True)
-        return optuna.storages.JournalStorage(optuna.storages.journal.JournalFileBackend(str(path)))
-    from sqlalchemy.exc import SQLAlchemyError
+class Trials:
+    """The trials of one search, which Optuna keeps: those to do, those done, and their table."""
 
-    waiting = {"connect_args": {"timeout": _LOCKED}} if storage.startswith("sqlite") else None
-    for tries_left in reversed(range(_TRIES)):
+    def __init__(
+        self, space: Space, total: int, storage: Any, name: str, identity: Mapping[str, str], random_state: int | None
+    ) -> None:
+        self.space, self.total, self.sampler = space, total, _Sampler(random_state)
+        pruner = optuna.pruners.MedianPruner(_STARTUP_TRIALS, _WARMUP_EPOCHS)
         try:
-            return optuna.storages.RDBStorage(storage, engine_kwargs=waiting)
-        except SQLAlchemyError as error:  # another worker may be making the tables
-            if not tries_left:
-                raise ValueError(str(error).splitlines()[0]) from None
-            time.sleep(1.0)
-    return None
+            opened = _opened(storage)
+            self.study = optuna.create_study(storage=opened, pruner=pruner, study_name=name, load_if_exists=True)
+        except (OSError, ValueError, KeyError, TypeError) as error:
+            problem = f"storage: {storage} cannot be used as a journal of trials ({error}); name another."
+            raise ValueError(problem) from None
+        self.in_journal = isinstance(opened, JournalStorage)
+        for part, text in identity.items():
+            if self.study.user_attrs.setdefault(part, text) != text:
+                raise ValueError(
+                    f"storage: {storage} holds a search {name!r} with another {part}; pass another name= or storage=."
+                )
+            self.study.set_user_attr(part, text)
+
+    def run(self, objective: Callable[[Trial], float], progress: bool | None) -> None:
+        """Do the trials that are missing, and wait for those of other workers, since these may be killed."""
+        hidden = not (sys.stderr.isatty() if progress is None else progress)
+        with tqdm(total=self.total, unit="trial", disable=hidden, leave=False) as bar:
+            while self._left(done := self.ended()):
+                bar.update(len(done) - bar.n)
+                self._fail_killed()
+                free = self._left(done + self._running())
+                if not free:
+                    time.sleep(_POLL)
+                    continue
+                # A queue of trials would outlive a worker that is killed before it takes its own, and others would take
+                # from it what they did not put there.
+                self.study.sampler = optuna.samplers.PartialFixedSampler(free[0], self.sampler)
+                self._step(objective)
+                best = self.best()
+                bar.set_postfix(best=f"{math.nan if best is None else best.value:.4g}")
+            bar.update(len(done) - bar.n)
+
+    def ended(self) -> list[FrozenTrial]:
+        """Return the trials that ended by themselves, well or not."""
+        trials = [t for t in self.study.get_trials(deepcopy=False) if t.state.is_finished()]
+        return [t for t in trials if t.state.name != "FAIL" or t.user_attrs.get(_ERROR, _INTERRUPTED) != _INTERRUPTED]
+
+    def best(self) -> Any:
+        """Return the complete trial of the lowest value, or None."""
+        complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
+        return min(complete, key=lambda t: (t.value, t.number), default=None)
+
+    def table(self) -> pd.DataFrame:
+        """Return one row per trial; a trial that was killed before it had parameters is left out."""
+        trials = [t for t in self.study.get_trials() if len(t.params) == len(self.space.distributions)]
+        values = [self.space.values(t.params) for t in trials]
+        columns: dict[str, Any] = {
+            "number": [t.number for t in trials],
+            "state": [_STATES[t.state.name] for t in trials],
+            "value": [t.value if t.state.name == "COMPLETE" else math.nan for t in trials],
+        }
+        for name in self.space.distributions:
+            shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
+            columns[name] = pd.Series(shown, dtype=object) if name in self.space.choices else shown
+        columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
+        columns["error"] = [t.user_attrs.get(_ERROR, _KILLED if t.state.name == "FAIL" else "") for t in trials]
+        return pd.DataFrame(columns)
+
+    def _running(self) -> list[FrozenTrial]:
+        return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
+
+    def _left(self, trials: list[FrozenTrial]) -> list[dict[str, int]]:
+        """Return what is to be done beside these trials; an empty dict leaves the choice to Optuna."""
+        if self.total < self.space.size:
+            return [{} for _ in range(self.total - len(trials))]
+        return self.space.missing(trials)
+
+    def _step(self, objective: Callable[[Trial], float]) -> None:
+        number, interrupt = -1, None
+
+        def attempt(trial: Trial) -> float:
+            nonlocal number, interrupt
+            number = trial.number
+            try:
+                with _beating(trial) if self.in_journal else contextlib.nullcontext():
+                    self.space.suggest(trial)
+                    return objective(trial)
+            except optuna.TrialPruned:
+                raise
+            except BaseException as error:
+                interrupt = None if isinstance(error, _RECORDED) else error
+                with contextlib.suppress(RuntimeError):  # others ended the trial
+                    trial.set_user_attr(_ERROR, _INTERRUPTED if interrupt else str(error))
+                raise
+
+        try:
+            self.study.optimize(attempt, n_trials=1, catch=_RECORDED)
+        except Exception:
+            # Optuna refuses to end a trial twice, but it is no error if others took this worker for killed.
+            trial = None if number < 0 else self.study.get_trials(deepcopy=False)[number]
+            if trial is None or trial.state != TrialState.FAIL or _ERROR in trial.user_attrs:
+                raise
+            if interrupt is not None:
+                raise interrupt from None
+
+    def _fail_killed(self) -> None:
+        """Mark the trials whose workers have shown no sign of life for long."""
+        optuna.storages.fail_stale_trials(self.study)  # in a database, by Optuna's heartbeat
+        for trial in self._running():
+            # Optuna overlooks a trial whose worker was killed before the first beat: it has no parameters either.
+            if trial.datetime_start is not None and (self.in_journal or not trial.params):
+                seen = trial.user_attrs.get(_SEEN, trial.datetime_start.timestamp())
+                if time.time() - seen > _GRACE:
+                    with contextlib.suppress(RuntimeError, ValueError):  # another worker was quicker
+                        self.study.tell(trial.number, state=TrialState.FAIL)
+
+
+class _Sampler(optuna.samplers.TPESampler):
+    """TPE with random numbers that depend on the seed and the number of the trial alone."""
+
+    def __init__(self, random_state: int | None) -> None:
+        super().__init__()
+        self.random_state = random_state
+
+    def before_trial(self, study: Any, trial: FrozenTrial) -> None:
+        given = None if self.random_state is None else [self.random_state, trial.number]
+        super().__init__(seed=int(np.random.default_rng(given).integers(2**31)))
 
 
 @contextlib.contextmanager
-def kept_alive(trial: Any) -> Iterator[None]:
-    """Write down, again and again, that the process of this trial is there."""
+def _beating(trial: Trial) -> Iterator[None]:
+    """Write down every few seconds that the worker of this trial is alive.
+
+    Optuna does this in databases alone: its journal has no heartbeat.
+    """
     ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(_BEAT):
-            with contextlib.suppress(Exception):  # a storage that is away for a moment does not end the trial
+            with contextlib.suppress(Exception):  # a file that is away for a moment does not end the trial
                 trial.set_user_attr(_SEEN, time.time())
 
-    trial.set_user_attr(_SEEN, time.time())
     thread = threading.Thread(target=beat, daemon=True)
     thread.start()
     try:
@@ -139,34 +264,51 @@ def kept_alive(trial: Any) -> Iterator[None]:
         thread.join()
 
 
-def mark_killed(study: Any) -> None:
-    """Mark the trials whose workers have not been seen for long."""
-    failed = load_optuna().trial.TrialState.FAIL
-    for trial in running(study):
-        seen = trial.user_attrs.get(_SEEN, trial.datetime_start.timestamp())
-        if time.time() - seen > _GRACE:
-            with contextlib.suppress(RuntimeError, ValueError):  # another worker was quicker
-                study.tell(trial.number, state=failed)
+def _opened(storage: Any) -> optuna.storages.BaseStorage | None:
+    if storage is None:
+        return None
+    if "://" not in os.fspath(storage):
+        # Absolute: the lock of a killed worker is a link that is only known to be old if it leads to the file.
+        path = Path(storage).absolute()
+        path.parent.mkdir(parents=True, exist_ok=True)
+        return JournalStorage(JournalFileBackend(str(path)))
+    from sqlalchemy.exc import SQLAlchemyError
+
+    options: Any = {"engine_kwargs": {"connect_args": {"timeout": _LOCKED}}} if storage.startswith("sqlite") else {}
+    for tries_left in reversed(range(_TRIES)):
+        try:
+            return RDBStorage(storage, heartbeat_interval=_BEAT, grace_period=_GRACE, **options)
+        except SQLAlchemyError as error:  # another worker may be making the tables
+            if not tries_left:
+                raise ValueError(str(error).splitlines()[0]) from None
+            time.sleep(1.0)
+    return None
 
 
-def end_trial(study: Any, trial: Any, value: float | None = None, state: Any = None, error: str = "") -> None:
-    """Write down how a trial ended, unless others took it for killed meanwhile."""
-    with contextlib.suppress(RuntimeError):
-        if error:
-            trial.set_user_attr("error", error)
-        study.tell(trial, value, state=state, skip_if_finished=True)
+def _refuse_unknown(quantifier: Quantifier, choices: Mapping[str, list[Any]], names: Iterable[str]) -> None:
+    valid = set(quantifier.get_params())
+    for name, values in choices.items():
+        nested = [value.get_params() for value in values if hasattr(value, "get_params")]
+        valid.update(f"{name}__{inner}" for params in nested for inner in params)
+    for name in names:
+        if name not in valid:
+            kind = type(quantifier).__name__
+            if not valid:
+                raise ValueError(f"space: {kind} has no parameters to search.")
+            near = difflib.get_close_matches(name, sorted(valid), 3, 0.5) or sorted(quantifier.get_params(deep=False))
+            raise ValueError(f"space: {kind} has no parameter {name!r}; did you mean {' or '.join(near)}?")
 
 
-def running(study: Any) -> list[Any]:
-    return [t for t in study.get_trials(deepcopy=False) if not t.state.is_finished()]
-
-
-def counted(study: Any) -> list[Any]:
-    """The trials that ended by themselves, well or not."""
-    trials = [t for t in study.get_trials(deepcopy=False) if t.state.is_finished()]
-    return [t for t in trials if t.state.name != "FAIL" or t.user_attrs.get("error", INTERRUPTED) != INTERRUPTED]
-
-
-def best_trial(study: Any) -> Any:
-    completed = [t for t in counted(study) if t.state.name == "COMPLETE"]
-    return min(completed, key=lambda t: (t.value, t.number), default=None)
+def _range(name: str, values: Any) -> BaseDistribution:
+    low, high, *rest = values if isinstance(values, tuple) and len(values) in (2, 3) else (None, None)
+    numbers = all(isinstance(v, Real) and not isinstance(v, bool) for v in (low, high))
+    if not numbers or rest not in ([], ["log"]):
+        raise ValueError(
+            f"space: expected for {name} a list of choices, (low, high), (low, high, 'log') or an Optuna distribution, "
+            f"got {values!r}."
+        )
+    if not (low < high and (low > 0 or not rest)):
+        raise ValueError(f"space: expected for {name} low < high{', low > 0' if rest else ''}, got {values!r}.")
+    if isinstance(low, Integral) and isinstance(high, Integral):
+        return IntDistribution(int(low), int(high), log=bool(rest))
+    return FloatDistribution(float(low), float(high), log=bool(rest))

@@ -9,41 +9,29 @@ from __future__ import annotations
 import dataclasses
 import math
 import os
-import sys
-import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from numbers import Integral, Real
-from typing import Any
+from importlib.util import find_spec
+from numbers import Integral
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import pandas as pd
 from sklearn.base import clone
-from tqdm import tqdm
 
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import APP
 from histnetq.evaluation.errors import align
-from histnetq.evaluation.search_space import Space
-from histnetq.evaluation.trials import (
-    INTERRUPTED,
-    best_trial,
-    counted,
-    end_trial,
-    kept_alive,
-    load_optuna,
-    mark_killed,
-    open_study,
-    quiet,
-    running,
-)
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.posteriors import with_classifier
 from histnetq.training.fingerprint import describe
-from histnetq.training.options import Training
+from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.supervision import Supervision
+
+if TYPE_CHECKING:
+    from histnetq.evaluation.trials import Space, Trials
 
 __all__ = ["Tuned", "tune"]
 
@@ -51,26 +39,35 @@ _HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
 _VALIDATION_BAGS = 200  # drawn from rows held out
 # Under these, validation losses of different trials measure different things.
 _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
-_KILLED = "killed"  # what a worker that is gone says
-_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
-_STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
 
 @dataclass(frozen=True, repr=False)
 class Tuned:
-    """What `tune` found.
+    """The result of `tune`. Each parameter is an attribute of the same name.
 
-    Attributes
+    Parameters
     ----------
     best_params : dict
         The best value of each parameter in the space.
     best_value : float
-        Its mean error over the validation bags.
+        The mean error over the validation bags with these values.
     quantifier : Quantifier or None
-        Fitted, with the best parameters.
-    trials : DataFrame
+        A fitted quantifier with these values; None if `tune` was told not to refit and another process fitted it.
+    trials : pandas.DataFrame
         One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
-        seconds, error.
+        seconds, and error.
+
+    Examples
+    --------
+    >>> from histnetq import CC
+    >>> y = np.arange(60) % 2
+    >>> found = tune(CC(), {"cv": [2, 3]}, y[:, None] + 0.0, y)
+    >>> found
+    Tuned(best_value=0, best_params={'cv': 2}, trials=2)
+    >>> found.trials[["number", "state", "value", "cv"]]
+       number     state  value cv
+    0       0  complete    0.0  2
+    1       1  complete    0.0  3
     """
 
     best_params: dict[str, Any]
@@ -102,34 +99,40 @@ def tune(
     Parameters
     ----------
     quantifier : Quantifier
-        Cloned, never fitted in place. Parameters outside the space keep their values.
-    space : dict of parameter name and values
-        A list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if both are; or a
-        distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
-    X, y
-        What the quantifier learns from: rows and labels, or `Bags`.
+        The quantifier to tune. It is cloned and never fitted in place. Parameters outside the space keep their values.
+    space : dict of parameter names and values
+        For each parameter a list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if
+        both are; or a distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
+    X : Bags, array-like or data frame
+        What the quantifier learns from: rows, or `Bags`.
+    y : array-like, optional
+        Labels of the rows, or prevalences of the bags if these do not hold them.
     trials : int, optional
-        Trials in all, with those that the storage has. Default, if the space has lists only: all combinations.
+        The number of trials in all, with those that the storage has. Default, if the space has lists only: all
+        combinations.
     validation : Bags, optional
         Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
         from 30 % of the rows.
-    measure : str or callable
-        A name from `histnetq.metrics` or any ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    measure : str or callable, default="rae"
+        A name from `histnetq.metrics` or any function ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     storage : path or URL, optional
         A journal file, or a database by its URL. Running the same search again does the trials that are missing.
-        Several workers, processes that run the same search, may share it, and come and go: no finished trial is lost,
-        and one whose worker was killed is marked and another done for it, after two minutes without a sign of life.
+        Several workers, which are processes that run the same search, may share it, and come and go: no finished trial
+        is lost. A trial whose worker was killed is marked after two minutes without a sign of life, and another is
+        done for it.
     name : str, optional
-        Of the search, for several searches in one storage.
+        The name of the search, for several searches in one storage. Default: "tune".
     random_state : int, optional
+        Seed of the suggestions and of the bags that are held out. Default: other suggestions in each run.
     progress : bool, optional
-        Show a progress bar. Default: on a terminal.
-    refit : bool
-        Fit the best parameters on all data, if some was held out.
+        Whether a progress bar is shown. Default: on a terminal.
+    refit : bool, default=True
+        Whether the best parameters are fitted to all data, if some was held out.
 
     Returns
     -------
     Tuned
+        The best parameters, the quantifier with them, and a table of the trials.
 
     References
     ----------
@@ -148,30 +151,34 @@ def tune(
     >>> found.quantifier.predict(X).shape
     (2,)
     """
-    optuna = load_optuna()
-    _refuse_torchrun()
+    if find_spec("optuna") is None:
+        raise ImportError("tune: needs Optuna; pip install 'histnetq[tune]'.")
+    from histnetq.evaluation.trials import Space, Trials, quiet
+
     base = _checked(quantifier, space, random_state)
-    ranges = Space.of(base, space, optuna)
+    ranges = Space.of(base, space)
     total = ranges.n_trials(trials)
-    loss = _loss(measure)
+    if not callable(measure) and measure not in MEASURES:
+        known = ", ".join(MEASURES)
+        raise ValueError(f"measure: expected one of {known} or a callable (p_true, p_pred), got {measure!r}.")
     data = _Data.of(X, y, validation, random_state)
-    identity = None if storage is None else _identity(base, ranges, data, measure)
-    search = _Search(base, ranges, data, loss)
-    with quiet(optuna):
-        study = open_study(storage, name or "tune", identity, random_state)
+    identity = {} if storage is None else _identity(base, ranges, data, measure)
+    search = _Search(base, ranges, data, as_loss(measure))
+    with quiet():
+        done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
-            search.run(study, total, progress)
+            done.run(search.score, progress)
         except KeyboardInterrupt:
-            if best_trial(study) is None:
+            if done.best() is None:
                 raise
             refit = False
             warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
-        return search.result(study, refit)
+        return search.result(done, refit)
 
 
 @dataclass(frozen=True)
 class _Data:
-    """Arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
+    """The arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
 
     whole: tuple[Any, Any]
     learned: tuple[Any, Any]
@@ -194,93 +201,54 @@ class _Data:
 
 @dataclass
 class _Search:
+    """What a trial does, and the best quantifier that this process has fitted."""
+
     quantifier: Quantifier
     space: Space
     data: _Data
     loss: Measure
-    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # of this process: value, number, quantifier
+    best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # error, number of the trial, fitted quantifier
 
-    def run(self, study: Any, total: int, progress: bool | None) -> None:
-        """Do the trials that are missing, and wait for those that others are at, since they may be killed."""
-        hidden = not (sys.stderr.isatty() if progress is None else progress)
-        with tqdm(total=total, unit="trial", disable=hidden, leave=False) as bar:
-            while self.left(done := counted(study), total):
-                bar.update(len(done) - bar.n)
-                mark_killed(study)
-                free = self.left(done + running(study), total)
-                if not free:
-                    time.sleep(_POLL)
-                    continue
-                study.sampler.fixed = free[0]
-                self.step(study, study.ask(self.space.distributions))
-                bar.set_postfix(best=f"{self.best[0]:.4g}")
-            bar.update(len(done) - bar.n)
-
-    def left(self, trials: list[Any], total: int) -> list[dict[str, int] | None]:
-        """What is to be done beside these trials: combinations of a whole grid, else as many times anything."""
-        if total < self.space.size:
-            return [None] * (total - len(trials))
-        return self.space.missing([t.params for t in trials])  # type: ignore[return-value]
-
-    @property
-    def prunes(self) -> bool:
-        """Whether training reports losses that can be compared between trials."""
-        reports = "training" in self.quantifier.get_params(deep=False)
-        return reports and not self.space.distributions.keys() & _INCOMPARABLE
-
-    def step(self, study: Any, trial: Any) -> None:
-        states = load_optuna().trial.TrialState
-        try:
-            with kept_alive(trial):
-                value, quantifier = self.score(trial)
-        except load_optuna().TrialPruned:
-            end_trial(study, trial, state=states.PRUNED)
-        except (ValueError, FloatingPointError) as error:
-            end_trial(study, trial, state=states.FAIL, error=str(error))
-        except BaseException:
-            end_trial(study, trial, state=states.FAIL, error=INTERRUPTED)
-            raise
-        else:
-            end_trial(study, trial, value)
-            self.best = min(self.best, (value, trial.number, quantifier), key=lambda b: b[0])
-
-    def score(self, trial: Any) -> tuple[float, Quantifier]:
+    def score(self, trial: Any) -> float:
+        """Return the mean error of a quantifier with the trial's parameters."""
         quantifier = self.make(trial.params)
-        if self.prunes:
+        # Losses are reported if training has some and they can be compared between trials.
+        prunes = "training" in quantifier.get_params(deep=False) and not self.space.distributions.keys() & _INCOMPARABLE
+        if prunes:
             training = quantifier.training
             quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
         _fit(quantifier, self.data.learned)
-        if self.prunes:
+        if prunes:
             quantifier.training = training
         bags = align(self.data.validation, [str(c) for c in quantifier.classes_])
         value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
         if not math.isfinite(value):
             raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
-        return value, quantifier
+        if value < self.best[0]:
+            self.best = value, trial.number, quantifier
+        return value
 
     def make(self, params: Mapping[str, Any]) -> Quantifier:
-        """An unfitted quantifier with these parameters."""
-        made = _twin(self.quantifier)
+        """Return an unfitted quantifier with these parameters."""
         values = self.space.values(params)
         for name, value in values.items():
             if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
                 values[name] = clone(value, safe=False)
-        return made.set_params(**values)
+        return _twin(self.quantifier).set_params(**values)
 
-    def result(self, study: Any, refit: bool) -> Tuned:
-        best = best_trial(study)
+    def result(self, trials: Trials, refit: bool) -> Tuned:
+        best = trials.best()
         if best is None:
-            errors = [t.user_attrs["error"] for t in counted(study) if "error" in t.user_attrs]
+            errors = [t.user_attrs["error"] for t in trials.ended() if "error" in t.user_attrs]
             raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
         quantifier = self.best[2] if self.best[1] == best.number else None
         if refit and (self.data.held_out or quantifier is None):
-            quantifier = self.make(best.params)
-            quantifier.fit(*self.data.whole)
-        return Tuned(self.space.values(best.params), best.value, quantifier, _table(study, self.space))
+            quantifier = self.make(best.params).fit(*self.data.whole)
+        return Tuned(self.space.values(best.params), best.value, quantifier, trials.table())
 
 
 def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
-    """What two runs of one search have in common, as text that is the same in another process."""
+    """Return what two runs of one search have in common, as text that is the same in another process."""
     params = quantifier.get_params(deep=False)
     if "training" in params:
         params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
@@ -296,7 +264,12 @@ def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -
 
 
 def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
-    """A copy of the quantifier that has the parameters of the space."""
+    """Return a copy of the quantifier that has the parameters of the space."""
+    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
+        raise ValueError(
+            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
+            "start as many workers without it, with the same storage=."
+        )
     if not isinstance(quantifier, Quantifier):
         raise TypeError(f"quantifier: expected a quantifier such as EMQ(), got {quantifier!r}.")
     if not isinstance(space, Mapping) or not space:
@@ -311,14 +284,6 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
     return with_classifier(_twin(quantifier), space)
 
 
-def _refuse_torchrun() -> None:
-    if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ValueError(
-            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
-            "start as many workers without it, with the same storage=."
-        )
-
-
 def _twin(quantifier: Quantifier) -> Quantifier:
     made = clone(quantifier)
     params = quantifier.get_params(deep=False)
@@ -327,22 +292,16 @@ def _twin(quantifier: Quantifier) -> Quantifier:
     return made
 
 
-def _loss(measure: Any) -> Measure:
-    if not callable(measure) and measure not in MEASURES:
-        raise ValueError(
-            f"measure: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {measure!r}."
-        )
-    return as_loss(measure)
-
-
 def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+    from optuna import TrialPruned
+
     def report(record: dict[str, float]) -> None:
         try:
             trial.report(record["validation_loss"], int(record["epoch"]))
         except RuntimeError:  # others took this worker for killed, and do the trial again
-            raise load_optuna().TrialPruned from None
+            raise TrialPruned from None
         if trial.should_prune():
-            raise load_optuna().TrialPruned
+            raise TrialPruned
 
     return report
 
@@ -350,26 +309,8 @@ def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
 def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
     """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
     with warnings.catch_warnings():
-        warnings.filterwarnings("error", "training interrupted", UserWarning)
+        warnings.simplefilter("error", TrainingInterrupted)
         try:
             quantifier.fit(*args)
-        except UserWarning as warning:
-            if isinstance(warning.__context__, KeyboardInterrupt):
-                raise KeyboardInterrupt from None
-            raise
-
-
-def _table(study: Any, space: Space) -> pd.DataFrame:
-    trials = [t for t in study.get_trials() if len(t.params) == len(space.distributions)]
-    values = [space.values(t.params) for t in trials]
-    columns: dict[str, Any] = {
-        "number": [t.number for t in trials],
-        "state": [_STATES[t.state.name] for t in trials],
-        "value": [t.value if t.state.name == "COMPLETE" else math.nan for t in trials],
-    }
-    for name in space.distributions:
-        shown = [v[name] if isinstance(v[name], str | Real | tuple | None) else repr(v[name]) for v in values]
-        columns[name] = pd.Series(shown, dtype=object) if name in space.choices else shown
-    columns["seconds"] = [t.duration.total_seconds() if t.duration else math.nan for t in trials]
-    columns["error"] = [t.user_attrs.get("error", _KILLED if t.state.name == "FAIL" else "") for t in trials]
-    return pd.DataFrame(columns)
+        except TrainingInterrupted:
+            raise KeyboardInterrupt from None

@@ -1,9 +1,8 @@
-"""The plots of a report, each as an HTML figure with a caption that says how to read it."""
+"""The plots of a report, each as an image with a caption that says how to read it."""
 
 from __future__ import annotations
 
 import base64
-import html
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -41,8 +40,8 @@ _CAPTIONS = {
 }
 
 
-def figures(facts: Facts) -> Iterator[str]:
-    """The plots that apply."""
+def figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
+    """Yield the plots that apply: title, image and caption."""
     model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
     if table is not None:
         yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()))
@@ -62,7 +61,7 @@ def figures(facts: Facts) -> Iterator[str]:
 
 
 def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float]]:
-    """Observed coverage, also at those other levels that the calibration bags are enough for."""
+    """Return the observed coverage, also at those other levels for which there are enough calibration bags."""
     made = {found.coverage: found}
     if hasattr(facts.model, "calibration_"):
         calibration = facts.model.calibration_
@@ -73,7 +72,7 @@ def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float
 
 
 def _draw_bags(facts: Facts, figure: Figure) -> None:
-    """Estimates over the bags: few classes in one plot, of more the most common in a panel each."""
+    """Draw the estimates over the bags: few classes in one plot; of more, the most common in a panel each."""
     p, classes = facts.estimates, facts.model.classes_
     some = _spread(len(p), _MOST_BAGS_IN_LINES)
     names = [name if len(name) <= 16 else f"{name[:15]}…" for name in map(str, facts.bags.ids[some])]
@@ -107,19 +106,18 @@ def _told_of_bags(facts: Facts) -> str:
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:
-    """At most so many numbers below n, evenly spaced."""
+    """Return at most so many numbers below n, evenly spaced."""
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
-def _figure(title: str, draw: Callable[[Figure], Any], caption: str = "") -> str:
+def _figure(title: str, draw: Callable[[Figure], Any], caption: str = "") -> tuple[str, str, str]:
+    """Return the title, the image as text in base 64, and the caption."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
-    data, caption = io.BytesIO(), html.escape(caption or _CAPTIONS[title])
+    data = io.BytesIO()
     with style.context("default"):
         figure = Figure(figsize=(5.5, 4), layout="constrained")
         draw(figure)
         figure.savefig(data, format="png", dpi=180)
-    source = f"data:image/png;base64,{base64.b64encode(data.getvalue()).decode()}"
-    image = f'<img src="{source}" alt="Plot: {title}. {caption}">'
-    return f"<figure><h3>{title}</h3>{image}<figcaption>{caption}</figcaption></figure>\n"
+    return title, base64.b64encode(data.getvalue()).decode(), caption or _CAPTIONS[title]

@@ -1,4 +1,4 @@
-"""`write_report`: one HTML file, which needs no network, about a quantifier and the bags it estimated."""
+"""`write_report`: write one HTML file, which needs no network, about a quantifier and the bags it estimated."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from importlib import metadata, resources
+from importlib import metadata
 from pathlib import Path
-from string import Template
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from jinja2 import Environment, PackageLoader, StrictUndefined
+from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
@@ -33,28 +34,11 @@ __all__ = ["Facts", "write_report"]
 
 _BASELINE = "mean of training"
 _NO_WARNING = ("ok", "unchecked")
-_MOST_NAMES = 40  # of features that are shown before one asks for them
-_ERRORS = f"""<p>AE is the distance between estimated and true share, mean over the classes; RAE is the same in relation
-to the true share, so that rare classes count as much as common ones. Less is better. “{_BASELINE}” gives every bag the
-shares of the training data: a method that does no better has learned nothing.</p>"""
-_TRUST = """<p>Estimates and intervals keep their promise for bags like those that the model was calibrated by. The
-column <b>trust</b> says “ok”, or what speaks against a bag:</p>
-<ul>
-<li><b>unusual</b>: the bag looks like hardly any of the calibration bags. Its <b>p-value</b> is the share of the
-calibration bags that are at least as far from the usual as this bag: 0.5 is ordinary, 0.01 is doubtful. A dash stands
-where it cannot be measured.</li>
-<li><b>small</b>: the bag has fewer rows than every calibration bag, so that chance moves its estimate more.</li>
-<li><b>unseen values</b>: some of its rows hold values of a text column that training never saw, and of which the model
-knows nothing.</li>
-<li><b>unchecked</b>: the model was not calibrated, so that there is nothing to compare the bag with.</li>
-</ul>
-<p>A warning does not say that an estimate is wrong, nor “ok” that it is right. Where much depends on a bag, count some
-of its rows by hand.</p>"""
 
 
 @dataclass(frozen=True)
 class Facts:
-    """What all sections are made from; `table`, the errors of the bags, and `comparison` where the truth is known."""
+    """What the sections of a report are made from. `table` and `comparison` hold errors where the truth is known."""
 
     model: Quantifier
     bags: Bags
@@ -75,16 +59,14 @@ class Facts:
         return getattr(self.model, "provenance_", None) or {}
 
     @property
-    def checked(self) -> bool:
-        """Whether something is known of what the bags look like."""
-        return self.trust is not None and bool((self.trust["trust"] != "unchecked").any())
-
-    @property
-    def n_warnings(self) -> int:
-        return 0 if self.trust is None else int((~self.trust["trust"].isin(_NO_WARNING)).sum())
+    def warnings(self) -> int | None:
+        """Number of bags with a trust warning, or None if no bag could be checked."""
+        if self.trust is None or (self.trust["trust"] == "unchecked").all():
+            return None
+        return int((~self.trust["trust"].isin(_NO_WARNING)).sum())
 
     def observed(self, found: Intervals) -> tuple[float, float]:
-        """Parts of the intervals and of the joint regions that hold the truth."""
+        """Return the fractions of the intervals and of the joint regions that hold the truth."""
         p: Any = self.bags.prevalences
         return float(found.contains(p).mean()), float(found.region.contains(p).mean())
 
@@ -101,30 +83,30 @@ def write_report(
     sources: Sequence[Any] = (),
     force: bool = False,
 ) -> None:
-    """Write what a quantifier learned, what it found in the bags and how far that can be trusted, as one HTML file.
+    """Write one HTML file about a quantifier: what it learned, what it found, and how far that can be trusted.
 
     Parameters
     ----------
-    path
-        Of the file; written as a whole or not at all.
+    path : path
+        The file to write. It is written as a whole or not at all.
     model : Quantifier
-        Fitted. Its ``provenance_``, if it has one, tells how it came about.
+        A fitted quantifier. Its ``provenance_``, if it has one, tells how it came about.
     bags : Bags
-        What is reported on. Where their prevalences are known, the report shows errors.
+        The bags that the report is about. The report shows errors where their prevalences are known.
     intervals : Intervals, optional
-        What ``model.predict_interval`` gave for the bags. Default: estimates alone.
-    trust : DataFrame, optional
-        One row per bag, as ``model.trust`` gives them: `p_value`, NaN where there is none, and `trust`, which is "ok",
-        "unchecked" or what speaks against the bag. Other columns are not shown.
+        The result of ``model.predict_interval`` for the bags. Default: the report shows estimates alone.
+    trust : pandas.DataFrame, optional
+        The result of ``model.trust`` for the bags, with one row per bag: `p_value`, NaN where there is none, and
+        `trust`, which is "ok", "unchecked" or what speaks against the bag. Other columns are not shown.
     rivals : dict, optional
         Estimates of other methods by their names, for the table of errors: (n_bags, n_classes) in the order of
         ``model.classes_``, or data frames with the classes as columns.
-    command : str
-        What makes this report again.
-    sources : sequence
-        Where the bags came from.
-    force : bool
-        Replace an existing file.
+    command : str, default=""
+        The command that makes this report again.
+    sources : sequence, default=()
+        The names of the files that the bags came from.
+    force : bool, default=False
+        Whether an existing file is replaced.
     """
     path = Path(path)
     refuse_existing(path, force)
@@ -133,8 +115,9 @@ def write_report(
         raise ValueError(
             f"trust: expected {len(bags)} rows with p_value and trust, got {len(trust)} with {', '.join(trust)}."
         )
-    if intervals is not None and np.shape(intervals.estimates) != (len(bags), len(model.classes_)):
-        expected, got = (len(bags), len(model.classes_)), np.shape(intervals.estimates)
+    expected = len(bags), len(model.classes_)
+    if intervals is not None and np.shape(intervals.estimates) != expected:
+        got = np.shape(intervals.estimates)
         raise ValueError(
             f"intervals: expected shape (n_bags, n_classes) = {expected}, got {got}; make them of these bags."
         )
@@ -155,147 +138,28 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
 
 
 def _page(facts: Facts) -> str:
-    sections = {
-        "learned": ("What was learned from what", _learned(facts)),
-        "errors": ("Errors", _errors(facts)),
-        "plots": ("Plots", f'<div class="plots">\n{"".join(figures(facts))}</div>'),
-        "bags": ("Bags", _bag_table(facts)),
-        "trust": ("Trust", "" if facts.trust is None else _TRUST),
-        "repeat": ("How to repeat this", _repeat(facts)),
-    }
-    kept = {key: (title, content) for key, (title, content) in sections.items() if content}
-    template = Template(resources.files("histnetq.report").joinpath("page.html").read_text("utf-8"))
-    return template.substitute(
-        title=f"Class shares in {_count(len(facts.bags), 'bag')}, estimated by {_text(facts.method)}",
-        summary=" ".join(_summary(facts)),
-        tiles=_tiles(facts),
-        links=" ".join(f'<a href="#{key}">{title}</a>' for key, (title, _) in kept.items()),
-        sections="\n".join(f'<section id="{k}">\n<h2>{t}</h2>\n{c}\n</section>' for k, (t, c) in kept.items()),
-        date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
-    )
-
-
-def _summary(facts: Facts) -> Iterator[str]:
-    """Sentences for readers who know nothing of the method."""
-    n_bags, n_classes = len(facts.bags), len(facts.model.classes_)
-    low, high = f"{facts.bags.sizes.min():.0f}", f"{facts.bags.sizes.max():.0f}"
-    shown = f"{_text(facts.method)} estimated how common each of {n_classes} classes is in {_count(n_bags, 'bag')}"
-    yield f"{shown} of {low if low == high else f'{low} to {high}'} rows."
-    if facts.comparison is None:
-        yield "The true shares are not known, so nothing here measures how good the estimates are."
-    else:
-        means = 100 * facts.comparison.table["ae", "mean"]
-        others = means.drop([means.index[0], _BASELINE])
-        nearer = others.size > 0 and others.min() < means.iloc[0]
-        yield (
-            f"On average an estimated share is <b>{means.iloc[0]:.2f} percentage points</b> away from the truth; "
-            f"giving every bag the shares of the training data would be {means[_BASELINE]:.2f} points away"
-            + (f", and {_text(others.idxmin())} comes nearer with {others.min():.2f}." if nearer else ".")
-        )
-        if means.iloc[0] >= means[_BASELINE]:
-            yield "<b>The estimates are no better than that.</b>"
-    told = []
-    if facts.intervals is not None and facts.table is not None:
-        inside = facts.observed(facts.intervals)[0]
-        told.append(f"of its {facts.intervals.coverage:.0%} intervals, {inside:.1%} hold the truth")
-    if facts.checked:
-        n = facts.n_warnings
-        told.append(f"{n or 'no'} bag{'s carry' if n > 1 else ' carries'} a trust warning")
-    sentence = "; ".join(told)
-    yield f"{sentence[:1].upper()}{sentence[1:]}." if told else ""
-
-
-def _tiles(facts: Facts) -> str:
-    """The headline numbers."""
-    n_bags, n_classes = len(facts.bags), len(facts.model.classes_)
-    tiles = [("", "bags", f"{n_bags:,}", f"{facts.bags.sizes.sum():,.0f} rows, {n_classes} classes")]
-    if facts.comparison is not None:
-        means = facts.comparison.table["ae", "mean"]
-        tiles.append(("", "mean absolute error", f"{means.iloc[0]:.4f}", f"{_BASELINE}: {means[_BASELINE]:.4f}"))
-    if facts.intervals is not None:
-        promised = f"{facts.intervals.coverage:.0%}"
-        found = None if facts.table is None else f"{facts.observed(facts.intervals)[0]:.1%}"
-        said = f"of the intervals hold the truth; promised: {promised}" if found else "of the intervals hold the truth"
-        tiles.append(("", "coverage" if found else "promised coverage", found or promised, said))
-    if facts.checked:
-        n = facts.n_warnings
-        tiles.append(("warn" if n else "", "trust warnings", f"{n:,}", f"{n / n_bags:.1%} of the bags"))
-    cells = (f'<div class="{c}"><dt>{t}</dt><dd>{v}<small>{s}</small></dd></div>' for c, t, v, s in tiles)
-    return f'<dl class="tiles">{"".join(cells)}</dl>'
-
-
-def _learned(facts: Facts) -> str:
-    model, known = facts.model, facts.provenance
-    most = model.train_prevalences_.max()
-    classes = (
-        f'<li>{_text(name)} <span>{p:.1%}</span><i style="--share:{p / most:.1%}"></i></li>'
-        for name, p in zip(model.classes_, model.train_prevalences_, strict=True)
-    )
-    calibrated = _count(known["calibration_bags"], "other bag") if known.get("calibration_bags") else "other bags"
-    took = {"seconds": f"{known.get('seconds', 0):.1f} s", "date": known.get("date")}
-    pairs = [
-        ("Method", f"<b>{_text(facts.method)}</b>"),
-        ("Why this method", _text(known.get("why", ""))),
-        ("Learned from", _listed(_count(known[key], key[:-1]) for key in ("bags", "rows") if key in known)),
-        ("Sources", _listed(known.get("sources", ()))),
-        ("Training", _listed(value for key, value in took.items() if key in known)),
-        ("Intervals", f"calibrated by {calibrated}" if hasattr(model, "calibration_") else "not calibrated"),
-        ("Shares in training", f'<ul class="classes">{"".join(classes)}</ul>'),
-        ("Features", _features(model)),
-        ("Parameters", f"<code>{_text(' '.join(repr(model).split()))}</code>"),
-    ]
-    return _pairs(pairs)
-
-
-def _features(model: Quantifier) -> str:
-    names, shape = model.feature_names_, model.input_shape_
-    if names is None:
-        return f"{' × '.join(map(str, shape))} numbers in each row, not named" if shape else "texts"
-    if len(names) <= _MOST_NAMES:
-        return _listed(names)
-    return f"<details><summary>{len(names):,} columns</summary>{_listed(names)}</details>"
-
-
-def _errors(facts: Facts) -> str:
-    if facts.comparison is None:
-        return ""
-    parts = [_ERRORS, f'<div class="errors scroll">{facts.comparison._repr_html_()}</div>']
-    if facts.intervals is not None:
-        single, joint = facts.observed(facts.intervals)
-        parts.append(
-            f"<p>Of the {facts.intervals.coverage:.0%} intervals, <b>{single:.1%}</b> hold the true share of their "
-            f"class; <b>{joint:.1%}</b> of the bags have all their true shares in their joint region.</p>"
-        )
-    return "\n".join(parts)
-
-
-def _bag_table(facts: Facts) -> str:
     heads, columns = zip(*_columns(facts), strict=True)
     reasons = ["ok"] * len(facts.bags) if facts.trust is None else facts.trust["trust"]
-    head = "".join(
-        f'<th scope="col" class="{"number" if number else "text"}"><button>{_text(name)}</button></th>'
-        for name, number in heads
-    )
-    opened = ("<tr>" if why in _NO_WARNING else f'<tr class="warn" title="{_text(why)}">' for why in reasons)
-    body = "\n".join("".join(cells) + "</tr>" for cells in zip(opened, *columns, strict=True))
-    small = [] if facts.intervals is None else [f"the {facts.intervals.coverage:.0%} interval"]
-    small += [] if facts.table is None else ["the true share"]
-    note = f", in small print {' and '.join(small)}" if small else ""
-    warned = " Bags with a trust warning are coloured, and the last column says why." if facts.n_warnings else ""
-    name = min(14, 4.4 + 0.6 * max(len(str(bag)) for bag in facts.bags.ids))
-    text = 0 if facts.trust is None else 11
-    numbers = len(heads) - 2 - bool(text)
-    sizes = f"--name:{name:.1f}rem;--numbers:{numbers};--text:{text}rem;--height:{2.3 + len(small):.1f}rem"
-    return (
-        f"<p>Each class’s estimated share in percent{note}; n is the number of rows.{warned} "
-        '<span class="hint">Click on a header to sort by it, again for the other direction.</span></p>\n'
-        f'<div class="bags" style="{sizes}" tabindex="0" role="region" aria-label="Table of bags">'
-        f"<table>\n<thead><tr>{head}</tr></thead>\n<tbody>\n{body}\n</tbody>\n</table></div>"
-    )
+    warnings = ["" if why in _NO_WARNING else why for why in reasons]
+    means = {} if facts.comparison is None else dict(facts.comparison.table["ae", "mean"])
+    rivals = [name for name in list(means)[1:] if name != _BASELINE]
+    packages = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
+    environment = Environment(
+        loader=PackageLoader("histnetq.report", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined,
+        finalize=lambda value: value if hasattr(value, "__html__") else Markup(_text(value)),
+    )  # fmt: skip
+    environment.filters["number"] = format
+    return environment.get_template("page.html").render(
+        facts=facts, baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
+        figures=figures(facts), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
+        rows=zip(warnings, map("".join, zip(*columns, strict=True)), strict=True),
+        versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
+        date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
+    )  # fmt: skip
 
 
 def _columns(facts: Facts) -> Iterator[tuple[tuple[str, bool], Iterable[str]]]:
-    """Each column: its name and whether it is of numbers, and its cells."""
+    """Yield the columns of the table of bags: the name, whether the column holds numbers, and the cells."""
     ids, sizes, p_true = facts.bags.ids, facts.bags.sizes, facts.bags.prevalences
     yield ("bag", ids.dtype.kind in "iuf"), (f'<th scope="row">{_text(bag)}</th>' for bag in ids)
     yield ("n", True), (f"<td>{n:.{int(sizes.dtype.kind == 'f')}f}</td>" for n in sizes)
@@ -312,34 +176,6 @@ def _columns(facts: Facts) -> Iterator[tuple[tuple[str, bool], Iterable[str]]]:
     if facts.trust is not None:
         yield ("p-value", True), (f"<td>{'–' if p != p else f'{p:.3f}'}</td>" for p in facts.trust["p_value"])
         yield ("trust", False), (f'<td class="text">{_text(said)}</td>' for said in facts.trust["trust"])
-
-
-def _repeat(facts: Facts) -> str:
-    known = facts.provenance
-    commands = [str(c) for c in (known.get("command"), facts.command) if c]
-    names = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
-    versions = {"python": platform.python_version()} | {name: metadata.version(name) for name in names}
-    pairs = [
-        ("Sources of the model", _listed(known.get("sources", ()))),
-        ("Sources of the bags", _listed(facts.sources)),
-        ("Versions", _listed(f"{name} {version}" for name, version in versions.items())),
-        ("Versions in training", _listed(f"{name} {version}" for name, version in known.get("versions", {}).items())),
-    ]
-    shown = f"<pre>{_text(chr(10).join(commands))}</pre>" if commands else "<p>No command was given.</p>"
-    return f"{shown}\n{_pairs(pairs)}"
-
-
-def _pairs(pairs: Iterable[tuple[str, str]]) -> str:
-    """Terms and what is known of them; terms of which nothing is known are left out."""
-    return f'<dl class="facts">{"".join(f"<dt>{t}</dt><dd>{d}</dd>" for t, d in pairs if d)}</dl>'
-
-
-def _listed(items: Iterable[Any]) -> str:
-    return _text(", ".join(str(item) for item in items))
-
-
-def _count(n: int, what: str) -> str:
-    return f"{n:,} {what}{'s' * (n != 1)}"
 
 
 def _text(value: Any) -> str:

@@ -23,7 +23,7 @@ from histnetq.training.batches import choose_device
 from histnetq.training.checkpoint import has_checkpoint
 from histnetq.training.fingerprint import describe
 from histnetq.training.loop import train
-from histnetq.training.options import Training
+from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision
 
@@ -144,7 +144,8 @@ class Task:
             try:
                 network, _ = work(everything, training, rates=history["lr"][:best_epoch])
             except KeyboardInterrupt:
-                warnings.warn("training interrupted in its repetition on everything; the first is kept.", stacklevel=2)
+                told = "training interrupted in its repetition on everything; the first is kept."
+                warnings.warn(told, TrainingInterrupted, stacklevel=2)
         return TrainedNetwork(network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.")
 
     def _train_once(

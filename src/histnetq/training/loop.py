@@ -32,7 +32,7 @@ from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
 from histnetq.training.checkpoint import make_directory, read_checkpoint, write_checkpoint
-from histnetq.training.options import Training
+from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 
 __all__ = ["train"]
@@ -318,6 +318,7 @@ def train(
             warnings.warn(
                 f"training interrupted in epoch {run.progress.epoch}; "
                 f"the weights of the best epoch so far ({run.progress.best_epoch}) are kept.",
+                TrainingInterrupted,
                 stacklevel=2,
             )
     network.load_state_dict(run.best)

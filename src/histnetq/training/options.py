@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from numbers import Integral, Number, Real
 from typing import Any
 
-__all__ = ["Training"]
+__all__ = ["Training", "TrainingInterrupted"]
 
 _WHOLE = (
     "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "average", "patience", "validation_bags",
@@ -23,6 +23,10 @@ _NOT_PART_OF_THE_RESULT = (
 )  # fmt: skip
 # Not there in checkpoints that were made before there was such an option.
 _ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
+
+
+class TrainingInterrupted(UserWarning):
+    """Training was interrupted from the keyboard and keeps the best weights that it has found so far."""
 
 
 @dataclass(frozen=True)
