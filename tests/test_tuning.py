@@ -42,10 +42,10 @@ def test_the_whole_grid_equals_a_loop():
     X, y = labelled()
     bags = known_bags(seed=3)
     space = {"solver": ["least-squares", "inverse"], "classifier__C": [1e-3, 1e-2, 1.0], "cv": [3]}
-    found = hq.tune(hq.PACC(), space, X, y, validation=bags, measure="ae")
+    found = hq.tune(hq.PACC(random_state=0), space, X, y, validation=bags, measure="ae")
     errors = {}
     for solver, C, cv in itertools.product(*space.values()):
-        q = hq.PACC(LogisticRegression(C=C, max_iter=1000), solver=solver, cv=cv).fit(X, y)
+        q = hq.PACC(LogisticRegression(C=C, max_iter=1000), solver=solver, cv=cv, random_state=0).fit(X, y)
         errors[solver, C, cv] = hq.metrics.ae(bags.prevalences, q.predict(bags)).mean()
     assert list(found.trials.columns) == ["number", "state", "value", *space, "seconds", "error"]
     assert isinstance(found.trials, pd.DataFrame)
@@ -55,7 +55,7 @@ def test_the_whole_grid_equals_a_loop():
     best = min(errors, key=errors.get)
     assert found.best_params == dict(zip(space, best, strict=True))
     assert found.best_value == pytest.approx(errors[best], abs=1e-12)
-    q = hq.PACC(LogisticRegression(C=best[1], max_iter=1000), solver=best[0], cv=3).fit(X, y)
+    q = hq.PACC(LogisticRegression(C=best[1], max_iter=1000), solver=best[0], cv=3, random_state=0).fit(X, y)
     np.testing.assert_allclose(found.quantifier.predict(bags), q.predict(bags), atol=1e-12)
 
 
@@ -86,7 +86,7 @@ def test_rows_held_out_are_not_learned_from(monkeypatch):
     assert [len(rows) for rows in fitted] == [84, 84, 120]
     np.testing.assert_array_equal(fitted[0], fitted[1])
     assert fitted[2] is X
-    q = hq.CC(cv=found.best_params["cv"]).fit(X, y)
+    q = hq.CC(cv=found.best_params["cv"], random_state=5).fit(X, y)
     np.testing.assert_array_equal(found.quantifier.predict(X), q.predict(X))
     fitted.clear()
     kept = hq.tune(hq.CC(), {"cv": [2, 3]}, X, y, random_state=5, refit=False)
@@ -482,11 +482,6 @@ BAD_SPACE = "space: expected for cv a list of choices, (low, high), (low, high, 
             "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one.",
         ),
         (
-            {"X": hq.Bags.from_labels(*labelled(), weights=np.ones(120)), "y": None},
-            ValueError,
-            "X: expected several bags, or no weights, to hold out rows; pass validation= bags.",
-        ),
-        (
             {"y": None},
             TypeError,
             "y: expected a label for each row of X, got None; pass Bags with prevalences to learn without labels.",
@@ -536,3 +531,10 @@ def test_validation_bags_with_default_class_names():
     unnamed = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences)
     values = [hq.tune(hq.CC(), {"cv": [2, 3]}, X, y, validation=b).best_value for b in (bags, unnamed)]
     assert values[0] == values[1]
+
+
+def test_weighted_rows_are_held_out_too():
+    X, y = labelled()
+    weighted = hq.Bags.from_labels(X, y, weights=np.arange(120) % 3 + 1)
+    found = hq.tune(hq.PACC(cv=3), {"solver": ["least-squares", "inverse"]}, weighted, random_state=0)
+    assert found.trials["state"].tolist() == ["complete"] * 2

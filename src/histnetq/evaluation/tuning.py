@@ -123,7 +123,8 @@ def tune(
     name : str, optional
         The name of the search, for several searches in one storage. Default: "tune".
     random_state : int, optional
-        Seed of the suggestions and of the bags that are held out. Default: other suggestions in each run.
+        Seed of the suggestions, of the bags that are held out, and of a quantifier that has none of its own. Default:
+        other suggestions in each run.
     progress : bool, optional
         Whether a progress bar is shown. Default: on a terminal.
     refit : bool, default=True
@@ -196,7 +197,10 @@ class _Data:
         # The same bags also without a random_state: a search that is continued compares values on them.
         seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
         kept, held = Supervision.of(X, y, None).split(_HELD_OUT, seed)
-        return cls((X, y), (kept, None), held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
+        learned: tuple[Any, Any] = (kept.rows if kept.bags is None else kept.bags, None)
+        if not isinstance(X, Bags):
+            learned = learned[0].gather(), learned[0].classes[learned[0].labels[learned[0].index]]
+        return cls((X, y), learned, held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
 
 
 @dataclass
@@ -281,7 +285,10 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
         raise ValueError(
             "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one."
         )
-    return with_classifier(_twin(quantifier), space)
+    base = with_classifier(_twin(quantifier), space)
+    if base.get_params(deep=False).get("random_state", 0) is None:
+        base.set_params(random_state=random_state)
+    return base
 
 
 def _twin(quantifier: Quantifier) -> Quantifier:

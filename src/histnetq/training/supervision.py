@@ -48,8 +48,6 @@ class Supervision:
     @classmethod
     def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
         """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
-        if isinstance(X, Supervision):
-            return X
         if isinstance(X, Bags):
             if bags is not None:
                 raise TypeError(
@@ -234,8 +232,6 @@ class Supervision:
 
 def labelled_rows(X: Any, y: Any) -> Bags:
     """Bags with labels, for quantifiers that learn from these alone: from ``fit(X, y)`` or ``fit(bags)``."""
-    if isinstance(X, Supervision):
-        X = X.bags if X.rows is None else X.rows
     if not isinstance(X, Bags):
         if y is None:
             raise TypeError(
