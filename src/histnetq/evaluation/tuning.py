@@ -211,6 +211,7 @@ class _Search:
     space: Space
     data: _Data
     loss: Measure
+    random_state: int | None = None
     best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # error, number of the trial, fitted quantifier
 
     def score(self, trial: Any) -> float:
@@ -285,10 +286,7 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
         raise ValueError(
             "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one."
         )
-    base = with_classifier(_twin(quantifier), space)
-    if base.get_params(deep=False).get("random_state", 0) is None:
-        base.set_params(random_state=random_state)
-    return base
+    return with_classifier(_twin(quantifier), space)
 
 
 def _twin(quantifier: Quantifier) -> Quantifier:
