@@ -164,7 +164,7 @@ def tune(
         raise ValueError(f"measure: expected one of {known} or a callable (p_true, p_pred), got {measure!r}.")
     data = _Data.of(X, y, validation, random_state)
     identity = {} if storage is None else _identity(base, ranges, data, measure)
-    search = _Search(base, ranges, data, as_loss(measure))
+    search = _Search(base, ranges, data, as_loss(measure), random_state)
     with quiet():
         done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
@@ -239,7 +239,10 @@ class _Search:
         for name, value in values.items():
             if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
                 values[name] = clone(value, safe=False)
-        return _twin(self.quantifier).set_params(**values)
+        made = _twin(self.quantifier)
+        if made.get_params(deep=False).get("random_state", 0) is None:
+            made.set_params(random_state=self.random_state)
+        return made.set_params(**values)
 
     def result(self, trials: Trials, refit: bool) -> Tuned:
         best = trials.best()
