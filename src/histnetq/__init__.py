@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from histnetq.evaluation.errors import compare, evaluate
     from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
-    from histnetq.quantifiers.base import Quantifier, load
+    from histnetq.quantifiers.base import Quantifier
     from histnetq.quantifiers.baseline import MLPE
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
     from histnetq.quantifiers.density import KDEy
@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.matching import DyS, HDy
     from histnetq.quantifiers.networks import DeepSets, HistNetQ, SetTransformer
     from histnetq.quantifiers.quanet import QuaNet
+    from histnetq.quantifiers.saving import load
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
     from histnetq.training.options import Training
@@ -51,7 +52,8 @@ _HOME = {
     "evaluation.errors": ["compare", "evaluate"],
     "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
-    "quantifiers.base": ["Quantifier", "load"],
+    "quantifiers.base": ["Quantifier"],
+    "quantifiers.saving": ["load"],
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],

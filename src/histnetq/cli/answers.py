@@ -166,7 +166,7 @@ def info(model: Path, as_json: bool) -> None:
 
     Example: histnetq info model
     """
-    from histnetq.quantifiers.base import load
+    from histnetq.quantifiers.saving import load
 
     q = load(model)
     scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0

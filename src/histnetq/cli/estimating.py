@@ -17,7 +17,8 @@ from histnetq.data.tables import read_bags_and_unseen
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
-from histnetq.quantifiers.base import Quantifier, load
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.saving import load
 from histnetq.report import write_report
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table

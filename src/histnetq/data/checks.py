@@ -329,3 +329,26 @@ def stack(pools: Sequence[Any]) -> Any:
 def shown(names: NDArray) -> str:
     listed = names.tolist()
     return str(listed) if len(listed) <= 5 else f"[{listed[0]!r}, {listed[1]!r}, … {listed[-1]!r}] ({len(listed)})"
+
+
+def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None) -> None:
+    """Refuse bags whose rows have another shape than those of training, or columns of other names."""
+    found = tuple(bags.rows.shape[1:])
+    if found != shape:
+        raise ValueError(
+            f"rows: expected {_shape_text(shape)} as in training, got {_shape_text(found)}; "
+            "give the same columns in the same order."
+        )
+    if None not in (bags.feature_names, names) and bags.feature_names != names:
+        pairs = zip(bags.feature_names, names or (), strict=True)
+        i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
+        raise ValueError(
+            f"rows: column {i} is {got!r}, expected {expected!r} as in training; give the same columns in the same "
+            "order."
+        )
+
+
+def _shape_text(shape: tuple[int, ...]) -> str:
+    if not shape:
+        return "texts"
+    return f"{shape[0]} features" if len(shape) == 1 else f"rows of shape {shape}"

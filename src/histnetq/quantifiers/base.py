@@ -6,7 +6,6 @@ import dataclasses
 import hashlib
 import os
 from collections.abc import Iterable
-from importlib import metadata
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -15,10 +14,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
-from histnetq.quantifiers.registry import REGISTRY
-from histnetq.quantifiers.saving import Stored, StoredParts, read_model, read_params, write_model, write_params
-from histnetq.sketches.moments import bag_moments, finish_moments, moment_sums
+from histnetq.data.checks import check_choice, require_features
+from histnetq.quantifiers.saving import Stored, save
+from histnetq.sketches.moments import bag_moments, finish_moments
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.sketches.streams import sum_sketches
@@ -31,9 +29,7 @@ from histnetq.uncertainty.trust import Trust
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Quantifier", "load"]
-
-_CALIBRATED = (StoredParts("calibration_", Calibration), StoredParts("trust_", Trust))
+__all__ = ["Quantifier"]
 
 
 class Quantifier(BaseEstimator):
@@ -354,28 +350,7 @@ class Quantifier(BaseEstimator):
         ['a', 'b']
         """
         self._require_fitted()
-        if self.classes_.dtype.kind not in "biufU":
-            raise TypeError(
-                f"classes: {self.classes_.tolist()[0]!r} cannot be stored, expected strings or numbers; rename classes."
-            )
-        kind, arrays, learned = type(self), dict[str, NDArray](), dict[str, Any]()
-        for part in (*self.stored, *_CALIBRATED):
-            arrays |= part.arrays(self)
-            learned |= part.learned(self)
-        entry = REGISTRY.get(kind.__name__)
-        config = {
-            "estimator": kind.__name__,
-            **({} if entry is not None and kind is entry.load() else {"own_class": True}),
-            "version": metadata.version("histnetq"),
-            "params": write_params(self.get_params(deep=False)),
-            "classes": self.classes_.tolist(),
-            "input_shape": list(self.input_shape_),
-            "feature_names": self.feature_names_,
-            "train_prevalences": self.train_prevalences_.tolist(),
-            "learned": learned,
-            "provenance": getattr(self, "provenance_", {}),
-        }
-        write_model(path, config, arrays, overwrite)
+        save(self, path, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
         """Set parameters; those of `training` are reached as ``training__lr`` and the like.
@@ -433,14 +408,7 @@ class Quantifier(BaseEstimator):
         return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
 
     def _sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
-        weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
-        totals = n_rows if weights is None else np.add.reduceat(weights, starts)
-        moments = np.empty((len(bags), 0)) if maker.origin is None else moment_sums(bags, np.array(maker.origin))
-        return BagSketch(
-            ids=bags.ids if named else None, n_rows=n_rows, totals=totals,
-            squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
-            unseen=np.zeros(len(bags), np.int64), values=self._sketcher().state(bags), moments=moments, maker=maker,
-        )  # fmt: skip
+        return self._sketcher().sketch(bags, maker, named)
 
     def _require_own(self, sketch: BagSketch) -> None:
         maker = self.sketch_maker()
@@ -469,79 +437,9 @@ class Quantifier(BaseEstimator):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
     def _require_same_features(self, bags: Bags) -> None:
-        shape = tuple(bags.rows.shape[1:])
-        if shape != self.input_shape_:
-            raise ValueError(
-                f"rows: expected {_shape_text(self.input_shape_)} as in training, got {_shape_text(shape)}; "
-                "give the same columns in the same order."
-            )
-        if None not in (bags.feature_names, self.feature_names_) and bags.feature_names != self.feature_names_:
-            pairs = zip(bags.feature_names or (), self.feature_names_ or (), strict=True)
-            i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-            raise ValueError(
-                f"rows: column {i} is {got!r}, expected {expected!r} as in training; "
-                "give the same columns in the same order."
-            )
-
-
-def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = None, **custom: Any) -> Quantifier:
-    """Read a quantifier that `save` wrote.
-
-    Parameters
-    ----------
-    path : str or path
-        The directory of the model.
-    estimator : class, default=None
-        The class of the model, if it is one of your own, such as a subclass of `EMQ`. A model of this library needs
-        none, and never becomes one of another class.
-    **custom : dict
-        Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
-        model was made with its own.
-
-    Returns
-    -------
-    Quantifier
-        The fitted quantifier.
-
-    Examples
-    --------
-    >>> import tempfile, histnetq as hq
-    >>> place = tempfile.mkdtemp()
-    >>> hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(place)
-    >>> hq.load(place).predict([[0.0]])
-    array([0.5, 0.5])
-    """
-    config, arrays = read_model(path)
-    name = str(config.get("estimator"))
-    if estimator is None:
-        if name not in REGISTRY or config.get("own_class", False):
-            raise ValueError(
-                f"path: {path} holds an unknown estimator {name!r}; upgrade histnetq, or pass a class of your own as "
-                "histnetq.load(path, estimator=…)."
-            )
-        estimator = REGISTRY[name].load()
-    elif estimator.__name__ != name:
-        raise ValueError(f"estimator: {path} holds a {name}, got {estimator.__name__}; pass the class that was saved.")
-    try:
-        quantifier = estimator(**read_params(config["params"], custom))
-        quantifier.provenance_ = config.get("provenance", {})
-        prevalences = np.asarray(config["train_prevalences"], dtype=np.float64)
-        quantifier.classes_, quantifier.train_prevalences_ = np.asarray(config["classes"]), prevalences
-        quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
-        learned = config["learned"]
-    except (KeyError, AttributeError):
-        raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
-    for part in (*quantifier.stored, *_CALIBRATED):
-        part.restore(quantifier, arrays, learned)
-    return quantifier
+        require_features(bags, self.input_shape_, self.feature_names_)
 
 
 def _many(X: Any) -> bool:
     """Whether these are bags, and not one bag that was given as an array."""
     return X.ids is not None if isinstance(X, BagSketch) else isinstance(X, Bags)
-
-
-def _shape_text(shape: tuple[int, ...]) -> str:
-    if not shape:
-        return "texts"
-    return f"{shape[0]} features" if len(shape) == 1 else f"rows of shape {shape}"

@@ -5,21 +5,17 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterable
 from dataclasses import dataclass, field
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy import sparse
-from sklearn.base import clone
 from sklearn.linear_model import LogisticRegression
-from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
-from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, encode_labels, shown, used_rows
+from histnetq.data.checks import column_names, encode_labels, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.sketches.posteriors import CountedCells, LogOdds, NearestPoints, bag_sums
 from histnetq.sketches.sketcher import Sketcher
@@ -59,7 +55,8 @@ class StoredClassifier(Stored):
             model.classifier_ = from_plain(learned["classifier"], arrays)
         if model.classifier_ is not None:
             found = learned.get("columns")  # absent in models of version 0.1.0
-            model.columns_ = model._columns_of(model.classifier_, model.classes_) if found is None else np.array(found)
+            known = columns_of(model.classifier_, model.cv, model.classes_) if found is None else found
+            model.columns_ = np.array(known, np.int64)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -131,12 +128,15 @@ class PosteriorQuantifier(Quantifier):
         kept = given.labels[given.index] >= 0
         entries = given.index[kept]
         labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
-        classifier, posteriors, judged = self._cross_fit(given.rows, entries, labels, weights, given.classes)
+        base = self._base_classifier(given.rows)
+        classifier, columns, posteriors, judged = cross_fit(
+            base, self.cv, self.random_state, given.rows, entries, labels, weights, given.classes
+        )
         self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
         shape = tuple(given.rows.shape[1:])
         self._learned_from(given.classes, shape, given.feature_names, self.train_prevalences_)
         self.classifier_: Any = classifier
-        self.columns_: Ints | None = self._columns_of(classifier, given.classes)
+        self.columns_: Ints | None = columns
         return self
 
     def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
@@ -239,6 +239,12 @@ class PosteriorQuantifier(Quantifier):
             X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
         )
 
+    def _base_classifier(self, pool: Any) -> Any:
+        if self.classifier is None and (self.cv is None or pool.ndim == 1):
+            wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
+            raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
+        return _default_classifier() if self.classifier is None else self.classifier
+
     def _check(self) -> None:
         """Refuse wrong parameters before any work is done."""
 
@@ -294,7 +300,7 @@ class PosteriorQuantifier(Quantifier):
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
         n_classes = len(self.classes_)
-        p = [_posteriors(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
+        p = [posteriors_of(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
         return np.concatenate(p), index
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
@@ -307,48 +313,6 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
-
-    def _cross_fit(
-        self, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None, classes: NDArray
-    ) -> tuple[Any, Floats, NDArray]:
-        """A classifier fitted on all entries, posteriors of some from one that has not seen them, and which entries."""
-        if self.classifier is None and (self.cv is None or pool.ndim == 1):
-            wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
-            raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
-        base = _default_classifier() if self.classifier is None else self.classifier
-        if self.cv is None:
-            columns = self._columns_of(base, classes)
-            return base, _posteriors(base, pool[entries], columns, len(classes)), np.arange(len(labels))
-        p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
-        # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
-        _, first, place = np.unique(entries, return_index=True, return_inverse=True)
-        for _, held_rows in _folds(self.cv, labels[first], self.random_state):
-            held = np.isin(place, held_rows)
-            model = _fit(clone(base), pool[entries[~held]], labels[~held], None if weights is None else weights[~held])
-            judged |= held
-            p[held] = _posteriors(model, pool[entries[held]], self._columns_of(model, classes), len(classes))
-        return _fit(clone(base), pool[entries], labels, weights), p[judged], np.flatnonzero(judged)
-
-    def _columns_of(self, classifier: Any, classes: NDArray) -> Ints:
-        """The class code of each column of a classifier: one fitted here, or elsewhere, on names or on codes."""
-        if not hasattr(classifier, "predict_proba"):
-            raise TypeError(
-                f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
-                "wrap it in sklearn's CalibratedClassifierCV."
-            )
-        listed = np.asarray(classifier.classes_).tolist()
-        if self.cv is not None:
-            return np.array(listed, np.int64)
-        place = {name: j for j, name in enumerate(classes.tolist())}
-        if all(name in place for name in listed):
-            return np.array([place[name] for name in listed], np.int64)
-        if listed == list(range(len(classes))):
-            return np.arange(len(classes))
-        unknown = next(name for name in listed if name not in place)
-        raise ValueError(
-            f"classifier: it was fitted on a class {unknown!r} that is not among {shown(classes)}; "
-            "fit it on the same class names."
-        )
 
 
 def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:
@@ -383,14 +347,6 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
     return bag_sums(values, index, offsets, weights) / totals[:, None]
 
 
-def _posteriors(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
-    """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
-    p = classifier.predict_proba(_flat(rows))
-    full = np.zeros((len(p), n_classes))
-    full[:, columns] = p
-    return full
-
-
 def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
     if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
         raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
@@ -408,43 +364,3 @@ def _column_order(names: list[str] | None, classes: NDArray) -> Any:
     if sorted(names) != sorted(wanted):
         raise ValueError(f"posteriors: expected the columns {wanted}, got {names}; rename them.")
     return [names.index(name) for name in wanted]
-
-
-def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
-    """Pairs of positions to learn from and to judge, so that every class is among both."""
-    if isinstance(cv, bool) or not isinstance(cv, Real):
-        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
-    counts = np.bincount(labels)
-    rare = counts[counts > 0].min()
-    if rare < 2:
-        raise ValueError(
-            f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
-        )
-    # A seed of its own where none is given: scikit-learn would take one from the global generator.
-    seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
-    if isinstance(cv, float):
-        if not 0 < cv < 1:
-            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
-        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
-    if cv < 2:
-        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
-    folds = StratifiedKFold(min(cv, int(rare)), shuffle=True, random_state=seed)
-    return folds.split(np.zeros(len(labels)), labels)
-
-
-def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
-    if weights is None:
-        return model.fit(_flat(rows), labels)
-    steps = getattr(model, "steps", None)
-    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
-    if not has_fit_parameter(model if steps is None else steps[-1][1], "sample_weight"):
-        raise TypeError(
-            f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
-            "choose another classifier or drop the weights."
-        )
-    return model.fit(_flat(rows), labels, **{name: weights})
-
-
-def _flat(rows: Any) -> Any:
-    """Rows as a classifier takes them: sparse matrices and texts as they are, images as vectors."""
-    return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)

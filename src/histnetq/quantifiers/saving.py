@@ -13,9 +13,9 @@ import json
 import os
 import shutil
 import uuid
-from collections.abc import Mapping
+from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,11 +24,15 @@ from sklearn.base import BaseEstimator
 from histnetq.data import protocols
 from histnetq.metrics import CostSensitiveAE
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.registry import REGISTRY
 from histnetq.training.options import Training
+from histnetq.uncertainty.conformal import Calibration
+from histnetq.uncertainty.trust import Trust
 
-__all__ = [
-    "Stored", "StoredArrays", "StoredParts", "read_model", "read_params", "write_model", "write_params",
-]  # fmt: skip
+if TYPE_CHECKING:
+    from histnetq.quantifiers.base import Quantifier
+
+__all__ = ["Arrays", "Stored", "StoredArrays", "StoredParts", "load", "save"]
 
 Arrays = dict[str, NDArray]
 FORMAT = 1
@@ -99,17 +103,84 @@ class StoredParts(Stored):
             setattr(model, self.attribute, self.kind(**found))
 
 
-def write_params(params: Mapping[str, Any]) -> dict[str, Any]:
-    """Turn parameters to JSON; what cannot be stored becomes a note of its type."""
-    return {name: _to_json(value) for name, value in params.items()}
+_CALIBRATED = (StoredParts("calibration_", Calibration), StoredParts("trust_", Trust))
 
 
-def read_params(params: Mapping[str, Any], custom: dict[str, Any]) -> dict[str, Any]:
-    """Read what `write_params` gave; `custom` has the parameters that could not be stored, and no others."""
-    found = {name: _from_json(name, value, custom) for name, value in params.items()}
-    if custom:
-        raise TypeError(f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out.")
-    return found
+def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
+    """Write a fitted quantifier to a directory that `load` reads."""
+    kind, classes = type(model), model.classes_.tolist()
+    if model.classes_.dtype.kind not in "biufU":
+        raise TypeError(f"classes: {classes[0]!r} cannot be stored, expected strings or numbers; rename classes.")
+    arrays, learned = dict[str, NDArray](), dict[str, Any]()
+    for part in (*model.stored, *_CALIBRATED):
+        arrays |= part.arrays(model)
+        learned |= part.learned(model)
+    config = {
+        "estimator": kind.__name__, "version": metadata.version("histnetq"), "classes": classes,
+        "params": {name: _to_json(value) for name, value in model.get_params(deep=False).items()},
+        "input_shape": list(model.input_shape_), "feature_names": model.feature_names_,
+        "train_prevalences": model.train_prevalences_.tolist(), "learned": learned,
+        "provenance": getattr(model, "provenance_", {}),
+    }  # fmt: skip
+    if kind.__name__ not in REGISTRY or kind is not REGISTRY[kind.__name__].load():
+        config["own_class"] = True
+    _write_model(path, config, arrays, overwrite)
+
+
+def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = None, **custom: Any) -> Quantifier:
+    """Read a quantifier that `save` wrote.
+
+    Parameters
+    ----------
+    path : str or path
+        The directory of the model.
+    estimator : class, default=None
+        The class of the model, if it is one of your own, such as a subclass of `EMQ`. A model of this library needs
+        none, and never becomes one of another class.
+    **custom : dict
+        Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
+        model was made with its own.
+
+    Returns
+    -------
+    Quantifier
+        The fitted quantifier.
+
+    Examples
+    --------
+    >>> import tempfile, histnetq as hq
+    >>> place = tempfile.mkdtemp()
+    >>> hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(place)
+    >>> hq.load(place).predict([[0.0]])
+    array([0.5, 0.5])
+    """
+    config, arrays = _read_model(path)
+    name = str(config.get("estimator"))
+    if estimator is None:
+        if name not in REGISTRY or config.get("own_class", False):
+            raise ValueError(
+                f"path: {path} holds an unknown estimator {name!r}; upgrade histnetq, or pass a class of your own as "
+                "histnetq.load(path, estimator=…)."
+            )
+        estimator = REGISTRY[name].load()
+    elif estimator.__name__ != name:
+        raise ValueError(f"estimator: {path} holds a {name}, got {estimator.__name__}; pass the class that was saved.")
+    try:
+        params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
+        if custom:
+            told = f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out."
+            raise TypeError(told)
+        quantifier = estimator(**params)
+        quantifier.provenance_ = config.get("provenance", {})
+        prevalences = np.asarray(config["train_prevalences"], dtype=np.float64)
+        quantifier.classes_, quantifier.train_prevalences_ = np.asarray(config["classes"]), prevalences
+        quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
+        learned = config["learned"]
+    except (KeyError, AttributeError):
+        raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
+    for part in (*quantifier.stored, *_CALIBRATED):
+        part.restore(quantifier, arrays, learned)
+    return quantifier
 
 
 def _to_json(value: Any) -> Any:
@@ -128,7 +199,7 @@ def _to_json(value: Any) -> Any:
         return {"skops": base64.b64encode(dump_classifier(value)).decode()}
     if type(value) in _DATACLASSES.values():
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
-        return {"type": type(value).__name__, "fields": write_params(fields)}
+        return {"type": type(value).__name__, "fields": {name: _to_json(field) for name, field in fields.items()}}
     return {"custom": type(value).__name__}
 
 
@@ -152,7 +223,7 @@ def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
     return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
 
 
-def write_model(
+def _write_model(
     path: str | os.PathLike[str], config: dict[str, Any], weights: dict[str, NDArray], overwrite: bool
 ) -> None:
     """Write a model directory, all of it or nothing."""
@@ -196,7 +267,7 @@ def _refuse_occupied(target: Path, overwrite: bool) -> None:
         raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
 
 
-def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+def _read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Read a model directory: its configuration and its weights, both checked."""
     from safetensors.numpy import load_file
 

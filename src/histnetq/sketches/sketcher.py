@@ -6,6 +6,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.sketches.moments import moment_sums
+from histnetq.sketches.sketch import BagSketch, Maker
 
 __all__ = ["NoSketcher", "Sketcher"]
 
@@ -35,6 +37,17 @@ class Sketcher:
     def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
         """Prevalences ``(n_bags, n_classes)`` from the states of whole bags and their total weights."""
         raise NotImplementedError
+
+    def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
+        """Sketch bags; without names, of one bag that was given as an array."""
+        weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
+        totals = n_rows if weights is None else np.add.reduceat(weights, starts)
+        return BagSketch(
+            ids=bags.ids if named else None, n_rows=n_rows, totals=totals, unseen=np.zeros(len(bags), np.int64),
+            squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
+            values=self.state(bags), maker=maker,
+            moments=np.empty((len(bags), 0)) if maker.origin is None else moment_sums(bags, np.array(maker.origin)),
+        )  # fmt: skip
 
 
 class NoSketcher(Sketcher):

@@ -1,0 +1,131 @@
+"""Posteriors of rows by a classifier that has not seen them, and the class of each of its columns."""
+
+from __future__ import annotations
+
+from numbers import Real
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.utils.validation import has_fit_parameter
+
+from histnetq.data.checks import shown
+
+__all__ = ["columns_of", "cross_fit", "posteriors_of"]
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+CV = int | float | None
+
+
+def cross_fit(
+    base: Any, cv: CV, random_state: int | None, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None,
+    classes: NDArray,
+) -> tuple[Any, Ints, Floats, Ints]:  # fmt: skip
+    """Fit clones of a classifier to some of the entries of a pool, and one to all.
+
+    Parameters
+    ----------
+    base : classifier
+        It is fitted already if `cv` is None, and cloned otherwise.
+    cv : int, float or None
+        Folds, or the fraction of rows that is held out.
+    random_state : int or None
+        Seed of the split.
+    pool : (n_rows, ...)
+        Rows, which entries have the numbers of.
+    entries, labels, weights : (n_entries,)
+        Row number, class code and weight of each entry.
+    classes : (n_classes,)
+        Names of the classes.
+
+    Returns
+    -------
+    classifier, columns
+        The classifier of all entries, and the class code of each of its columns.
+    posteriors, judged
+        Posteriors ``(n_judged, n_classes)`` by classifiers that have not seen the row, and of which entries.
+    """
+    if cv is None:
+        columns = columns_of(base, cv, classes)
+        return base, columns, posteriors_of(base, pool[entries], columns, len(classes)), np.arange(len(labels))
+    p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
+    # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
+    _, first, place = np.unique(entries, return_index=True, return_inverse=True)
+    for _, held_rows in _folds(cv, labels[first], random_state):
+        held = np.isin(place, held_rows)
+        model = _fit(clone(base), pool[entries[~held]], labels[~held], None if weights is None else weights[~held])
+        p[held] = posteriors_of(model, pool[entries[held]], columns_of(model, cv, classes), len(classes))
+        judged |= held
+    whole = _fit(clone(base), pool[entries], labels, weights)
+    return whole, columns_of(whole, cv, classes), p[judged], np.flatnonzero(judged)
+
+
+def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
+    """Tell the class code of each column of a classifier: one fitted here, or elsewhere, on names or on codes."""
+    if not hasattr(classifier, "predict_proba"):
+        raise TypeError(
+            f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
+            "wrap it in sklearn's CalibratedClassifierCV."
+        )
+    listed, place = np.asarray(classifier.classes_).tolist(), {name: j for j, name in enumerate(classes.tolist())}
+    if cv is not None or (listed == list(range(len(classes))) and not all(name in place for name in listed)):
+        return np.array(listed, np.int64)
+    unknown = [name for name in listed if name not in place]
+    if unknown:
+        raise ValueError(
+            f"classifier: it was fitted on a class {unknown[0]!r} that is not among {shown(classes)}; "
+            "fit it on the same class names."
+        )
+    return np.array([place[name] for name in listed], np.int64)
+
+
+def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
+    """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
+    p = classifier.predict_proba(_flat(rows))
+    full = np.zeros((len(p), n_classes))
+    full[:, columns] = p
+    return full
+
+
+def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
+    """Pairs of positions to learn from and to judge, so that every class is among both."""
+    if isinstance(cv, bool) or not isinstance(cv, Real):
+        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    counts = np.bincount(labels)
+    rare = counts[counts > 0].min()
+    if rare < 2:
+        raise ValueError(
+            f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
+        )
+    # A seed of its own where none is given: scikit-learn would take one from the global generator.
+    seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
+    if isinstance(cv, float):
+        if not 0 < cv < 1:
+            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
+    if cv < 2:
+        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    folds = StratifiedKFold(min(cv, int(rare)), shuffle=True, random_state=seed)
+    return folds.split(np.zeros(len(labels)), labels)
+
+
+def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
+    if weights is None:
+        return model.fit(_flat(rows), labels)
+    steps = getattr(model, "steps", None)
+    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
+    if not has_fit_parameter(model if steps is None else steps[-1][1], "sample_weight"):
+        raise TypeError(
+            f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
+            "choose another classifier or drop the weights."
+        )
+    return model.fit(_flat(rows), labels, **{name: weights})
+
+
+def _flat(rows: Any) -> Any:
+    """Rows as a classifier takes them: sparse matrices and texts as they are, images as vectors."""
+    return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)
