@@ -37,9 +37,12 @@ def members(prefix: str, things: Any) -> Iterator[tuple[str, Any]]:
             continue
         yield f"{prefix}.{name}", thing
         if inspect.isclass(thing):
-            for method, value in vars(thing).items():
-                if not method.startswith("_") and (inspect.isroutine(value) or isinstance(value, classmethod)):
-                    yield f"{prefix}.{name}.{method}", getattr(thing, method)
+            ours = [kind for kind in thing.__mro__ if kind.__module__.startswith("histnetq.")]
+            for method in dict.fromkeys(method for kind in ours for method in vars(kind)):
+                value = getattr(thing, method)
+                written_here = inspect.isroutine(value) and value.__module__.startswith("histnetq.")
+                if not method.startswith("_") and written_here:
+                    yield f"{prefix}.{name}.{method}", value
 
 
 OBJECTS = {}

@@ -107,13 +107,13 @@ class ACC(PosteriorQuantifier):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
-    solver : {"least-squares", "inverse"}, default="least-squares"
-        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws another one each time.
+    solver : {"least-squares", "inverse"}, default="least-squares"
+        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
 
     Attributes
     ----------
@@ -167,13 +167,13 @@ class PACC(ACC):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
-    solver : {"least-squares", "inverse"}, default="least-squares"
-        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws another one each time.
+    solver : {"least-squares", "inverse"}, default="least-squares"
+        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
 
     Attributes
     ----------

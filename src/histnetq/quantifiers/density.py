@@ -28,17 +28,17 @@ class KDEy(PosteriorQuantifier):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
     bandwidth : float, default=0.1
         Standard deviation of the Gaussian kernels on the simplex of posteriors.
     tol : float, default=1e-7
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=5000
         Iterations at the most.
-    cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
-    random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
 
     Attributes
     ----------

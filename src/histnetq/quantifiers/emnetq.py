@@ -42,15 +42,6 @@ class EMNetQ(DeepQuantifier):
         What turns rows into scores. None gives scores linear in the features (a CNN for images), a tuple the hidden
         layers of an MLP; a linear layer of scores follows a module, which is copied, or what a factory makes for the
         shape of a row.
-    ridge : float or None, default=0.01
-        Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
-        proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
-        start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
-        starts from random scores, as do modules of one's own and fewer than 100 different rows.
-    prior : float, default=0.5
-        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It steadies the estimates of tiny bags, and
-        keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
-        without a prior, nothing is learned about a class where it is absent.
     loss : str or callable, default="rae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -62,6 +53,15 @@ class EMNetQ(DeepQuantifier):
         Epochs, learning rate, device and so on.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
+    ridge : float or None, default=0.01
+        Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
+        proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
+        start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
+        starts from random scores, as do modules of one's own and fewer than 100 different rows.
+    prior : float, default=0.5
+        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It steadies the estimates of tiny bags, and
+        keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
+        without a prior, nothing is learned about a class where it is absent.
 
     Attributes
     ----------

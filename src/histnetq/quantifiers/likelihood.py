@@ -28,6 +28,11 @@ class EMQ(PosteriorQuantifier):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
     calibration : {None, "ts", "bcts", "vs", "nbvs"}, default=None
         How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by a scale and
         a bias for each class; by a scale for each class.
@@ -35,11 +40,6 @@ class EMQ(PosteriorQuantifier):
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=1000
         Iterations at the most.
-    cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
-    random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
 
     Attributes
     ----------

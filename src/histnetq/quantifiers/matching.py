@@ -33,15 +33,15 @@ class DyS(PosteriorQuantifier):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
-    n_bins : int or sequence of int, default=8
-        Bins on [0, 1]; of several, the median of the proportions is taken.
-    divergence : {"topsoe", "hellinger"}, default="topsoe"
-        How the distance between histograms is measured.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws another one each time.
+    n_bins : int or sequence of int, default=8
+        Bins on [0, 1]; of several, the median of the proportions is taken.
+    divergence : {"topsoe", "hellinger"}, default="topsoe"
+        How the distance between histograms is measured.
 
     Attributes
     ----------

@@ -216,11 +216,6 @@ class HistNetQ(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
-    cumulative : bool, default=False
-        Whether the head reads cumulative histograms: it learns from many weak features (texts of many classes) in a
-        fraction of the epochs so, and from a few good ones not as well.
     loss : str or callable, default="rae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -232,6 +227,11 @@ class HistNetQ(_PooledQuantifier):
         Epochs, learning rate, device and so on.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
+    cumulative : bool, default=False
+        Whether the head reads cumulative histograms: it learns from many weak features (texts of many classes) in a
+        fraction of the epochs so, and from a few good ones not as well.
 
     Attributes
     ----------
@@ -287,8 +287,6 @@ class DeepSets(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
     loss : str or callable, default="rae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -300,6 +298,8 @@ class DeepSets(_PooledQuantifier):
         Epochs, learning rate, device and so on.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
 
     Attributes
     ----------
@@ -354,8 +354,6 @@ class SetTransformer(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
     loss : str or callable, default="rae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -367,6 +365,8 @@ class SetTransformer(_PooledQuantifier):
         Epochs, learning rate, device and so on.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
 
     Attributes
     ----------

@@ -56,6 +56,11 @@ class QuaNet(PosteriorQuantifier):
     ----------
     classifier : scikit-learn classifier with `predict_proba`, default=None
         It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
     hidden : int, default=64
         Size of the LSTM; see `histnetq.nn.SortedLSTM`.
     n_steps : int, default=100
@@ -66,13 +71,8 @@ class QuaNet(PosteriorQuantifier):
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto" or protocol, default="auto"
         How training bags are drawn from the labelled rows; "auto" is `APP`.
-    cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
     training : Training, default=Training()
         Epochs, learning rate, device and so on.
-    random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
 
     Attributes
     ----------
