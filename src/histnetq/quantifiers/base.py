@@ -182,8 +182,8 @@ class Quantifier(BaseEstimator):
         --------
         >>> from histnetq import CC
         >>> q = CC(random_state=0).fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
-        >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap", n_resamples=50).upper.round(2)
-        array([0.5 , 0.81])
+        >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap").contains([0.25, 0.75])
+        array([ True,  True])
         """
         check_choice("method", method, tuple(INTERVALS))
         bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)

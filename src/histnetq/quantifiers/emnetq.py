@@ -84,6 +84,7 @@ class EMNetQ(DeepQuantifier):
     --------
     Row labels are never seen, and yet the rows get probabilities:
 
+    >>> from histnetq import Training
     >>> rng = np.random.default_rng(0)
     >>> p = rng.uniform(size=60)
     >>> labels = [(rng.uniform(size=50) < share).astype(int) for share in p]
@@ -114,6 +115,7 @@ class EMNetQ(DeepQuantifier):
 
         Examples
         --------
+        >>> from histnetq import Training
         >>> X, y = np.array([[0.0], [1.0]] * 60) + np.arange(120)[:, None] / 1000, ["a", "b"] * 60
         >>> EMNetQ(training=Training(epochs=2), random_state=0).fit(X, y).predict_rows([[0.0], [1.0]]).shape
         (2, 2)
@@ -148,6 +150,7 @@ class EMNetQ(DeepQuantifier):
 
         Examples
         --------
+        >>> from histnetq import Training
         >>> X, y = np.array([[0.0], [1.0]] * 60) + np.arange(120)[:, None] / 1000, ["a", "b"] * 60
         >>> EMNetQ(training=Training(epochs=2), random_state=0).fit(X, y).standard_errors(X).shape
         (2,)
