@@ -9,28 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import join_on_disk
 
 __all__ = [
-    "as_pool",
-    "check_choice",
-    "check_feature_names",
-    "check_index",
-    "check_labels",
-    "check_names",
-    "check_offsets",
-    "check_weights",
-    "check_whole",
-    "column_names",
-    "encode_labels",
-    "join_weights",
-    "name_columns",
-    "shown",
-    "sort_groups",
-    "stack",
-    "take_dense",
-    "used_rows",
-]
+    "as_pool", "check_choice", "check_feature_names", "check_fraction", "check_index", "check_labels", "check_names",
+    "check_offsets", "check_weights", "check_whole", "column_names", "drop_weightless", "encode_labels", "join_weights",
+    "match_names", "name_columns", "shown", "sort_groups", "stack", "take_dense", "used_rows",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
@@ -165,7 +151,7 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
     w = np.asarray(weights)
     if w.shape != (n_entries,):
         raise ValueError(f"weights: expected one number per entry, shape ({n_entries},), got {w.shape}.")
-    if w.dtype.kind not in "fiub" or not np.isfinite(w).all() or (w < 0).any():
+    if w.dtype.kind not in "fiub" or not ((w >= 0) & (w < np.inf)).all():  # NaN is neither
         raise ValueError("weights: expected finite numbers of at least 0; drop or repair the others.")
     if kind == "survey":
         return w.astype(np.float64)
@@ -176,6 +162,19 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
             "pass weight_kind='survey'."
         )
     return counts
+
+
+def drop_weightless(index: Ints, offsets: Ints, weights: NDArray | None) -> tuple[Ints, Ints, NDArray | None]:
+    """Leave out entries of weight 0, and refuse bags without entries."""
+    if weights is not None and not weights.all():
+        kept = weights > 0
+        index, offsets, weights = index[kept], offsets_of(kept)[offsets], weights[kept]
+    if len(offsets) == 1:
+        raise ValueError("offsets: expected at least one bag, got none; give offsets (0, n_entries) for one bag.")
+    empty = np.flatnonzero(np.diff(offsets) == 0)
+    if empty.size:
+        raise ValueError(f"bags: bag {empty[0]} is empty, expected at least one row; leave empty bags out.")
+    return index, offsets, weights
 
 
 def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
@@ -241,11 +240,16 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
             )
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
-    place = {name: j for j, name in enumerate(wanted.tolist())}
-    unknown = [name for name in found.tolist() if name not in place]
+    return match_names(found, wanted, "y: {} is not among classes {}; add it or correct the label.")[codes], wanted
+
+
+def match_names(names: NDArray, among: NDArray, refusal: str) -> Ints:
+    """The place of each name among others; the refusal of one that is not there has places for it and for them."""
+    place = {name: j for j, name in enumerate(among.tolist())}
+    unknown = [name for name in names.tolist() if name not in place]
     if unknown:
-        raise ValueError(f"y: {unknown[0]!r} is not among classes {shown(wanted)}; add it or correct the label.")
-    return np.array([place[name] for name in found.tolist()], np.int64)[codes], wanted
+        raise ValueError(refusal.format(repr(unknown[0]), shown(among)))
+    return np.array([place[name] for name in names.tolist()], np.int64)
 
 
 def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
@@ -253,7 +257,7 @@ def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
     if values.shape != (n_rows,):
         raise ValueError(f"groups: expected one bag name per row, shape ({n_rows},), got {values.shape}.")
     ids, bag, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.argsort(bag, kind="stable"), np.concatenate([[0], np.cumsum(counts)]), ids
+    return np.argsort(bag, kind="stable"), offsets_of(counts), ids
 
 
 def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> NDArray:
