@@ -20,28 +20,52 @@ _MOST_CATEGORIES = 1000
 
 
 class Codes:
-    """Numbers for values in the order in which they first occur."""
+    """Numbers for the values of one column, or of several together, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> codes = Codes("rows.csv", ["site", "day"])
+    >>> codes.of(pa.record_batch({"site": ["n", "s", "n"], "day": [1, 1, 1]}), first_row=0)
+    array([0, 1, 0])
+    >>> codes.values
+    ['n/1', 's/1']
+    """
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
         self.table, self.columns = table, list(columns)
-        self.place: dict[Any, int] = {}
+        self.place: dict[tuple[Any, ...], int] = {}
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the number of each row's value, or of the values of several columns."""
-        parts = [_distinct(batch, column, self.table, first_row) for column in self.columns]
-        combined, values = parts[0]
-        for codes, others in parts[1:]:
-            combined = combined * len(others) + codes
-            values = [f"{a}/{b}" for a in values for b in others]
-        used, first, local = np.unique(combined, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        found = np.empty(len(used), np.int64)
-        found[order] = [self.place.setdefault(values[i], len(self.place)) for i in used[order].tolist()]
-        return found[local]
+        import pandas as pd
+
+        columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
+        local = np.zeros(batch.num_rows, np.int64)
+        for codes, values in columns:
+            # Numbered afresh after each column: there are never more combinations than rows.
+            local = pd.factorize(local * len(values) + codes)[0]
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
+        keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
+        return np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)[local]
 
     @property
     def values(self) -> list[Any]:
-        return list(self.place)
+        """The value of each number; those of several columns as one text, with ``/`` between them."""
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.place]
+        keys: dict[str, Any] = {}
+        for key, value in zip(self.place, values, strict=True):
+            other = keys.setdefault(str(value), key)
+            if other is not key:
+                raise ValueError(
+                    f"{self.table}: the values {_told(other)} and {_told(key)} of {_told(self.columns)} would both be "
+                    f"named {str(value)!r}; change one of them."
+                )
+        return values
+
+
+def _told(values: Sequence[Any]) -> str:
+    return ", ".join(map(repr, values))
 
 
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
@@ -65,17 +89,21 @@ class Plan:
         return [column if value is None else f"{column}={value}" for column, value in self.parts]
 
     @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(column for column, _ in self.parts))
+    def texts(self) -> list[str]:
+        return sorted({column for column, value in self.parts if value is not None})
+
+    @property
+    def numbers(self) -> list[str]:
+        return [column for column, value in self.parts if value is None]
 
 
 def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
     if features is None:
-        numbers = [c for c in table.columns if c not in special and is_number(table.types[c])]
-        _refuse_spoilt_numbers(table, [c for c in table.columns if c not in special and c not in numbers])
+        others = [column for column in table.columns if column not in special]
+        numbers = [column for column in others if is_number(table.types[column])]
+        _refuse_spoilt_numbers(table, [column for column in others if not is_number(table.types[column])])
         if not numbers:
-            if table.is_empty():
-                raise ValueError(f"{table.name}: has no rows; check the file.")
+            next(table.batches(special))  # a table without rows is refused as such
             raise ValueError(
                 f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
             )
@@ -102,10 +130,8 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
 
 def _categories(table: Table, column: str) -> list[str]:
     codes = Codes(table.name, [column])
-    row = 0
-    for batch in table.batches([], [column]):
+    for row, batch in table.batches([], [column]):
         codes.of(batch, row)
-        row += batch.num_rows
         if len(codes.place) > _MOST_CATEGORIES:
             raise ValueError(
                 f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
@@ -118,9 +144,7 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
     """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
     if not texts:
         return
-    batch = next(iter(table.batches(texts)), None)
-    if batch is None:
-        return
+    _, batch = next(table.batches(texts))
     for column in texts:
         values = [str(v) for v in batch.column(column).to_pylist()[:1000] if v is not None]
         wrong = [i for i, value in enumerate(values) if not _is_numeral(value)]
