@@ -17,6 +17,9 @@ from histnetq.simplex import check_prevalences, count_labels
 __all__ = ["Bags", "ranges"]
 
 Ints = NDArray[np.int64]
+_ABSENT = dict.fromkeys(("weights", "prevalences", "classes", "ids", "labels", "feature_names")) | {
+    "weight_kind": "count"
+}
 
 
 class Bags:
@@ -110,20 +113,7 @@ class Bags:
         self.feature_names = checks.check_feature_names(names, self.rows)
 
     @classmethod
-    def trusted(
-        cls,
-        rows: Any,
-        index: Ints,
-        offsets: Ints,
-        *,
-        weights: NDArray | None = None,
-        weight_kind: str = "count",
-        prevalences: NDArray | None = None,
-        classes: NDArray | None = None,
-        ids: NDArray | None = None,
-        labels: Ints | None = None,
-        feature_names: list[str] | None = None,
-    ) -> Bags:
+    def trusted(cls, rows: Any, index: Ints, offsets: Ints, **parts: Any) -> Bags:
         """Make bags of parts that are known to be right, such as those that this library has read and checked itself.
 
         Nothing is checked, copied or converted. Numbers must be finite, `index` and `offsets` must fit, no bag may be
@@ -137,8 +127,8 @@ class Bags:
             Row numbers of all bags, one bag after the other.
         offsets : (n_bags + 1,) of int64
             Where each bag starts in `index`, and the end.
-        weights, weight_kind, prevalences, classes, ids, labels, feature_names : optional
-            As in `Bags`, but as arrays of their final types.
+        **parts : dict
+            Any of the other parameters of `Bags`, except `normalize`, as arrays of their final types.
 
         Returns
         -------
@@ -152,9 +142,12 @@ class Bags:
         """
         bags = cls.__new__(cls)
         bags.rows, bags.index, bags.offsets = rows, index, offsets
-        bags.weights, bags.weight_kind, bags.prevalences, bags.labels = weights, weight_kind, prevalences, labels
-        bags.classes, bags.feature_names = classes, feature_names
-        bags.ids = np.arange(len(offsets) - 1) if ids is None else ids
+        for name in ("weights", "weight_kind", "prevalences", "classes", "ids", "labels", "feature_names"):
+            setattr(bags, name, parts.pop(name, None))
+        if parts:
+            raise TypeError(f"parts: expected the names of parameters of Bags, got {', '.join(parts)}.")
+        bags.weight_kind = bags.weight_kind or "count"
+        bags.ids = np.arange(len(bags)) if bags.ids is None else bags.ids
         return bags
 
     # Each of these stands with its documentation in a file of its own.
@@ -171,20 +164,14 @@ class Bags:
 
     def __getitem__(self, key: Any) -> Bags:
         """Select bags by number, slice, boolean mask or list of numbers; the result is a `Bags` on the same pool."""
-        if isinstance(key, slice) and key.indices(len(self))[2] == 1:
-            # A slice of the entries, which copies nothing.
-            start, stop, _ = key.indices(len(self))
-            chosen: Any = slice(start, max(start, stop))
-            bounds = self.offsets[start : chosen.stop + 1]
-            entries: Any = slice(bounds[0], bounds[-1])
-            offsets = bounds - bounds[0]
-        else:
-            chosen = selected(key, len(self))
-            lengths = np.diff(self.offsets)[chosen]
-            entries, offsets = ranges(self.offsets[chosen], lengths), offsets_of(lengths)
-        return self.select(
-            chosen, self.index[entries], offsets, None if self.weights is None else self.weights[entries]
-        )
+        chosen = selected(key, len(self))
+        starts = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - starts
+        neighbours = isinstance(key, slice) and key.step in (None, 1) and chosen.size > 0
+        # The entries of neighbours are a slice, which copies nothing.
+        entries = slice(starts[0], starts[0] + lengths.sum()) if neighbours else ranges(starts, lengths)
+        weights = None if self.weights is None else self.weights[entries]
+        return self.select(chosen, self.index[entries], offsets_of(lengths), weights)
 
     def select(self, bags: Any, index: Ints, offsets: Ints, weights: NDArray | None) -> Bags:
         """Take some of these bags, with other entries on the same pool.

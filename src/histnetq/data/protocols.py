@@ -59,6 +59,8 @@ class Protocol:
         """
         if n_bags < 1:
             raise ValueError(f"n_bags: expected at least 1, got {n_bags}.")
+        if self.draws_from != "both" and not isinstance(source, Bags):
+            raise TypeError(f"source: expected Bags, got {type(source).__name__}; make them by Bags.from_labels(X, y).")
         return self._draw(source, n_bags, np.random.default_rng(random_state))
 
     def _draw(self, source: Any, n_bags: int, rng: np.random.Generator) -> Bags:
@@ -240,7 +242,6 @@ class Mixer(Protocol):
         _check_proportion("real_proportion", self.real_proportion)
 
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
-        _refuse_other_sources(source)
         if source.prevalences is None:
             raise ValueError("Mixer: expected bags with prevalences, got none; pass prevalences= when making the bags.")
         n_real = round(self.real_proportion * n_bags)
@@ -307,7 +308,6 @@ class _LabelledRows:
     """The labelled rows of a source, grouped by class; a row's chance to be drawn is its weight in the source."""
 
     def __init__(self, source: Bags) -> None:
-        _refuse_other_sources(source)
         if source.labels is None or source.classes is None:
             raise ValueError("source: expected labelled rows, got bags without labels; make them by Bags.from_labels.")
         rows = np.unique(source.index)
@@ -346,11 +346,6 @@ class _LabelledRows:
         low, high = reach[starts], reach[starts + counts]
         place = np.searchsorted(reach, low + rng.random(len(starts)) * (high - low), "right") - 1
         return self.rows[np.clip(place, starts, starts + counts - 1)]
-
-
-def _refuse_other_sources(source: Any) -> None:
-    if not isinstance(source, Bags):
-        raise TypeError(f"source: expected Bags, got {type(source).__name__}; make them by Bags.from_labels(X, y).")
 
 
 def _draw_by_class(

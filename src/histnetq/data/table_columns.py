@@ -54,18 +54,11 @@ class Codes:
         """The value of each number; those of several columns as one text, with ``/`` between them."""
         values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.place]
         keys: dict[str, Any] = {}
-        for key, value in zip(self.place, values, strict=True):
-            other = keys.setdefault(str(value), key)
+        for key, value in zip(self.place, map(str, values), strict=True):
+            other = keys.setdefault(value, key)
             if other is not key:
-                raise ValueError(
-                    f"{self.table}: the values {_told(other)} and {_told(key)} of {_told(self.columns)} would both be "
-                    f"named {str(value)!r}; change one of them."
-                )
+                raise ValueError(f"{self.table}: {other} and {key} would both be named {value!r}; change one of them.")
         return values
-
-
-def _told(values: Sequence[Any]) -> str:
-    return ", ".join(map(repr, values))
 
 
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
@@ -142,25 +135,19 @@ def _categories(table: Table, column: str) -> list[str]:
 
 def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
     """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
+    import pandas as pd
+
     if not texts:
         return
     _, batch = next(table.batches(texts))
     for column in texts:
-        values = [str(v) for v in batch.column(column).to_pylist()[:1000] if v is not None]
-        wrong = [i for i, value in enumerate(values) if not _is_numeral(value)]
-        if wrong and len(wrong) < len(values) / 2:
+        values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
+        wrong = values[pd.to_numeric(values, errors="coerce").isna()]
+        if 0 < len(wrong) < len(values) / 2:
             raise ValueError(
-                f"{table.name}: column {column!r} holds numbers and the text {values[wrong[0]]!r} (row {wrong[0]}); "
+                f"{table.name}: column {column!r} holds numbers and the text {wrong.iloc[0]!r} (row {wrong.index[0]}); "
                 "correct it, or name the features without this column."
             )
-
-
-def _is_numeral(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_features(
@@ -168,24 +155,21 @@ def read_features(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(n_rows, n_features), and (n_rows,): whether a row has a text that no feature stands for."""
     out = np.zeros((batch.num_rows, len(plan.parts)), np.float32)
-    texts: dict[str, tuple[NDArray[np.int64], list[str]]] = {}
     unseen = np.zeros(batch.num_rows, bool)
     for j, (column, value) in enumerate(plan.parts):
         if value is None:
-            out[:, j] = read_numbers(batch, column, table, first_row)
-            continue
-        if column not in texts:
-            codes, values = _distinct(batch, column, table, first_row)
-            texts[column] = codes, [str(v) for v in values]
-            known = {text for name, text in plan.parts if name == column}
-            unseen |= np.array([text not in known for text in texts[column][1]], bool)[codes]
-        codes, values = texts[column]
-        if value in values:
-            out[:, j] = codes == values.index(value)
+            out[:, j] = read_numbers(batch, column, table, first_row, np.float32)
+    for column in plan.texts:
+        codes, values = _distinct(batch, column, table, first_row)
+        places = [j for j, (name, value) in enumerate(plan.parts) if name == column and value is not None]
+        matches = np.array([[str(value) == plan.parts[j][1] for j in places] for value in values])
+        out[:, places] = matches[codes]
+        unseen |= ~matches[codes].any(1)
     return out, unseen
 
 
-def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, dtype: Any = np.float64) -> NDArray:
+    """(n_rows,): finite numbers of this type."""
     import pyarrow as pa
 
     array = batch.column(column)
@@ -193,11 +177,14 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int)
         raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers.")
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
-    values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        what = "nothing" if np.isnan(values[row]) else str(values[row])
+    exact = array.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        values = exact.astype(dtype, copy=False)
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        too_large = f"{exact[row]:g} (too large)" if np.isfinite(exact[row]) else str(values[row])
+        what = "nothing" if np.isnan(values[row]) else too_large
         raise ValueError(
             f"{table}: row {first_row + row} has {what} in column {column!r}, expected a number; "
             "fill it in, drop the row, or name the features without this column."

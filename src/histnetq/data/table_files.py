@@ -28,19 +28,22 @@ _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]
 
 
 class Table:
-    """Files or a data frame, read in batches of rows."""
+    """Files or a data frame, read in batches of rows.
 
-    def __init__(
-        self,
-        name: str,
-        columns: list[str],
-        types: list[Any],
-        batches: Callable[[list[str], list[str]], Iterator[pa.RecordBatch]],
-        n_rows: int | None,
-    ) -> None:
-        self.name, self.columns, self._batches, self.n_rows = name, columns, batches, n_rows
-        self.types = dict(zip(columns, types, strict=True))
-        twice = [column for column, times in Counter(columns).items() if times > 1]
+    Parameters
+    ----------
+    name : str
+        What errors call it.
+    schema : pyarrow.Schema
+        Names and types of the columns.
+    batches : callable
+        A function of the columns to read, and of those among them that come as texts.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
+        self.name, self.columns, self._batches = name, schema.names, batches
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        twice = [column for column, times in Counter(schema.names).items() if times > 1]
         if twice:
             raise ValueError(f"{name}: has two columns {twice[0]!r}; rename one.")
 
@@ -69,15 +72,15 @@ class Table:
 
 def open_table(source: Any, argument: str) -> Table:
     """Find out what a table holds without reading its rows."""
-    if isinstance(source, str | os.PathLike) or (
-        isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source)
-    ):
-        return _open_files(source, argument)
-    frame = _as_arrow(source, argument)
-    return Table(
-        argument, frame.column_names, frame.schema.types,
-        lambda columns, _: iter(frame.select(columns).to_batches(max_chunksize=_BATCH_ROWS)), frame.num_rows,
-    )  # fmt: skip
+    items = source if isinstance(source, list | tuple) else [source]
+    if not items or not all(isinstance(item, str | os.PathLike) for item in items):
+        frame = _as_arrow(source, argument)
+        return Table(argument, frame.schema, lambda columns, _: frame.select(columns).to_batches(_BATCH_ROWS))
+    paths = find_files(source, argument)
+    kinds = {_kind(path, argument) for path in paths}
+    if len(kinds) > 1:
+        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
+    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
 
 
 @dataclass(frozen=True)
@@ -96,25 +99,18 @@ def open_part(part: Part) -> Table:
 def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
     """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
     open_table(source, argument)
-    paths = find_files(source, argument)
-    return [part for path in paths for part in _split_file(path, _kind(path, argument), n_rows)]
+    return [part for path in find_files(source, argument) for part in _split_file(path, _kind(path, argument), n_rows)]
 
 
-def _split_file(path: str, kind: str, n_rows: int) -> Iterator[Part]:
-    if kind == "csv":
-        yield Part(path)
-        return
+def _split_file(path: str, kind: str, n_rows: int) -> list[Part]:
     from pyarrow import parquet
 
+    if kind == "csv":
+        return [Part(path)]
     about = parquet.ParquetFile(path).metadata
-    held: list[int] = []
-    n_held = 0
-    for group in range(about.num_row_groups):
-        held.append(group)
-        n_held += about.row_group(group).num_rows
-        if n_held >= n_rows or group == about.num_row_groups - 1:
-            yield Part(path, tuple(held))
-            held, n_held = [], 0
+    sizes = np.array([about.row_group(group).num_rows for group in range(about.num_row_groups)], np.int64)
+    part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
+    return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
 
 
 def release_memory() -> None:
@@ -129,14 +125,6 @@ def is_number(kind: Any) -> bool:
 
     kinds = pa.types
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind))
-
-
-def _open_files(source: Any, argument: str) -> Table:
-    paths = find_files(source, argument)
-    kinds = {_kind(path, argument) for path in paths}
-    if len(kinds) > 1:
-        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
-    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
 
 
 def find_files(source: Any, argument: str) -> list[str]:
@@ -166,12 +154,10 @@ def _kind(path: str, argument: str) -> str:
 def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
     from pyarrow import parquet
 
-    n_rows, schemas = 0, []
+    schemas = []
     for path in paths:
         with _reading(path, "cannot be read as Parquet", "write it again"):
-            described = parquet.ParquetFile(path)
-            schemas.append(described.schema_arrow)
-            n_rows += described.metadata.num_rows
+            schemas.append(parquet.read_schema(path))
         _refuse_other_columns(paths[0], schemas[0].names, path, schemas[-1].names)
 
     # Not by pyarrow.dataset, which needed 320 MB beside the result for 2 million rows of 9 columns in two files, and
@@ -184,7 +170,7 @@ def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Tabl
                 file = parquet.ParquetFile(path, pre_buffer=False)
                 yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns)
 
-    return Table(_named(paths), schemas[0].names, schemas[0].types, batches, n_rows)
+    return Table(_named(paths), schemas[0], batches)
 
 
 def _open_csv(paths: list[str]) -> Table:
@@ -194,29 +180,26 @@ def _open_csv(paths: list[str]) -> Table:
     headers = [_csv_header(path) for path in paths]
     for path, (names, _) in zip(paths, headers, strict=True):
         _refuse_other_columns(paths[0], headers[0][0], path, names)
-    names, delimiter = headers[0]
-    parse = csv.ParseOptions(delimiter=delimiter)
+    parse = csv.ParseOptions(delimiter=headers[0][1])
 
-    def reader(path: str, columns: list[str] | None, types: Any) -> Any:
-        convert = csv.ConvertOptions(
-            include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
-        )
+    def reader(path: str, **options: Any) -> Any:
+        convert = csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True, **options)
         return csv.open_csv(path, parse_options=parse, convert_options=convert)
 
     with _reading(paths[0], "cannot be read as CSV", "correct the file"):
-        inferred = reader(paths[0], None, None).schema
+        inferred = reader(paths[0]).schema
     # As texts or as doubles: what looks like whole numbers or dates in the first rows need not in the others.
-    types = {
-        name: pa.float64() if is_number(kind) and not pa.types.is_boolean(kind) else pa.string()
-        for name, kind in zip(inferred.names, inferred.types, strict=True)
-    }
+    numeric = [is_number(kind) and not pa.types.is_boolean(kind) for kind in inferred.types]
+    types = [pa.float64() if number else pa.string() for number in numeric]
+    known = dict(zip(inferred.names, types, strict=True))
 
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
             with _reading(path, "cannot be read as CSV", "correct the file"):
-                yield from reader(path, columns, types | dict.fromkeys(names, pa.string()))
+                texts = dict.fromkeys(names, pa.string())
+                yield from reader(path, include_columns=columns, column_types=known | texts)
 
-    return Table(_named(paths), names, [types[name] for name in names], batches, None)
+    return Table(_named(paths), pa.schema(list(zip(inferred.names, types, strict=True))), batches)
 
 
 @contextlib.contextmanager
@@ -261,8 +244,6 @@ def _named(paths: list[str]) -> str:
 def _as_arrow(source: Any, argument: str) -> Any:
     import pyarrow as pa
 
-    if isinstance(source, pa.Table):
-        return source
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,15 +12,14 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice, check_weights, drop_weightless
 from histnetq.data.indexing import offsets_of
-from histnetq.data.long_table import LongTable
 from histnetq.data.memmap import PoolFile
-from histnetq.data.table_files import open_table, release_memory
+from histnetq.data.table_columns import Codes, plan_features, read_features, read_numbers
+from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 
-__all__ = ["read_bags", "read_bags_and_unseen"]
+__all__ = ["LongTable", "Piece", "read_bags", "read_bags_and_unseen"]
 
 Names = str | Sequence[str]
-_KINDS = {"bags": np.int32, "unseen": np.bool_, "labels": np.int64, "weights": np.float64}
 
 
 def read_bags(
@@ -80,92 +78,145 @@ def read_bags(
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
-    read = _read(source, bag, features, label, weight, scratch)
-    return read.as_bags(weight_kind, prevalences, counts, classes)
+    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    return _as_bags(table, _read_all(table, scratch), weight_kind, prevalences, counts, classes)
 
 
 def read_bags_and_unseen(
-    source: Any, *, bag: Names, features: Sequence[str], label: str | None = None, weight: str | None = None,
-    scratch: str | os.PathLike[str] | None = None, **options: Any,
-) -> tuple[Bags, NDArray[np.float64]]:  # fmt: skip
+    source: Any,
+    *,
+    bag: Names,
+    features: Any,
+    label: Any = None,
+    weight: Any = None,
+    scratch: Any = None,
+    **options: Any,
+) -> tuple[Bags, NDArray[np.float64]]:
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
-    read = _read(source, bag, features, label, weight, scratch)
-    n_bags = len(read.table.bags.place)
-    n_rows, n_unseen = (np.bincount(codes, minlength=n_bags) for codes in (read.bags, read.bags[read.unseen]))
-    return read.as_bags(**options), n_unseen / n_rows
+    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    read = _read_all(table, scratch)
+    # Every bag has rows, so that none is divided by 0.
+    unseen = np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
+    return _as_bags(table, read, **options), unseen
 
 
-@dataclass(frozen=True)
-class _Rows:
-    """All rows of a table."""
+class Piece(NamedTuple):
+    """Some rows: finite numbers, with the number of each row's bag and class, and its weight."""
 
-    table: LongTable
+    bags: NDArray[np.int64]
     rows: NDArray[np.float32]
-    bags: NDArray[np.int32]
     unseen: NDArray[np.bool_]
-    labels: NDArray[np.int64]
-    weights: NDArray[np.float64]
-
-    def as_bags(
-        self, weight_kind: str = "survey", prevalences: Any = None, counts: bool = False,
-        classes: Sequence[Any] | None = None,
-    ) -> Bags:  # fmt: skip
-        """The rows of each bag together, with proportions from a table or from the labels."""
-        codes, label_codes = self.table.bags, self.table.labels
-        order, weights = np.argsort(self.bags, kind="stable"), None
-        if self.table.weight is not None:
-            check_choice("weight_kind", weight_kind, ("count", "survey"))
-            weights = check_weights(self.weights[order], weight_kind, len(order))
-        offsets = offsets_of(np.bincount(self.bags, minlength=len(codes.place)))
-        order, offsets, weights = drop_weightless(order, offsets, weights)
-        # The readers of columns have checked every number.
-        bags = Bags.trusted(
-            self.rows, order, offsets, weights=weights, weight_kind="count" if weights is None else weight_kind,
-            ids=np.array(codes.values), feature_names=self.table.plan.names,
-        )  # fmt: skip
-        if prevalences is not None:
-            if label_codes is not None:
-                raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
-            bags.prevalences, bags.classes = read_prevalences(prevalences, codes, counts, classes)
-        elif label_codes is not None:
-            bags.classes, places = order_classes(label_codes.values, classes)
-            bags.labels = places[self.labels]
-            bags.prevalences = bags.label_prevalences()
-        return bags
+    labels: NDArray[np.int64] | None
+    weights: NDArray[np.float64] | None
 
 
-def _read(
-    source: Any, bag: Names, features: Sequence[str] | None, label: str | None, weight: str | None, scratch: Any
-) -> _Rows:
-    keys = [bag] if isinstance(bag, str) else list(bag)
-    table = LongTable(open_table(source, "source"), keys, features, label, weight)
-    n_rows, shape = table.table.n_rows, (len(table.plan.parts),)
-    rows = _Grown(n_rows, np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
-    others = {name: _Grown(n_rows, kind) for name, kind in _KINDS.items()}
+class LongTable:
+    """Iterates over the pieces of a table; knows in the end which bags and classes have which numbers.
+
+    Parameters
+    ----------
+    table : Table
+        The opened table.
+    bag : str or sequence of str
+        The columns that name a bag.
+    features : sequence of str, optional
+        The features as in `read_bags`.
+    label, weight : str, optional
+        The columns of the rows' classes and weights.
+
+    Attributes
+    ----------
+    bags, labels : Codes
+        The bags and classes met so far, in the order in which they first occur; `labels` is None without `label`.
+    plan : Plan
+        The features.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"tow": ["a", "b", "a"], "length": [1.0, 2.0, 3.0]})
+    >>> table = LongTable(open_table(frame, "source"), ["tow"], None)
+    >>> [piece.bags.tolist() for piece in table], table.bags.values
+    ([[0, 1, 0]], ['a', 'b'])
+    """
+
+    def __init__(
+        self, table: Table, bag: Names, features: Sequence[str] | None, label: str | None = None, weight: Any = None
+    ) -> None:
+        self.table, self.weight = table, weight
+        keys = [bag] if isinstance(bag, str) else list(bag)
+        self.bags, self.labels = Codes(table.name, keys), None if label is None else Codes(table.name, [label])
+        self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
+        special = [*self._names, *self._numbers]
+        table.require(special)
+        self.plan = plan_features(table, special, features)
+
+    def __iter__(self) -> Iterator[Piece]:
+        table, plan = self.table, self.plan
+        for n, batch in table.batches([*plan.numbers, *self._numbers], [*self._names, *plan.texts]):
+            bags = self.bags.of(batch, n)
+            rows, unseen = read_features(batch, plan, table.name, n)
+            labels = None if self.labels is None else self.labels.of(batch, n)
+            weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
+            yield Piece(bags, rows, unseen, labels, weights)
+
+
+def _read_all(table: LongTable, scratch: Any) -> Piece:
+    """All rows at once, in memory or in a file."""
+    shape = (len(table.plan.parts),)
+    rows = _Grown(np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
+    others = [_Grown(kind) for kind in (np.int32, np.bool_, np.int64, np.float64)]
     for piece in table:
         rows.add(piece.rows)
-        for name, array in others.items():
-            part = getattr(piece, name)
+        for array, part in zip(others, (piece.bags, piece.unseen, piece.labels, piece.weights), strict=True):
             if part is not None:
                 array.add(part)
     release_memory()
-    return _Rows(table, rows.all(), **{name: array.all() for name, array in others.items()})
+    bags, unseen, labels, weights = (array.all() for array in others)
+    return Piece(bags, rows.all(), unseen, labels, None if table.weight is None else weights)
+
+
+def _as_bags(
+    table: LongTable,
+    read: Piece,
+    weight_kind: str = "survey",
+    prevalences: Any = None,
+    counts: Any = False,
+    classes: Any = None,
+) -> Bags:
+    """The rows of each bag together, with proportions from another table or from the labels."""
+    order, weights = np.argsort(read.bags, kind="stable"), None
+    if read.weights is not None:
+        check_choice("weight_kind", weight_kind, ("count", "survey"))
+        weights = check_weights(read.weights[order], weight_kind, len(order))
+    offsets = offsets_of(np.bincount(read.bags, minlength=len(table.bags.place)))
+    # Without a further scan: the readers of columns have checked every number.
+    order, offsets, weights = drop_weightless(order, offsets, weights)
+    bags = Bags.trusted(
+        read.rows, order, offsets, weights=weights, weight_kind="count" if weights is None else weight_kind,
+        ids=np.array(table.bags.values), feature_names=table.plan.names,
+    )  # fmt: skip
+    if prevalences is not None:
+        if table.labels is not None:
+            raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+        bags.prevalences, bags.classes = read_prevalences(prevalences, table.bags, counts, classes)
+    elif table.labels is not None:
+        bags.classes, places = order_classes(table.labels.values, classes)
+        bags.labels = places[read.labels]
+        bags.prevalences = bags.label_prevalences()
+    return bags
 
 
 class _Grown:
-    """An array that is filled in parts; made at once where its length is known."""
+    """An array that grows by parts, in place: what is there is not copied."""
 
-    def __init__(self, n_rows: int | None, dtype: Any, shape: tuple[int, ...] = ()) -> None:
-        self.n, self.array = 0, np.empty((n_rows or 0, *shape), dtype)
+    def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+        self.array = np.empty((0, *shape), dtype)
 
     def add(self, part: NDArray) -> None:
-        if self.n + len(part) > len(self.array):
-            length = max(2 * len(self.array), self.n + len(part))
-            grown = np.empty((length, *self.array.shape[1:]), self.array.dtype)
-            grown[: self.n] = self.array[: self.n]
-            self.array = grown
-        self.array[self.n : self.n + len(part)] = part
-        self.n += len(part)
+        n = len(self.array)
+        self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
+        self.array[n:] = part
 
     def all(self) -> NDArray:
-        return self.array[: self.n]
+        return self.array

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.data.long_table import LongTable
 from histnetq.data.table_files import Part, Table, open_part, open_table, release_memory
+from histnetq.data.tables import LongTable
 from histnetq.sketches.sketch import BagSketch
 from histnetq.sketches.streams import CheckedRows
 
