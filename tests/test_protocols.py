@@ -1,13 +1,16 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
+import histnetq as hq
 from histnetq.data import protocols
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
-from tests.conftest import exactly
+from tests.conftest import QUICK, exactly
 
 law = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -527,3 +530,24 @@ def test_the_first_parameter_of_dirichlet_is_alpha():
     assert (protocol.alpha, protocol.bag_size) == (2, None)
     assert Dirichlet(2, 7) == Dirichlet(alpha=2, bag_size=7) != Dirichlet(7, 2)
     assert Dirichlet(1e6, 10).draw(labelled(), 2, random_state=0).prevalences.std() < 0.06
+
+
+def test_a_stored_dirichlet_keeps_its_fields_by_name(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    made = hq.DeepSets("mean", encoder=(2,), head=(2,), training=QUICK, sampler=Dirichlet(2.0, 10), random_state=0)
+    made.fit(X, y).save(tmp_path / "model")
+    assert hq.load(tmp_path / "model").sampler == Dirichlet(alpha=2.0, bag_size=10)
+    stored = tmp_path / "model" / "config.json"
+    named = json.loads(stored.read_text())
+    fields = next(v for v in _values(named) if isinstance(v, dict) and v.get("type") == "Dirichlet")["fields"]
+    fields["alpha"] = fields.pop("alpha")  # behind bag_size, as in models that were stored when that stood first
+    stored.write_text(json.dumps(named))
+    assert hq.load(tmp_path / "model").sampler == Dirichlet(alpha=2.0, bag_size=10)
+
+
+def _values(tree):
+    """All values in nested dicts."""
+    for value in tree.values():
+        yield value
+        if isinstance(value, dict):
+            yield from _values(value)

@@ -235,3 +235,21 @@ def test_frames_are_not_for_other_machines(model):
     message = "source: expected paths of files, got DataFrame; write a file first."
     with pytest.raises(TypeError, match=exactly(message)):
         predict_dask(model, pd.DataFrame({"site": ["a"]}), bag="site", client="local")
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_every_number_of_a_streamed_table_is_scanned_once(place, monkeypatch, weight):
+    counts, isfinite = [], np.isfinite
+    model = hq.load(place / "model")
+
+    def count(numbers, *args, **kwargs):
+        counts.append(np.size(numbers))
+        return isfinite(numbers, *args, **kwargs)
+
+    monkeypatch.setattr(np, "isfinite", count)
+    sketch_table(model, str(place / "*.parquet"), bag=["site", "day"], weight=weight)
+    assert sum(counts) == 2400 * (4 if weight is None else 5)
+    counts.clear()
+    rows = [(np.zeros(50, int), np.ones((50, 4), np.float32)), (np.ones(50, int), np.ones((50, 4), np.float32))]
+    model.sketch_stream(rows)
+    assert sum(counts) == 2 * 50 * 4

@@ -192,15 +192,11 @@ def _refuse_mixture(parts: Sequence[Bags]) -> None:
 
 def _join_rows(joined: Bags, parts: Sequence[Bags]) -> list[int]:
     """Give `joined` the rows and labels of all parts; where the rows of each part start among them."""
-    if all(p.rows is joined.rows and _same_labels(p, joined) for p in parts):
+    same = (p.labels is joined.labels or np.array_equal(p.labels, joined.labels) for p in parts)  # type: ignore[arg-type]
+    if all(p.rows is joined.rows for p in parts) and all(same):
         return [0] * len(parts)
     joined.rows = stack([p.rows for p in parts])
     if any(p.labels is not None for p in parts):
         unknown = (np.full(p.rows.shape[0], -1) if p.labels is None else p.labels for p in parts)
         joined.labels = np.concatenate(list(unknown))
     return offsets_of([p.rows.shape[0] for p in parts])[:-1].tolist()
-
-
-def _same_labels(a: Bags, b: Bags) -> bool:
-    known = a.labels is not None and b.labels is not None
-    return a.labels is b.labels or (known and np.array_equal(a.labels, b.labels))  # type: ignore[arg-type]

@@ -93,14 +93,13 @@ class Plan:
 def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
     if features is None:
         others = [column for column in table.columns if column not in special]
-        numbers = [column for column in others if is_number(table.types[column])]
+        features = [column for column in others if is_number(table.types[column])]
         _refuse_spoilt_numbers(table, [column for column in others if not is_number(table.types[column])])
-        if not numbers:
+        if not features:
             next(table.batches(special))  # a table without rows is refused as such
             raise ValueError(
                 f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
             )
-        return Plan([(column, None) for column in numbers])
     if isinstance(features, str) or not features:
         raise ValueError(f"features: expected a list of column names, got {features!r}.")
     parts: list[tuple[str, str | None]] = []

@@ -79,25 +79,16 @@ def read_bags(
            [1. , 0. ]])
     """
     table = LongTable(open_table(source, "source"), bag, features, label, weight)
-    return _as_bags(table, _read_all(table, scratch), weight_kind, prevalences, counts, classes)
+    return table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
 
 
 def read_bags_and_unseen(
-    source: Any,
-    *,
-    bag: Names,
-    features: Any,
-    label: Any = None,
-    weight: Any = None,
-    scratch: Any = None,
-    **options: Any,
+    source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, scratch: Any = None, **known: Any
 ) -> tuple[Bags, NDArray[np.float64]]:
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
     table = LongTable(open_table(source, "source"), bag, features, label, weight)
-    read = _read_all(table, scratch)
-    # Every bag has rows, so that none is divided by 0.
-    unseen = np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
-    return _as_bags(table, read, **options), unseen
+    read = table.read(scratch)
+    return table.as_bags(read, **known), np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
 
 
 class Piece(NamedTuple):
@@ -160,51 +151,43 @@ class LongTable:
             weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
             yield Piece(bags, rows, unseen, labels, weights)
 
+    def read(self, scratch: Any = None) -> Piece:
+        """Read all rows into memory, or into a file in the directory `scratch`."""
+        shape = (len(self.plan.parts),)
+        rows: Any = _Grown(np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
+        grown = [_Grown(np.int32), rows, _Grown(np.bool_), _Grown(np.int64), _Grown(np.float64)]
+        for piece in self:
+            for array, part in zip(grown, piece, strict=True):
+                if part is not None:
+                    array.add(part)
+        release_memory()
+        return Piece(*(array.all() for array in grown))
 
-def _read_all(table: LongTable, scratch: Any) -> Piece:
-    """All rows at once, in memory or in a file."""
-    shape = (len(table.plan.parts),)
-    rows = _Grown(np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
-    others = [_Grown(kind) for kind in (np.int32, np.bool_, np.int64, np.float64)]
-    for piece in table:
-        rows.add(piece.rows)
-        for array, part in zip(others, (piece.bags, piece.unseen, piece.labels, piece.weights), strict=True):
-            if part is not None:
-                array.add(part)
-    release_memory()
-    bags, unseen, labels, weights = (array.all() for array in others)
-    return Piece(bags, rows.all(), unseen, labels, None if table.weight is None else weights)
-
-
-def _as_bags(
-    table: LongTable,
-    read: Piece,
-    weight_kind: str = "survey",
-    prevalences: Any = None,
-    counts: Any = False,
-    classes: Any = None,
-) -> Bags:
-    """The rows of each bag together, with proportions from another table or from the labels."""
-    order, weights = np.argsort(read.bags, kind="stable"), None
-    if read.weights is not None:
-        check_choice("weight_kind", weight_kind, ("count", "survey"))
-        weights = check_weights(read.weights[order], weight_kind, len(order))
-    offsets = offsets_of(np.bincount(read.bags, minlength=len(table.bags.place)))
-    # Without a further scan: the readers of columns have checked every number.
-    order, offsets, weights = drop_weightless(order, offsets, weights)
-    bags = Bags.trusted(
-        read.rows, order, offsets, weights=weights, weight_kind="count" if weights is None else weight_kind,
-        ids=np.array(table.bags.values), feature_names=table.plan.names,
-    )  # fmt: skip
-    if prevalences is not None:
-        if table.labels is not None:
-            raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
-        bags.prevalences, bags.classes = read_prevalences(prevalences, table.bags, counts, classes)
-    elif table.labels is not None:
-        bags.classes, places = order_classes(table.labels.values, classes)
-        bags.labels = places[read.labels]
-        bags.prevalences = bags.label_prevalences()
-    return bags
+    def as_bags(
+        self, read: Piece, weight_kind: str = "survey", prevalences: Any = None, counts: Any = None, classes: Any = None
+    ) -> Bags:
+        """Put the rows of each bag together, with proportions from another table or from the labels."""
+        order, weights = np.argsort(read.bags, kind="stable"), None
+        if self.weight is None:
+            weight_kind = "count"
+        else:
+            check_choice("weight_kind", weight_kind, ("count", "survey"))
+            weights = check_weights(read.weights[order], weight_kind, len(order))  # type: ignore[index]
+        order, offsets, weights = drop_weightless(order, offsets_of(np.bincount(read.bags)), weights)
+        # Without a further scan: the readers of columns have checked every number.
+        bags = Bags.trusted(
+            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=np.array(self.bags.values),
+            feature_names=self.plan.names,
+        )  # fmt: skip
+        if prevalences is not None:
+            if self.labels is not None:
+                raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+            bags.prevalences, bags.classes = read_prevalences(prevalences, self.bags, counts, classes)
+        elif self.labels is not None:
+            bags.classes, places = order_classes(self.labels.values, classes)
+            bags.labels = places[read.labels]
+            bags.prevalences = bags.label_prevalences()
+        return bags
 
 
 class _Grown:
