@@ -310,7 +310,7 @@ def test_many_columns_are_compared_few_times():
     Name.compared = 0
     table = Table("wide", Schema, lambda columns, texts: iter([batch]))
     assert plan_features(table, [names[0]], None).names == names[1:-1]
-    _refuse_other_columns("wide", names, "other", names)
+    _refuse_other_columns(["wide", "other"], [names, names])
     assert Name.compared < 5 * len(names), "not the square of their number"
 
 
