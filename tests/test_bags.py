@@ -730,3 +730,43 @@ def test_a_frame_of_several_number_types_is_numbers():
 def test_likely_mistakes_are_named(make, error, message):
     with pytest.raises(error, match=message):
         make()
+
+
+def test_the_fingerprint_covers_every_name_type_shape_and_number():
+    def made(rows=((1.0, 2.0), (3.0, 4.0)), dtype=np.float64, classes="abcdefg", offsets=(0, 2), **options):
+        p = np.full((len(offsets) - 1, 7), 1 / 7)
+        return Bags(np.array(rows, dtype), offsets=offsets, classes=list(classes), prevalences=p, **options)
+
+    others = [
+        made(dtype=np.float32),
+        made(rows=((1.0, 2.0), (3.0, 5.0))),
+        made(rows=((1.0, 2.0), (3.0, 4.0), (5.0, 6.0)), index=[0, 1]),
+        made(rows=(((1.0,), (2.0,)), ((3.0,), (4.0,)))),
+        made(classes="abXdefg"),  # one that its representation leaves out
+        made(offsets=(0, 1, 2)),
+        made(index=[1, 0]),
+        made(weights=[1, 1]),
+        made(weights=[1, 1], weight_kind="survey"),
+        made(labels=[0, 1]),
+        made(labels=[0, 2]),
+    ]
+    found = {bags.fingerprint() for bags in [made(), *others]}
+    assert len(found) == 1 + len(others)
+    assert made(ids=["x"]).fingerprint() == made().fingerprint()
+
+
+def test_trusted_parts_are_taken_as_they_are(monkeypatch):
+    def scan(numbers):
+        raise AssertionError("scanned")
+
+    whole = Bags.from_labels(
+        np.arange(6.0)[:, None], list("aabbba"), groups=[0, 0, 1, 1, 1, 1], weights=[1, 2, 3, 1, 1, 1]
+    )
+    monkeypatch.setattr(np, "isfinite", scan)
+    names = ("weights", "weight_kind", "prevalences", "classes", "ids", "labels", "feature_names")
+    parts = {name: getattr(whole, name) for name in names}
+    same = Bags.trusted(whole.rows, whole.index, whole.offsets, **parts)
+    assert same.rows is whole.rows
+    assert vars(same).keys() == vars(whole).keys()
+    assert same.fingerprint() == whole.fingerprint()
+    assert Bags.trusted(whole.rows, whole.index, whole.offsets).ids.tolist() == [0, 1]

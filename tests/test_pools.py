@@ -23,7 +23,7 @@ def small_chunks(monkeypatch):
     """Of 65,536 numbers, so that what is handled at a time is small beside the pool."""
     for module, name in ((checks, "_CHECK_CHUNK"), (supervision, "_CHUNK"), (pools, "_CHUNK")):
         monkeypatch.setattr(module, name, 1 << 16)
-    monkeypatch.setattr("histnetq.data.bags._HASH_CHUNK", 1 << 16)
+    monkeypatch.setattr("histnetq.data.fingerprint._HASH_CHUNK", 1 << 16)
     monkeypatch.setattr("histnetq.training.batches._ENCODED_AT_ONCE", 1 << 16)
 
 

@@ -1,13 +1,16 @@
+import json
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse, stats
 
+import histnetq as hq
 from histnetq.data import protocols
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
-from tests.conftest import exactly
+from tests.conftest import QUICK, exactly
 
 law = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
@@ -15,8 +18,8 @@ ROW_PROTOCOLS = [
     APP(),
     APP(7),
     APP((3, 9)),
-    Dirichlet(7, alpha=0.05),
-    Dirichlet((1, 4), alpha=3.0),
+    Dirichlet(0.05, 7),
+    Dirichlet(3.0, (1, 4)),
     NPP(7),
     NPP((2, 5)),
     CovariateShift(7),
@@ -120,10 +123,10 @@ def test_only_labelled_rows_of_the_chosen_bags_are_drawn(protocol, seed, chosen)
 @pytest.mark.parametrize("protocol", [APP, Dirichlet, NPP, CovariateShift])
 def test_bag_sizes(protocol):
     source = labelled(n_bags=4)
-    assert set(protocol(7).draw(source, 20, 0).sizes) == {7}
-    assert set(protocol((3, 6)).draw(source, 200, 0).sizes) == {3, 4, 5, 6}
-    assert set(protocol(None).draw(source, 200, 0).sizes) == set(source.sizes)
-    assert set(protocol(None).draw(source[0], 3, 0).sizes) == {250}
+    assert set(protocol(bag_size=7).draw(source, 20, 0).sizes) == {7}
+    assert set(protocol(bag_size=(3, 6)).draw(source, 200, 0).sizes) == {3, 4, 5, 6}
+    assert set(protocol().draw(source, 200, 0).sizes) == set(source.sizes)
+    assert set(protocol().draw(source[0], 3, 0).sizes) == {250}
 
 
 def test_sizes_of_survey_weighted_bags_are_rounded_up_to_one():
@@ -169,10 +172,10 @@ def test_rows_in_several_bags_are_as_likely_as_others():
 @pytest.mark.parametrize(
     ("protocol", "alpha"),
     [
-        (Dirichlet(2000), 1.0),
-        (Dirichlet(2000, alpha=4.0), 4.0),
-        (Dirichlet(2000, alpha=[0.5]), 0.5),
-        (Dirichlet(2000, alpha=(1.0, 2.0, 5.0)), (1.0, 2.0, 5.0)),
+        (Dirichlet(bag_size=2000), 1.0),
+        (Dirichlet(4.0, 2000), 4.0),
+        (Dirichlet([0.5], 2000), 0.5),
+        (Dirichlet((1.0, 2.0, 5.0), 2000), (1.0, 2.0, 5.0)),
     ],
 )
 def test_dirichlet_prevalences_have_its_mean_and_variance(protocol, alpha):
@@ -185,7 +188,7 @@ def test_dirichlet_prevalences_have_its_mean_and_variance(protocol, alpha):
 
 def test_alpha_belongs_to_the_classes_that_occur():
     source = Bags.from_labels(np.zeros((4, 1)), [0, 0, 2, 2], classes=[0, 1, 2])
-    p = Dirichlet(1000, alpha=(1.0, 3.0)).draw(source, 1000, random_state=0).prevalences
+    p = Dirichlet((1.0, 3.0), 1000).draw(source, 1000, random_state=0).prevalences
     np.testing.assert_allclose(p.mean(0), [0.25, 0, 0.75], atol=0.02)
 
 
@@ -399,7 +402,7 @@ def test_combined_draws_the_right_number_of_each_on_one_pool(proportion, n_bags,
 
 def test_protocols_are_values():
     assert APP(5) == APP(5) != APP(6)
-    assert Dirichlet(5) != APP(5)
+    assert Dirichlet(bag_size=5) != APP(5)
     assert repr(Mixer(0.1)) == "Mixer(real_proportion=0.1)"
     assert [p.draws_from for p in (APP(), NPP(), Mixer(), Combined())] == ["rows", "rows", "bags", "both"]
 
@@ -421,7 +424,7 @@ def test_a_protocol_must_say_how_to_draw():
 def test_bad_bag_sizes_are_refused(protocol, bag_size):
     message = f"bag_size: expected a positive whole number or a range (low, high), got {bag_size!r}."
     with pytest.raises(ValueError, match=exactly(message)):
-        protocol(bag_size).draw(labelled(), 2, random_state=0)
+        protocol(bag_size=bag_size).draw(labelled(), 2, random_state=0)
 
 
 @pytest.mark.parametrize("n_bags", [0, -1])
@@ -435,7 +438,7 @@ def test_no_bags_are_refused(protocol, n_bags):
 def test_bad_concentrations_are_refused(alpha):
     message = f"alpha: expected a positive number or one per class (3), got {alpha!r}."
     with pytest.raises(ValueError, match=exactly(message)):
-        Dirichlet(5, alpha=alpha).draw(labelled(), 2, random_state=0)
+        Dirichlet(alpha, 5).draw(labelled(), 2, random_state=0)
 
 
 @pytest.mark.parametrize("value", [-0.1, 1.5, float("nan")])
@@ -446,7 +449,7 @@ def test_bad_proportions_are_refused(value):
         Combined(row_proportion=value)
 
 
-@pytest.mark.parametrize("protocol", [APP(5), Dirichlet(5), NPP(5), CovariateShift(5)], ids=repr)
+@pytest.mark.parametrize("protocol", [APP(5), Dirichlet(bag_size=5), NPP(5), CovariateShift(5)], ids=repr)
 def test_sources_without_labels_are_refused(protocol):
     message = "source: expected labelled rows, got bags without labels; make them by Bags.from_labels."
     with pytest.raises(ValueError, match=exactly(message)):
@@ -466,7 +469,7 @@ def test_mixing_needs_two_bags_with_prevalences():
         Mixer(0.5).draw(bags_of([4]), 4)
 
 
-@pytest.mark.parametrize("protocol", [APP(50), NPP(50), Dirichlet(50, alpha=2.0), CovariateShift(50, strength=0.0)])
+@pytest.mark.parametrize("protocol", [APP(50), NPP(50), Dirichlet(2.0, 50), CovariateShift(50, strength=0.0)])
 def test_a_weight_of_k_draws_like_k_copies(protocol):
     X = np.arange(6.0).reshape(-1, 1)
     weighted = Bags.from_labels(X, list("aaabbb"), weights=[1, 3, 0, 1, 2, 5])
@@ -520,3 +523,31 @@ def test_too_many_copies_to_mix():
     source = Bags(np.zeros((2, 1)), offsets=[0, 1, 2], prevalences=[[1, 0], [0, 1]], weights=[10**10, 1])
     with pytest.raises(ValueError, match="Mixer: expected bags of fewer than 10⁹ copies, got 10000000000"):
         Mixer(0).draw(source, 4, random_state=0)
+
+
+def test_the_first_parameter_of_dirichlet_is_alpha():
+    protocol = Dirichlet(2)
+    assert (protocol.alpha, protocol.bag_size) == (2, None)
+    assert Dirichlet(2, 7) == Dirichlet(alpha=2, bag_size=7) != Dirichlet(7, 2)
+    assert Dirichlet(1e6, 10).draw(labelled(), 2, random_state=0).prevalences.std() < 0.06
+
+
+def test_a_stored_dirichlet_keeps_its_fields_by_name(tmp_path):
+    X, y = np.random.default_rng(0).normal(size=(40, 2)), np.arange(40) % 2
+    made = hq.DeepSets("mean", encoder=(2,), head=(2,), training=QUICK, sampler=Dirichlet(2.0, 10), random_state=0)
+    made.fit(X, y).save(tmp_path / "model")
+    assert hq.load(tmp_path / "model").sampler == Dirichlet(alpha=2.0, bag_size=10)
+    stored = tmp_path / "model" / "config.json"
+    named = json.loads(stored.read_text())
+    fields = next(v for v in _values(named) if isinstance(v, dict) and v.get("type") == "Dirichlet")["fields"]
+    fields["alpha"] = fields.pop("alpha")  # behind bag_size, as in models that were stored when that stood first
+    stored.write_text(json.dumps(named))
+    assert hq.load(tmp_path / "model").sampler == Dirichlet(alpha=2.0, bag_size=10)
+
+
+def _values(tree):
+    """All values in nested dicts."""
+    for value in tree.values():
+        yield value
+        if isinstance(value, dict):
+            yield from _values(value)

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 from scipy import optimize, stats
 
-from histnetq.simplex import apportion, check_prevalences, count_labels, draw_uniform, project
+from histnetq.simplex import apportion, check_prevalences, count_labels, draw_uniform, first_off_simplex, project
 from tests.conftest import exactly
 
 law = settings(max_examples=60, deadline=None)
@@ -217,3 +217,36 @@ def test_prevalences_that_are_no_table_of_numbers_are_refused(prevalences, kind)
     )
     with pytest.raises(TypeError, match=exactly(message)):
         check_prevalences(prevalences, 2)
+
+
+@pytest.mark.parametrize(
+    ("points", "options", "expected"),
+    [
+        ([[0.5, 0.5], [1, 0]], {}, None),
+        ([[0.5, 0.5], [0.5, 0.4]], {}, (1, "sum", 0.9)),
+        ([[0.5, 0.5], [0.5, 0.4]], {"tolerance": 0.2}, None),
+        ([[2, -1]], {}, (0, "negative", 1)),
+        ([[1, -1e-9]], {"slack": 1e-8}, None),
+        ([[1, -1e-9]], {"slack": 1e-10}, (0, "negative", 1 - 1e-9)),
+        ([[1, 3], [0, 0]], {"normalize": True}, (1, "sum", 0)),
+        ([[1, 3], [4, -1]], {"normalize": True}, (1, "negative", 3)),
+        ([[1, 0], [np.nan, -1], [3, 3]], {}, (1, "not finite", np.nan)),
+        ([[np.inf, -np.inf]], {"normalize": True}, (0, "not finite", np.nan)),
+        ([[1e308, 1e308]], {"normalize": True}, (0, "not finite", np.inf)),
+        (np.zeros((0, 3)), {}, None),
+    ],
+)
+def test_the_first_row_off_the_simplex(points, options, expected):
+    found = first_off_simplex(np.array(points, dtype=float), **options)
+    if expected is None:
+        assert found is None
+    else:
+        assert found[:2] == expected[:2]
+        np.testing.assert_allclose(found.total, expected[2])
+
+
+@law
+@given(x=points)
+def test_projections_are_never_off_the_simplex(x):
+    assert first_off_simplex(project(x), tolerance=1e-12) is None
+    assert first_off_simplex(project(x) + 0.01) == (0, "sum", pytest.approx(1 + 0.01 * x.shape[1]))

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 import histnetq as hq
-from histnetq.data.bags import ranges
+from histnetq.data.indexing import ranges
 from histnetq.sketches.sketch import SketchSum
 from tests.conftest import QUANTIFIERS, exactly, known_bags, labelled, learn
 

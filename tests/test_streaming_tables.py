@@ -255,3 +255,21 @@ def test_streams_leave_torch_its_threads():
         assert seen == [2, 2]
     finally:
         torch.set_num_threads(before)
+
+
+@pytest.mark.parametrize("weight", [None, "w"])
+def test_every_number_of_a_streamed_table_is_scanned_once(place, monkeypatch, weight):
+    counts, isfinite = [], np.isfinite
+    model = hq.load(place / "model")
+
+    def count(numbers, *args, **kwargs):
+        counts.append(np.size(numbers))
+        return isfinite(numbers, *args, **kwargs)
+
+    monkeypatch.setattr(np, "isfinite", count)
+    sketch_table(model, str(place / "*.parquet"), bag=["site", "day"], weight=weight)
+    assert sum(counts) == 2400 * (4 if weight is None else 5)
+    counts.clear()
+    rows = [(np.zeros(50, int), np.ones((50, 4), np.float32)), (np.ones(50, int), np.ones((50, 4), np.float32))]
+    model.sketch_stream(rows)
+    assert sum(counts) == 2 * 50 * 4

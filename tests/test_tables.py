@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+import tracemalloc
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import histnetq as hq
+from histnetq.data.table_columns import plan_features
+from histnetq.data.table_files import Table, _refuse_other_columns
 from tests.conftest import exactly
 
 
@@ -240,3 +245,116 @@ def test_files_that_are_none(tmp_path, monkeypatch):
 def test_labels_or_proportions_not_both(table):
     with pytest.raises(ValueError, match="prevalences: expected either label= or prevalences=, got both"):
         hq.read_bags(table, bag="tow", label="species", prevalences=table)
+
+
+def test_different_keys_are_different_bags(tmp_path):
+    """Each pair of values is a bag, also where a value holds the sign that stands between values."""
+    rows = pd.DataFrame({"site": ["a/b", "a", "a/b"], "day": ["c", "d/c", "c"], "x": [1.0, 2.0, 3.0]})
+    bags = hq.read_bags(rows, bag=["site", "day"])
+    assert bags.ids.tolist() == ["a/b/c", "a/d/c"]
+    assert bags.sizes.tolist() == [2, 1]
+    rows.loc[1, "day"] = "b/c"
+    message = "source: ('a/b', 'c') and ('a', 'b/c') would both be named 'a/b/c'; change one of them."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(rows, bag=["site", "day"])
+    known = pd.DataFrame({"site": ["a"], "day": ["b/c"], "p": [0.5], "q": [0.5]})
+    message = (
+        "prevalences: has none of the bags, such as a/b/c; its first is a/b/c. Check that both tables name bags alike."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(rows[rows["site"] == "a/b"], bag=["site", "day"], prevalences=known)
+
+
+def test_keys_of_files_that_differ_in_type_are_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    pd.DataFrame({"bag": [1], "x": [1.0]}).to_parquet("a.parquet")
+    pd.DataFrame({"bag": ["1"], "x": [1.0]}).to_parquet("b.parquet")
+    message = "a.parquet and 1 more: (1,) and ('1',) would both be named '1'; change one of them."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(["a.parquet", "b.parquet"], bag="bag")
+
+
+def test_keys_of_several_columns_take_memory_for_their_rows_alone():
+    values = [f"k{i}" for i in range(2000)]
+    table = pa.table({"a": values, "b": values[::-1], "c": values, "x": np.zeros(2000)})
+    hq.read_bags(table, bag="a")  # imports
+    tracemalloc.start()
+    bags = hq.read_bags(table, bag=["a", "b", "c"])
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(bags) == 2000
+    assert bags.ids[1] == "k1/k1998/k1"
+    assert peak < 20e6, "a name for each of 4 million pairs takes hundreds of MB"
+
+
+class Name(str):
+    """A column name that counts how often it is compared."""
+
+    compared = 0
+
+    def __eq__(self, other):
+        Name.compared += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_many_columns_are_compared_few_times():
+    names = [Name(f"f{i}") for i in range(1000)]
+
+    class Schema:
+        types = [pa.float64()] * 999 + [pa.string()]
+
+    Schema.names = names
+    batch = pa.record_batch({str(name): ["a"] if name is names[-1] else [1.0] for name in names})
+    Name.compared = 0
+    table = Table("wide", Schema, lambda columns, texts: iter([batch]))
+    assert plan_features(table, [names[0]], None).names == names[1:-1]
+    _refuse_other_columns(["wide", "other"], [names, names])
+    assert Name.compared < 5 * len(names), "not the square of their number"
+
+
+@pytest.fixture
+def scanned(monkeypatch):
+    """How many numbers were looked at to see whether they are finite, by numpy's only function for it."""
+    counts, isfinite = [], np.isfinite
+
+    def count(numbers, *args, **kwargs):
+        counts.append(np.size(numbers))
+        return isfinite(numbers, *args, **kwargs)
+
+    monkeypatch.setattr(np, "isfinite", count)
+    return counts
+
+
+@pytest.mark.parametrize("kind", ["frame", "parquet", "csv", "list"])
+def test_every_number_of_a_table_is_scanned_once(table, tmp_path, kind, scanned):
+    source = written(table, tmp_path, kind)
+    scanned.clear()
+    hq.read_bags(source, bag="tow", features=["length", "width"], label="species", weight="count")
+    assert sum(scanned) == 60 * 3
+
+
+def test_numbers_that_features_cannot_hold(tmp_path):
+    rows = pd.DataFrame({"tow": ["a", "a"], "x": [1.0, 1e300]})
+    message = (
+        "source: row 1 has 1e+300 (too large) in column 'x', expected a number; "
+        "fill it in, drop the row, or name the features without this column."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(rows, bag="tow")
+    assert hq.read_bags(rows.assign(y=1.0), bag="tow", features=["y"], weight="x").weights[1] == 1e300
+
+
+def test_classes_are_matched_with_labels_by_their_text(tmp_path):
+    (tmp_path / "t.csv").write_text("tow,x,k\na,1,2\na,2,1\na,3,2\n")
+    bags = hq.read_bags(tmp_path / "t.csv", bag="tow", label="k", classes=[2, 1, 0])
+    assert bags.classes.tolist() == [2, 1, 0]
+    np.testing.assert_allclose(bags.prevalences, [[2 / 3, 1 / 3, 0]])
+
+
+def test_a_text_among_numbers_is_told_by_its_row(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "t.csv").write_text("tow,x\na,\na,1\na,2\na,o3\n")
+    with pytest.raises(ValueError, match=r"column 'x' holds numbers and the text 'o3' \(row 3\)"):
+        hq.read_bags("t.csv", bag="tow")

@@ -29,6 +29,20 @@ Measure = Callable[..., Array]
 def ae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """Absolute error: the mean over classes of ``|p_true − p_pred|``.
 
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which this measure does not need.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
     Examples
     --------
     >>> ae(np.array([[0.5, 0.5]]), np.array([[0.7, 0.3]]))
@@ -38,7 +52,27 @@ def ae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 
 def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """Absolute error divided by the largest one possible for ``p_true``, so that the worst estimate scores 1."""
+    """Absolute error divided by the largest one possible for ``p_true``, so that the worst estimate scores 1.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which this measure does not need.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
+    Examples
+    --------
+    >>> nae(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
+    array([1., 1.])
+    """
     n_classes = p_true.shape[-1]
     worst = 2 * (1 - _min(p_true)) / n_classes
     return ae(p_true, p_pred) / worst
@@ -46,6 +80,20 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 def rae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """Relative absolute error, smoothed: the mean over classes of ``|δ(p_true) − δ(p_pred)| / δ(p_true)``.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which set the smoothing and must be given.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
 
     Examples
     --------
@@ -60,6 +108,25 @@ def nrae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """Relative absolute error, smoothed, divided by the largest one that any estimate of the smoothed truth could have.
 
     A smoothed estimate keeps ``ε`` in every class, so the worst one scores a little below 1, and 1 as sizes grow.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which set the smoothing and must be given.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
+    Examples
+    --------
+    >>> nrae(np.array([[0.5, 0.5]]), np.array([[1.0, 0.0]]), sizes=np.array([100])).round(3)
+    array([0.99])
     """
     t, e = _smooth("nrae", p_true, p_pred, sizes)
     n_classes = p_true.shape[-1]
@@ -69,18 +136,78 @@ def nrae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 
 def se(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """Squared error: the mean over classes of ``(p_true − p_pred)²``; its mean over bags is the MSE."""
+    """Squared error: the mean over classes of ``(p_true − p_pred)²``; its mean over bags is the MSE.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which this measure does not need.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
+    Examples
+    --------
+    >>> se(np.array([[0.5, 0.5]]), np.array([[0.7, 0.3]]))
+    array([0.04])
+    """
     return ((p_true - p_pred) ** 2).mean(-1)
 
 
 def kld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """Kullback-Leibler divergence of the estimate from the truth, smoothed."""
+    """Kullback-Leibler divergence of the estimate from the truth, smoothed.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which set the smoothing and must be given.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
+    Examples
+    --------
+    >>> kld(np.array([[0.5, 0.5]]), np.array([[0.75, 0.25]]), sizes=np.array([100])).round(3)
+    array([0.141])
+    """
     t, e = _smooth("kld", p_true, p_pred, sizes)
     return (t * _namespace(t).log(t / e)).sum(-1)
 
 
 def nkld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """KLD mapped to [0, 1) by ``2·e^KLD / (1 + e^KLD) − 1``, which is ``tanh(KLD / 2)``."""
+    """KLD mapped to [0, 1) by ``2·e^KLD / (1 + e^KLD) − 1``, which is ``tanh(KLD / 2)``.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which set the smoothing and must be given.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
+
+    Examples
+    --------
+    >>> nkld(np.array([[0.5, 0.5]]), np.array([[0.75, 0.25]]), sizes=np.array([100])).round(3)
+    array([0.07])
+    """
     divergence = kld(p_true, p_pred, sizes)
     return _namespace(p_pred).tanh(divergence / 2)
 
@@ -89,6 +216,20 @@ def nmd(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """Normalised match distance for ordered classes: the mean gap of the cumulative distributions.
 
     Moving all mass from the first class to the last scores 1, to the next class ``1 / (n_classes − 1)``.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which this measure does not need.
+
+    Returns
+    -------
+    (n_bags,)
+        The error of each bag.
 
     Examples
     --------
@@ -150,7 +291,17 @@ MEASURES: dict[str, Measure] = {
 def as_loss(loss: str | Measure) -> Measure:
     """Turn a name or any callable into ``(p_true, p_pred, sizes) → one value per bag, or a scalar``.
 
-    A callable is given the sizes if its third parameter is called so or has no default.
+    A callable is given the sizes if its third parameter is called ``sizes`` or has no default.
+
+    Parameters
+    ----------
+    loss : str or callable
+        A name in `MEASURES`, or a function of ``p_true`` and ``p_pred``, and of ``sizes`` if it takes them.
+
+    Returns
+    -------
+    callable
+        A function of ``p_true``, ``p_pred`` and ``sizes``.
 
     Examples
     --------

@@ -2,13 +2,87 @@
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["apportion", "check_prevalences", "count_labels", "draw_uniform", "project"]
+__all__ = [
+    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project",
+]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_FAULTS = {
+    "not finite": ("contains NaN or infinity", "drop or complete that bag"),
+    "negative": ("has a negative entry", "proportions and counts start at 0"),
+    "sum": ("sums to 0", "drop the bag or give it counts"),
+}
+
+
+class OffSimplex(NamedTuple):
+    """A row that is not on the probability simplex, and why.
+
+    Parameters
+    ----------
+    row : int
+        The number of the row.
+    fault : str
+        ``"not finite"``, ``"negative"`` or ``"sum"``, the first of these that applies.
+    total : float
+        The sum of the row's numbers.
+
+    Examples
+    --------
+    >>> OffSimplex(row=3, fault="sum", total=0.8).row
+    3
+    """
+
+    row: int
+    fault: str
+    total: float
+
+
+def first_off_simplex(
+    points: Floats, *, tolerance: float = 1e-3, slack: float = 0.0, normalize: bool = False
+) -> OffSimplex | None:
+    """Find the first row that is not on the probability simplex.
+
+    Every check of proportions in this package is made of this one, and words its own error.
+
+    Parameters
+    ----------
+    points : (n_rows, n_classes)
+        Proportions, or counts with ``normalize=True``.
+    tolerance : float, default 1e-3
+        How far from one a row's sum may be.
+    slack : float, default 0
+        How far below zero a number may be.
+    normalize : bool, default False
+        Whether rows may have any positive, finite sum.
+
+    Returns
+    -------
+    OffSimplex or None
+        The row and what is wrong with it, or None if all rows are on the simplex.
+
+    Examples
+    --------
+    >>> first_off_simplex(np.array([[0.5, 0.5], [0.5, 0.25], [2.0, -1.0]]))
+    OffSimplex(row=1, fault='sum', total=0.75)
+    >>> first_off_simplex(np.array([[3.0, 1.0]]), normalize=True) is None
+    True
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums = points.sum(1)
+    # Numbers that are not finite show in the sum, so that the table itself is read only twice.
+    right = (sums > 0) & (sums < np.inf) if normalize else np.abs(sums - 1) <= tolerance
+    wrong = np.flatnonzero(~right | (points.min(1, initial=0.0) < -slack))
+    if not wrong.size:
+        return None
+    row = int(wrong[0])
+    fault = "not finite" if not np.isfinite(sums[row]) else "negative" if points[row].min() < -slack else "sum"
+    return OffSimplex(row, fault, float(sums[row]))
 
 
 def check_prevalences(
@@ -25,16 +99,19 @@ def check_prevalences(
     ----------
     prevalences : (n_bags, n_classes)
         Proportions, or counts with ``normalize=True``.
-    n_bags, n_classes : int
-        The expected shape; ``n_classes=None`` accepts any number of at least two.
-    normalize : bool
-        Accept rows of any positive sum.
-    tolerance : float
-        How far from one a sum may be without ``normalize``.
+    n_bags : int
+        The expected number of rows.
+    n_classes : int, optional
+        The expected number of columns. By default any number of at least two is accepted.
+    normalize : bool, default False
+        Whether rows of any positive sum are accepted.
+    tolerance : float, default 1e-3
+        How far from one a row's sum may be without ``normalize``.
 
     Returns
     -------
-    (n_bags, n_classes) of float64, a new array.
+    (n_bags, n_classes) of float64
+        A new array of rows that sum to one.
 
     Examples
     --------
@@ -62,45 +139,42 @@ def check_prevalences(
         )
     if p.shape[1] < 2:
         raise ValueError(f"prevalences: expected at least 2 classes, got {p.shape[1]}; add the columns of the others.")
-    _refuse_rows(~np.isfinite(p).all(1), p, "contains NaN or infinity", "drop or complete that bag")
-    _refuse_rows((p < 0).any(1), p, "has a negative entry", "proportions and counts start at 0")
-    sums = p.sum(1)
-    if normalize:
-        _refuse_rows(sums <= 0, p, "sums to 0", "drop the bag or give it counts")
-    else:
-        off = np.flatnonzero(np.abs(sums - 1) > tolerance)
-        if off.size:
-            raise ValueError(
-                f"prevalences: row {off[0]} sums to {sums[off[0]]:.4g}, expected 1 ± {tolerance:g}; "
-                "pass normalize=True to rescale counts or percentages."
-            )
-    p /= sums[:, None]
-    return p
-
-
-def _refuse_rows(bad: ArrayLike, p: Floats, what: str, way_out: str) -> None:
-    first = np.flatnonzero(bad)
-    if first.size:
-        shown = np.array2string(p[first[0]], precision=3, threshold=6)
+    wrong = first_off_simplex(p, tolerance=tolerance, normalize=normalize)
+    if wrong is None:
+        p /= p.sum(1, keepdims=True)
+        return p
+    if wrong.fault == "sum" and not normalize:
         raise ValueError(
-            f"prevalences: row {first[0]} {what}: {shown}, expected numbers in [0, 1] that sum to 1; {way_out}."
+            f"prevalences: row {wrong.row} sums to {wrong.total:.4g}, expected 1 ± {tolerance:g}; "
+            "pass normalize=True to rescale counts or percentages."
         )
+    what, way_out = _FAULTS[wrong.fault]
+    shown = np.array2string(p[wrong.row], precision=3, threshold=6)
+    raise ValueError(
+        f"prevalences: row {wrong.row} {what}: {shown}, expected numbers in [0, 1] that sum to 1; {way_out}."
+    )
 
 
 def count_labels(labels: Ints, bag_of_entry: Ints, n_bags: int, n_classes: int, weights: NDArray | None) -> Floats:
-    """Weight of each class in each bag, in one pass.
+    """Add up the weight of each class in each bag, in one pass.
 
     Parameters
     ----------
-    labels : (n_entries,)
+    labels : (n_entries,) of int
         Class codes from 0 to ``n_classes - 1``.
-    bag_of_entry : (n_entries,)
-        The bag each entry belongs to.
+    bag_of_entry : (n_entries,) of int
+        The bag that each entry belongs to.
+    n_bags : int
+        The number of bags.
+    n_classes : int
+        The number of classes.
     weights : (n_entries,) or None
+        The weight of each entry. None counts every entry once.
 
     Returns
     -------
-    (n_bags, n_classes)
+    (n_bags, n_classes) of float64
+        The weight of each class in each bag.
 
     Examples
     --------
@@ -114,6 +188,20 @@ def count_labels(labels: Ints, bag_of_entry: Ints, n_bags: int, n_classes: int, 
 
 def draw_uniform(n_bags: int, n_classes: int, rng: np.random.Generator) -> Floats:
     """Draw points uniformly on the simplex by Kraemer's algorithm: the gaps between sorted uniform numbers.
+
+    Parameters
+    ----------
+    n_bags : int
+        The number of points.
+    n_classes : int
+        The number of coordinates of each point.
+    rng : numpy.random.Generator
+        The source of randomness.
+
+    Returns
+    -------
+    (n_bags, n_classes) of float64
+        One point in each row.
 
     References
     ----------
@@ -133,6 +221,18 @@ def draw_uniform(n_bags: int, n_classes: int, rng: np.random.Generator) -> Float
 def apportion(prevalences: Floats, sizes: Ints) -> Ints:
     """Round each prevalence vector to whole counts of the bag's size, by largest remainder.
 
+    Parameters
+    ----------
+    prevalences : (n_bags, n_classes)
+        Proportions that sum to one in each row.
+    sizes : (n_bags,) of int
+        The sum that the counts of each row shall have.
+
+    Returns
+    -------
+    (n_bags, n_classes) of int64
+        The counts.
+
     Examples
     --------
     >>> apportion(np.array([[0.5, 0.3, 0.2]]), np.array([4]))
@@ -149,6 +249,16 @@ def apportion(prevalences: Floats, sizes: Ints) -> Ints:
 
 def project(points: ArrayLike) -> Floats:
     """Move each point to the nearest one (Euclidean) on the simplex.
+
+    Parameters
+    ----------
+    points : (n_points, n_classes) or (n_classes,)
+        Any finite numbers.
+
+    Returns
+    -------
+    (n_points, n_classes) of float64
+        The nearest point on the simplex in each row, also for a single point.
 
     References
     ----------

@@ -3,37 +3,23 @@
 from __future__ import annotations
 
 import copy
-import hashlib
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.checks import (
-    as_pool,
-    check_choice,
-    check_feature_names,
-    check_index,
-    check_labels,
-    check_names,
-    check_offsets,
-    check_weights,
-    column_names,
-    encode_labels,
-    join_weights,
-    name_columns,
-    shown,
-    sort_groups,
-    stack,
-    take_dense,
-)
+from histnetq.data import checks, constructors
+from histnetq.data.fingerprint import fingerprint
+from histnetq.data.indexing import offsets_of, ranges, selected
 from histnetq.simplex import check_prevalences, count_labels
 
 __all__ = ["Bags", "ranges"]
 
 Ints = NDArray[np.int64]
-_HASH_CHUNK = 1 << 22  # numbers hashed at a time
+_ABSENT = dict.fromkeys(("weights", "prevalences", "classes", "ids", "labels", "feature_names")) | {
+    "weight_kind": "count"
+}
 
 
 class Bags:
@@ -45,28 +31,38 @@ class Bags:
     Parameters
     ----------
     rows : (n_rows, ...)
-        The pool: a numpy array or memmap, a torch tensor, a scipy sparse matrix. Any trailing shape, so images too. A
-        list of texts for methods whose classifier is a pipeline that reads them.
+        The pool: a numpy array or memmap, a torch tensor or a scipy sparse matrix. It may have any trailing shape, such
+        as that of images. A list of texts is for methods whose classifier is a pipeline that reads them.
     index : (n_entries,) of int, optional
-        Row numbers of all bags, one bag after the other. Default: all rows in order.
+        Row numbers of all bags, one bag after the other. By default all rows stand in order.
     offsets : (n_bags + 1,) of int, optional
-        Where each bag starts in `index`, and the end. Default: one bag.
+        Where each bag starts in `index`, and the end. By default there is one bag.
     weights : (n_entries,), optional
         Weight of each entry; a weight of *k* equals *k* copies. Entries of weight 0 are left out.
-    weight_kind : "count" or "survey"
-        Counts are multiplicities (whole numbers; a bag's size is their sum). Survey weights are any positive numbers
-        (a bag's size is Kish's effective size).
+    weight_kind : {"count", "survey"}, default "count"
+        Counts are multiplicities: whole numbers, whose sum is the size of a bag. Survey weights are any positive
+        numbers, and the size of a bag is Kish's effective size.
     prevalences : (n_bags, n_classes), optional
         The known proportions of the classes in each bag.
     classes : sequence, optional
-        Names of the classes. Default: 0, 1, …
+        Names of the classes, by default 0, 1 and so on.
     ids : (n_bags,), optional
-        Names of the bags. Default: 0, 1, …
+        Names of the bags, by default 0, 1 and so on.
     labels : (n_rows,) of int, optional
-        Class code of each pool row, −1 where unknown.
+        Class code of each pool row, −1 where it is unknown.
     feature_names : sequence of str, optional
-    normalize : bool
-        Rescale rows of `prevalences` that are counts.
+        Names of the columns of `rows`, by default those of a data frame.
+    normalize : bool, default False
+        Whether rows of `prevalences` are rescaled to sum to one, such as counts.
+
+    Attributes
+    ----------
+    sizes : (n_bags,)
+        The number of entries of each bag, or their weight.
+    n_features : int
+        The number of numbers in one row.
+    bag_of_entry : (n_entries,) of int
+        The bag that each entry belongs to.
 
     Examples
     --------
@@ -92,177 +88,73 @@ class Bags:
         feature_names: Sequence[str] | None = None,
         normalize: bool = False,
     ) -> None:
-        if feature_names is None:
-            feature_names = column_names(rows)
-        self.rows = as_pool(rows)
+        self.rows = checks.as_pool(rows)
         n_rows = self.rows.shape[0]
-        self.index = check_index(np.arange(n_rows) if index is None else index, n_rows)
-        self.offsets = check_offsets([0, len(self.index)] if offsets is None else offsets, len(self.index))
-        self.weight_kind = check_choice("weight_kind", weight_kind, ("count", "survey"))
-        self.weights = None if weights is None else check_weights(weights, weight_kind, len(self.index))
-        self._drop_weightless()
-        self._refuse_empty_bags()
-        self.ids = np.arange(len(self)) if ids is None else check_names("ids", ids, len(self), "bag")
-        self.prevalences = None
-        self.labels = None
-        prevalences, classes = name_columns(prevalences, classes)
+        self.index = checks.check_index(np.arange(n_rows) if index is None else index, n_rows)
+        n_entries = len(self.index)
+        self.offsets = checks.check_offsets([0, n_entries] if offsets is None else offsets, n_entries)
+        self.weight_kind = checks.check_choice("weight_kind", weight_kind, ("count", "survey"))
+        self.weights = None if weights is None else checks.check_weights(weights, weight_kind, n_entries)
+        self.index, self.offsets, self.weights = checks.drop_weightless(self.index, self.offsets, self.weights)
+        self.ids = np.arange(len(self)) if ids is None else checks.check_names("ids", ids, len(self), "bag")
+        prevalences, classes = checks.name_columns(prevalences, classes)
         n_classes = None if classes is None else len(classes)
+        self.prevalences = self.labels = self.classes = None
         if prevalences is not None:
             self.prevalences = check_prevalences(prevalences, len(self), n_classes, normalize=normalize)
             n_classes = self.prevalences.shape[1]
         if labels is not None:
-            self.labels = check_labels(labels, n_rows, n_classes)
+            self.labels = checks.check_labels(labels, n_rows, n_classes)
             n_classes = n_classes or int(self.labels.max(initial=0)) + 1
-        self.classes: NDArray | None = None
         if n_classes is not None:
-            self.classes = (
-                np.arange(n_classes) if classes is None else check_names("classes", classes, n_classes, "class")
-            )
-        self.feature_names = check_feature_names(feature_names, self.rows)
+            names = np.arange(n_classes) if classes is None else classes
+            self.classes = checks.check_names("classes", names, n_classes, "class")
+        names = checks.column_names(rows) if feature_names is None else feature_names
+        self.feature_names = checks.check_feature_names(names, self.rows)
 
     @classmethod
-    def trusted(
-        cls,
-        rows: Any,
-        index: Ints,
-        offsets: Ints,
-        *,
-        weights: NDArray | None = None,
-        weight_kind: str = "count",
-        prevalences: NDArray | None = None,
-        classes: NDArray | None = None,
-        ids: NDArray | None = None,
-        labels: Ints | None = None,
-        feature_names: list[str] | None = None,
-    ) -> Bags:
+    def trusted(cls, rows: Any, index: Ints, offsets: Ints, **parts: Any) -> Bags:
         """Make bags of parts that are known to be right, such as those that this library has read and checked itself.
 
-        Nothing is checked, copied or converted: numbers are finite, `index` and `offsets` are int64 and fit, no bag is
-        empty, no weight is 0, and prevalences sum to one.
+        Nothing is checked, copied or converted. Numbers must be finite, `index` and `offsets` must fit, no bag may be
+        empty, weights must be positive int64 counts or float64 survey weights, and prevalences must sum to one.
+
+        Parameters
+        ----------
+        rows : (n_rows, ...)
+            The pool.
+        index : (n_entries,) of int64
+            Row numbers of all bags, one bag after the other.
+        offsets : (n_bags + 1,) of int64
+            Where each bag starts in `index`, and the end.
+        **parts : dict
+            Any of the other parameters of `Bags`, except `normalize`, as arrays of their final types.
+
+        Returns
+        -------
+        Bags
+            The bags.
+
+        Examples
+        --------
+        >>> Bags.trusted(np.zeros((2, 1)), np.array([1, 0]), np.array([0, 1, 2])).sizes
+        array([1, 1])
         """
         bags = cls.__new__(cls)
         bags.rows, bags.index, bags.offsets = rows, index, offsets
-        bags.weights, bags.weight_kind, bags.prevalences, bags.labels = weights, weight_kind, prevalences, labels
-        bags.classes, bags.feature_names = classes, feature_names
-        bags.ids = np.arange(len(offsets) - 1) if ids is None else ids
+        for name in ("weights", "weight_kind", "prevalences", "classes", "ids", "labels", "feature_names"):
+            setattr(bags, name, parts.pop(name, None))
+        if parts:
+            raise TypeError(f"parts: expected the names of parameters of Bags, got {', '.join(parts)}.")
+        bags.weight_kind = bags.weight_kind or "count"
+        bags.ids = np.arange(len(bags)) if bags.ids is None else bags.ids
         return bags
 
-    @classmethod
-    def from_arrays(
-        cls,
-        arrays: Iterable[Any] | Mapping[Any, Any],
-        prevalences: ArrayLike | None = None,
-        classes: Sequence[Any] | None = None,
-        **kwargs: Any,
-    ) -> Bags:
-        """Make one bag of each 2-D array (or stack of images) in a list, or in a dict of bag names and arrays.
-
-        Keyword arguments are those of `Bags`; `weights`, if given, is a list with one array per bag.
-
-        Examples
-        --------
-        >>> len(Bags.from_arrays([np.zeros((3, 2)), np.zeros((4, 2))]))
-        2
-        """
-        if hasattr(arrays, "ndim") or isinstance(arrays, str):
-            raise TypeError("arrays: expected a list with one array per bag, got a single one; pass [X] for one bag.")
-        if isinstance(arrays, Mapping):
-            kwargs.setdefault("ids", list(arrays))
-            arrays = list(arrays.values())
-        arrays = list(arrays)
-        if len(arrays) == 0:
-            raise ValueError("arrays: expected at least one bag, got an empty list.")
-        kwargs.setdefault("feature_names", column_names(arrays[0]))
-        pools = [as_pool(a, f"arrays[{i}]") for i, a in enumerate(arrays)]
-        for i, pool in enumerate(pools):
-            if pool.shape[1:] != pools[0].shape[1:]:
-                raise ValueError(
-                    f"arrays: bag {i} has rows of shape {pool.shape[1:]}, expected {pools[0].shape[1:]} as in bag 0; "
-                    "give every bag the same features."
-                )
-            names, first = column_names(arrays[i]), column_names(arrays[0])
-            if names and first and names != first:
-                raise ValueError(
-                    f"arrays: bag {i} has columns {names}, expected {first} as in bag 0; "
-                    "give every bag the same columns in the same order."
-                )
-        offsets = np.concatenate([[0], np.cumsum([p.shape[0] for p in pools])])
-        if kwargs.get("weights") is not None:
-            kwargs["weights"] = join_weights(kwargs["weights"], pools)
-        return cls(stack(pools), offsets=offsets, prevalences=prevalences, classes=classes, **kwargs)
-
-    @classmethod
-    def from_labels(cls, X: Any, y: ArrayLike, groups: ArrayLike | None = None, **kwargs: Any) -> Bags:
-        """Make bags of labelled rows: one per distinct value of `groups`, or a single one.
-
-        Prevalences and labels are taken from `y`; `ids` are the groups' values. Keyword arguments are those of `Bags`;
-        `classes` defaults to the sorted values of `y`; `weights` is one number per row.
-
-        Examples
-        --------
-        >>> Bags.from_labels(np.zeros((4, 1)), ["a", "b", "b", "b"], groups=[7, 7, 9, 9]).prevalences
-        array([[0.5, 0.5],
-               [0. , 1. ]])
-        """
-        if "prevalences" in kwargs:
-            raise TypeError("prevalences: from_labels counts them from y; leave them out, or use Bags(...).")
-        feature_names = kwargs.pop("feature_names", None)
-        if feature_names is None:
-            feature_names = column_names(X)
-        pool = as_pool(X, "X")
-        labels, classes = encode_labels(y, kwargs.pop("classes", None), pool.shape[0])
-        order, offsets, ids = np.arange(len(labels)), None, None
-        if groups is not None:
-            order, offsets, ids = sort_groups(groups, len(labels))
-        weights = kwargs.pop("weights", None)
-        if weights is not None:
-            if len(np.asarray(weights)) != len(labels):
-                raise ValueError(f"weights: expected one per row ({len(labels)}), got {len(np.asarray(weights))}.")
-            weights = np.asarray(weights)[order]
-        bags = cls(
-            pool, order, offsets, weights=weights, labels=labels, classes=classes,
-            ids=kwargs.pop("ids", ids), feature_names=feature_names, **kwargs,
-        )  # fmt: skip
-        bags.prevalences = bags.label_prevalences()
-        return bags
-
-    @classmethod
-    def concat(cls, parts: Sequence[Bags]) -> Bags:
-        """Put several collections after one another; classes are aligned by name, a shared pool stays shared.
-
-        Examples
-        --------
-        >>> a = Bags(np.zeros((2, 1)), prevalences=[[0.3, 0.7]], classes=["x", "y"])
-        >>> b = Bags(np.zeros((2, 1)), prevalences=[[0.6, 0.4]], classes=["y", "x"])
-        >>> Bags.concat([a, b]).prevalences
-        array([[0.3, 0.7],
-               [0.4, 0.6]])
-        """
-        if not parts:
-            raise ValueError("parts: expected at least one Bags, got an empty list.")
-        parts = _align_classes(parts)
-        first = parts[0]
-        for i, part in enumerate(parts):
-            _refuse_mixture(first, part, i)
-        if len({p.weight_kind for p in parts if p.weights is not None}) > 1:
-            raise ValueError("parts: some have count weights and some survey weights; give all the same kind.")
-        shared = all(part.rows is first.rows and _same_labels(part.labels, first.labels) for part in parts)
-        starts = np.zeros(len(parts), int) if shared else np.cumsum([0] + [p.rows.shape[0] for p in parts[:-1]])
-        ends = np.cumsum([0] + [len(p.index) for p in parts])
-        joined = copy.copy(first)
-        joined.rows = first.rows if shared else stack([p.rows for p in parts])
-        joined.labels = first.labels if shared else _stack_labels(parts)
-        joined.index = np.concatenate([p.index + s for p, s in zip(parts, starts, strict=True)])
-        joined.offsets = np.concatenate([[0]] + [p.offsets[1:] + e for p, e in zip(parts, ends, strict=False)])
-        joined.weights = None
-        if any(p.weights is not None for p in parts):
-            joined.weights = np.concatenate([p.entry_weights() for p in parts])
-            joined.weight_kind = next(p.weight_kind for p in parts if p.weights is not None)
-        joined.ids = np.concatenate([p.ids for p in parts])
-        joined.prevalences = None
-        if all(p.prevalences is not None for p in parts):
-            joined.prevalences = np.concatenate([p.prevalences for p in parts])
-        return joined
+    # Each of these stands with its documentation in a file of its own.
+    from_arrays = classmethod(constructors.from_arrays)
+    from_labels = classmethod(constructors.from_labels)
+    concat = classmethod(constructors.concat)
+    fingerprint = fingerprint
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -272,32 +164,69 @@ class Bags:
 
     def __getitem__(self, key: Any) -> Bags:
         """Select bags by number, slice, boolean mask or list of numbers; the result is a `Bags` on the same pool."""
-        if isinstance(key, slice):
-            start, stop, step = key.indices(len(self))
-            if step == 1:
-                return self._slice(start, max(start, stop))
-        chosen = _selected(key, len(self))
-        lengths = np.diff(self.offsets)[chosen]
-        entries = ranges(self.offsets[chosen], lengths)
-        return self.select(
-            chosen, self.index[entries], np.concatenate([[0], np.cumsum(lengths)]),
-            None if self.weights is None else self.weights[entries],
-        )  # fmt: skip
-
-    def _slice(self, start: int, stop: int) -> Bags:
-        a, b = self.offsets[start], self.offsets[stop]
-        weights = None if self.weights is None else self.weights[a:b]
-        return self.select(slice(start, stop), self.index[a:b], self.offsets[start : stop + 1] - a, weights)
+        chosen = selected(key, len(self))
+        starts = self.offsets[chosen]
+        lengths = self.offsets[chosen + 1] - starts
+        neighbours = isinstance(key, slice) and key.step in (None, 1) and chosen.size > 0
+        # The entries of neighbours are a slice, which copies nothing.
+        entries = slice(starts[0], starts[0] + lengths.sum()) if neighbours else ranges(starts, lengths)
+        weights = None if self.weights is None else self.weights[entries]
+        return self.select(chosen, self.index[entries], offsets_of(lengths), weights)
 
     def select(self, bags: Any, index: Ints, offsets: Ints, weights: NDArray | None) -> Bags:
-        """Bags with these entries on the same pool; ids and prevalences are those of the bags selected by `bags`."""
-        new = copy.copy(self)
-        new.index, new.offsets, new.weights, new.ids = index, offsets, weights, self.ids[bags]
-        new.prevalences = None if self.prevalences is None else self.prevalences[bags]
+        """Take some of these bags, with other entries on the same pool.
+
+        Parameters
+        ----------
+        bags : slice or array
+            The bags whose ids and prevalences are taken, as a key of an array.
+        index : (n_entries,) of int64
+            Row numbers of the new bags, one bag after the other.
+        offsets : (n_bags + 1,) of int64
+            Where each new bag starts in `index`, and the end.
+        weights : (n_entries,) or None
+            Weight of each entry.
+
+        Returns
+        -------
+        Bags
+            The new bags.
+
+        Examples
+        --------
+        >>> both = Bags(np.zeros((4, 1)), offsets=[0, 2, 4], ids=["a", "b"])
+        >>> both.select(slice(1, 2), np.array([3]), np.array([0, 1]), None).ids
+        array(['b'], dtype='<U1')
+        """
+        prevalences = None if self.prevalences is None else self.prevalences[bags]
+        new = self.drawn(index, offsets, weights, prevalences)
+        new.ids = self.ids[bags]
         return new
 
     def drawn(self, index: Ints, offsets: Ints, weights: NDArray | None, prevalences: NDArray | None) -> Bags:
-        """Fresh bags with these entries on the same pool, numbered from 0."""
+        """Make new bags on the same pool, numbered from 0.
+
+        Parameters
+        ----------
+        index : (n_entries,) of int64
+            Row numbers of the new bags, one bag after the other.
+        offsets : (n_bags + 1,) of int64
+            Where each new bag starts in `index`, and the end.
+        weights : (n_entries,) or None
+            Weight of each entry.
+        prevalences : (n_bags, n_classes) or None
+            The proportions of the classes in each new bag.
+
+        Returns
+        -------
+        Bags
+            The new bags.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((4, 1))).drawn(np.array([3, 3, 0]), np.array([0, 2, 3]), None, None).sizes
+        array([2, 1])
+        """
         new = copy.copy(self)
         new.index, new.offsets, new.weights, new.prevalences = index, offsets, weights, prevalences
         new.ids = np.arange(len(offsets) - 1)
@@ -315,37 +244,82 @@ class Bags:
 
     @property
     def n_features(self) -> int:
-        """Numbers in one row."""
+        """The number of numbers in one row."""
         return int(np.prod(self.rows.shape[1:]))
 
     @property
     def bag_of_entry(self) -> Ints:
-        """(n_entries,): the bag each entry of `index` belongs to."""
+        """(n_entries,): the bag that each entry of `index` belongs to."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def entry_weights(self) -> NDArray:
-        """(n_entries,): the weights, or ones."""
+        """Return the weight of each entry, which is 1 in bags without weights.
+
+        Returns
+        -------
+        (n_entries,)
+            The weights.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((2, 1))).entry_weights()
+        array([1, 1])
+        """
         return np.ones(len(self.index), np.int64) if self.weights is None else self.weights
 
     def gather(self) -> Any:
-        """(n_entries, ...): a copy of the rows of all entries, one bag after the other."""
+        """Copy the rows of all entries, one bag after the other.
+
+        Returns
+        -------
+        (n_entries, ...)
+            The rows, of the same kind as the pool.
+
+        Examples
+        --------
+        >>> Bags(np.array([[1.0], [2.0]]), index=[1, 1, 0]).gather().ravel()
+        array([2., 2., 1.])
+        """
         return self.rows[self.index]
 
     def label_prevalences(self) -> NDArray[np.float64]:
-        """(n_bags, n_classes): proportions of the classes counted from the row labels, which must all be known."""
+        """Count the proportions of the classes from the row labels, which must all be known.
+
+        Returns
+        -------
+        (n_bags, n_classes)
+            The proportions.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).label_prevalences()
+        array([[0.25, 0.75]])
+        """
         if self.labels is None or self.classes is None:
             raise ValueError("labels: these bags carry no row labels; make them with Bags.from_labels.")
         labels = self.labels[self.index]
-        if (labels < 0).any():
+        n_unknown = (labels < 0).sum()
+        if n_unknown:
             raise ValueError(
-                f"labels: {(labels < 0).sum()} entries have no label (−1), expected all known; "
-                "pass prevalences= instead."
+                f"labels: {n_unknown} entries have no label (−1), expected all known; pass prevalences= instead."
             )
         counts = count_labels(labels, self.bag_of_entry, len(self), len(self.classes), self.weights)
         return counts / counts.sum(1, keepdims=True)
 
     def split(self, fraction: float, random_state: Any = None) -> tuple[Bags, Bags]:
-        """Shuffle the bags and split them in two, the first with about `fraction` of them, neither empty.
+        """Shuffle the bags and split them in two, neither of which is empty.
+
+        Parameters
+        ----------
+        fraction : float
+            The part of the bags that the first half has, between 0 and 1.
+        random_state : int or numpy.random.Generator, optional
+            Seed of the shuffle.
+
+        Returns
+        -------
+        tuple of two Bags
+            Both parts, each in the order of these bags.
 
         Examples
         --------
@@ -364,16 +338,45 @@ class Bags:
         return self[np.sort(order[:cut])], self[np.sort(order[cut:])]
 
     def with_prevalences(self, prevalences: ArrayLike, *, normalize: bool = False) -> Bags:
-        """The same bags with these proportions."""
+        """Give the same bags these proportions.
+
+        Parameters
+        ----------
+        prevalences : (n_bags, n_classes)
+            The proportions. The columns of a data frame are matched with the classes by name.
+        normalize : bool, default False
+            Whether rows are rescaled to sum to one, such as counts.
+
+        Returns
+        -------
+        Bags
+            New bags on the same pool.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((4, 1))).with_prevalences([[3, 1]], normalize=True).prevalences
+        array([[0.75, 0.25]])
+        """
         new = copy.copy(self)
-        table, classes = name_columns(prevalences, self.classes)
+        table, classes = checks.name_columns(prevalences, self.classes)
         n_classes = None if classes is None else len(classes)
         new.prevalences = check_prevalences(table, len(self), n_classes, normalize=normalize)
         new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
         return new
 
     def with_known_prevalences(self) -> Bags:
-        """The same bags with their prevalences, counted from the row labels where they carry none."""
+        """Count prevalences from the row labels where the bags carry none.
+
+        Returns
+        -------
+        Bags
+            These bags if they have prevalences, or new ones on the same pool.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).with_known_prevalences().prevalences
+        array([[0.25, 0.75]])
+        """
         if self.prevalences is not None:
             return self
         if self.labels is not None:
@@ -381,21 +384,30 @@ class Bags:
         raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
 
     def with_classes(self, classes: Sequence[Any] | NDArray) -> Bags:
-        """The same bags with prevalences and labels arranged for these classes, matched by name.
+        """Arrange prevalences and labels for these classes, matched by name.
 
-        Classes that these bags lack get prevalence 0; a class of theirs that is not in `classes` is refused.
+        Parameters
+        ----------
+        classes : sequence
+            Names of the classes. Those that the bags lack get prevalence 0. A class of the bags that is not among them
+            is refused.
+
+        Returns
+        -------
+        Bags
+            New bags on the same pool.
+
+        Examples
+        --------
+        >>> bags = Bags(np.zeros((4, 1)), prevalences=[[0.75, 0.25]], classes=["a", "b"])
+        >>> bags.with_classes(["b", "c", "a"]).prevalences
+        array([[0.25, 0.  , 0.75]])
         """
         if self.classes is None:
             raise ValueError("classes: these bags have no classes to align; pass classes= when making them.")
-        names = check_names("classes", classes, len(classes), "class")
-        place = {name: j for j, name in enumerate(names.tolist())}
-        unknown = [name for name in self.classes.tolist() if name not in place]
-        if unknown:
-            raise ValueError(
-                f"classes: {unknown[0]!r} is not among the expected {shown(names)}; rename it, drop its rows "
-                "or column, or learn from bags that have it."
-            )
-        target = np.array([place[name] for name in self.classes.tolist()])
+        names = checks.check_names("classes", classes, len(classes), "class")
+        way_out = "rename it, drop its rows or column, or learn from bags that have it."
+        target = checks.match_names(self.classes, names, "classes: {} is not among the expected {}; " + way_out)
         new = copy.copy(self)
         new.classes = names
         if self.labels is not None and not np.array_equal(target, np.arange(len(target))):
@@ -405,18 +417,6 @@ class Bags:
             new.prevalences[:, target] = self.prevalences
         return new
 
-    def fingerprint(self) -> str:
-        """A checksum of the bags: entries, weights, prevalences, labels and the rows they refer to."""
-        digest = hashlib.sha256(repr(self).encode())
-        for array in (self.index, self.offsets, self.weights, self.prevalences, self.labels):
-            digest.update(b"-" if array is None else np.ascontiguousarray(array).tobytes())
-        rows = np.unique(self.index)
-        step = max(1, _HASH_CHUNK // self.n_features)
-        for start in range(0, len(rows), step):
-            taken = take_dense(self.rows, rows[start : start + step])
-            digest.update(repr(taken.tolist()).encode() if taken.dtype == object else taken.tobytes())
-        return digest.hexdigest()
-
     def __repr__(self) -> str:
         parts = [f"n_bags={len(self)}"]
         if len(self):
@@ -424,85 +424,8 @@ class Bags:
             parts.append(f"sizes={low:g}" if low == high else f"sizes={low:g}…{high:g}")
         parts.append(f"rows={tuple(self.rows.shape)} {self.rows.dtype}")
         if self.classes is not None:
-            parts.append(f"classes={shown(self.classes)}")
+            parts.append(f"classes={checks.shown(self.classes)}")
         if self.weights is not None:
             parts.append(f"{self.weight_kind} weights")
         parts += [name for name in ("prevalences", "labels") if getattr(self, name) is not None]
         return f"Bags({', '.join(parts)})"
-
-    def _drop_weightless(self) -> None:
-        if self.weights is None or self.weights.all():
-            return
-        kept = self.weights > 0
-        self.offsets = np.concatenate([[0], np.cumsum(kept)])[self.offsets]
-        self.index, self.weights = self.index[kept], self.weights[kept]
-
-    def _refuse_empty_bags(self) -> None:
-        if len(self) == 0:
-            raise ValueError("offsets: expected at least one bag, got none; give offsets (0, n_entries) for one bag.")
-        empty = np.flatnonzero(np.diff(self.offsets) == 0)
-        if empty.size:
-            raise ValueError(f"bags: bag {empty[0]} is empty, expected at least one row; leave empty bags out.")
-
-
-def ranges(starts: NDArray, lengths: NDArray) -> Ints:
-    """Concatenate ``arange(start, start + length)`` of all pairs, without a loop.
-
-    Examples
-    --------
-    >>> ranges(np.array([3, 10]), np.array([2, 3]))
-    array([ 3,  4, 10, 11, 12])
-    """
-    ends = np.cumsum(lengths)
-    total = int(ends[-1]) if len(ends) else 0
-    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
-
-
-def _selected(key: Any, n_bags: int) -> Ints:
-    if isinstance(key, slice):
-        return np.arange(n_bags)[key]
-    chosen = np.asarray(key)
-    if chosen.dtype == bool:
-        if chosen.shape != (n_bags,):
-            raise IndexError(f"bags: expected a mask of length {n_bags}, got shape {chosen.shape}.")
-        return np.flatnonzero(chosen)
-    if chosen.ndim > 1 or (chosen.size and chosen.dtype.kind not in "iu"):
-        raise IndexError(f"bags: expected a number, slice, mask or list of numbers, got {key!r}.")
-    chosen = np.atleast_1d(chosen).astype(np.int64)
-    if chosen.size and (chosen.min() < -n_bags or chosen.max() >= n_bags):
-        wrong = chosen[(chosen < -n_bags) | (chosen >= n_bags)][0]
-        raise IndexError(f"bags: bag {wrong} is out of range, there are {n_bags} bags.")
-    return chosen % n_bags if n_bags else chosen
-
-
-def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
-    named = [p for p in parts if p.classes is not None]
-    if not named:
-        return parts
-    if len(named) < len(parts):
-        raise ValueError("parts: some have classes and some have none; pass classes= when making each of them.")
-    union = list(dict.fromkeys(name for p in named for name in p.classes.tolist()))  # type: ignore[union-attr]
-    if all(p.classes.tolist() == union for p in named):  # type: ignore[union-attr]
-        return parts
-    return [p.with_classes(union) for p in parts]
-
-
-def _refuse_mixture(first: Bags, part: Bags, i: int) -> None:
-    if part.rows.shape[1:] != first.rows.shape[1:]:
-        raise ValueError(
-            f"parts: number {i} has rows of shape {tuple(part.rows.shape[1:])}, "
-            f"expected {tuple(first.rows.shape[1:])} as in number 0."
-        )
-    if part.feature_names != first.feature_names:
-        raise ValueError(f"parts: number {i} has other feature_names than number 0; give both the same columns.")
-
-
-def _same_labels(a: Ints | None, b: Ints | None) -> bool:
-    return a is b or (a is not None and b is not None and np.array_equal(a, b))
-
-
-def _stack_labels(parts: Sequence[Bags]) -> Ints | None:
-    if all(p.labels is None for p in parts):
-        return None
-    unknown = [np.full(p.rows.shape[0], -1) if p.labels is None else p.labels for p in parts]
-    return np.concatenate(unknown)

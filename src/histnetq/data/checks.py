@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Sequence
 from numbers import Integral, Number, Real
 from typing import Any
@@ -9,28 +10,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import join_on_disk
 
 __all__ = [
-    "as_pool",
-    "check_choice",
-    "check_feature_names",
-    "check_index",
-    "check_labels",
-    "check_names",
-    "check_offsets",
-    "check_weights",
-    "check_whole",
-    "column_names",
-    "encode_labels",
-    "join_weights",
-    "name_columns",
-    "shown",
-    "sort_groups",
-    "stack",
-    "take_dense",
-    "used_rows",
-]
+    "as_pool", "check_choice", "check_feature_names", "check_fraction", "check_index", "check_labels", "check_names",
+    "check_offsets", "check_weights", "check_whole", "column_names", "drop_weightless", "encode_labels", "join_weights",
+    "match_names", "name_columns", "shown", "sort_groups", "stack", "take_dense", "used_rows",
+]  # fmt: skip
 
 Ints = NDArray[np.int64]
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
@@ -51,7 +38,8 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
             f"{name}: expected a value everywhere, got a masked array; fill or drop the masked values first."
         )
     if rows.dtype.kind not in "fiub":
-        raise TypeError(f"{name}: expected numbers, got {_kind(rows)}; encode categories and dates first.")
+        kind = f"dtype {rows.dtype}" if rows.ndim else type(rows.item()).__name__
+        raise TypeError(f"{name}: expected numbers, got {kind}; encode categories and dates first.")
     if rows.ndim < 2:
         raise ValueError(
             f"{name}: expected one row per example, shape (n_rows, n_features), got shape {rows.shape}; "
@@ -77,25 +65,15 @@ def _as_array(rows: Any, name: str) -> NDArray:
             f"{name}: expected rows of one length, got a ragged list; give every row the same features."
         ) from None
     if array.dtype == object and array.ndim:
-        try:  # a frame whose columns are numbers of different types
+        with contextlib.suppress(TypeError, ValueError):  # a frame whose columns are numbers of different types
             return array.astype(np.float64)
-        except (TypeError, ValueError):
-            pass
     return array
 
 
 def _are_texts(rows: Any) -> bool:
     """Whether these are documents, which a pipeline with a vectoriser takes as they are."""
-    if isinstance(rows, list | tuple):
-        return len(rows) > 0 and all(isinstance(row, str) for row in rows)
-    if getattr(rows, "ndim", None) != 1 or hasattr(rows, "detach") or hasattr(rows, "tocsr"):
-        return False
-    array = np.asarray(rows)
-    return array.dtype.kind == "U" or (array.dtype.kind == "O" and all(isinstance(row, str) for row in array))
-
-
-def _kind(array: NDArray) -> str:
-    return f"dtype {array.dtype}" if array.ndim else type(array.item()).__name__
+    flat = isinstance(rows, list | tuple) or (getattr(rows, "ndim", None) == 1 and not hasattr(rows, "tocsr"))
+    return flat and len(rows) > 0 and all(isinstance(row, str) for row in rows)
 
 
 def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
@@ -141,11 +119,12 @@ def check_index(index: ArrayLike, n_rows: int) -> Ints:
     array = np.asarray(index)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(f"index: expected a flat list of row numbers, got dtype {array.dtype} of shape {array.shape}.")
-    array = array.astype(np.int64, copy=False)
-    if array.size and (array.min() < 0 or array.max() >= n_rows):
-        wrong = array[(array < 0) | (array >= n_rows)][0]
-        raise ValueError(f"index: row {wrong} is out of range, expected 0 to {n_rows - 1} for a pool of {n_rows} rows.")
-    return array
+    wrong = array[(array < 0) | (array >= n_rows)]
+    if wrong.size:
+        raise ValueError(
+            f"index: row {wrong[0]} is out of range, expected 0 to {n_rows - 1} for a pool of {n_rows} rows."
+        )
+    return array.astype(np.int64, copy=False)
 
 
 def check_offsets(offsets: ArrayLike, n_entries: int) -> Ints:
@@ -163,9 +142,8 @@ def check_offsets(offsets: ArrayLike, n_entries: int) -> Ints:
 
 def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
     w = np.asarray(weights)
-    if w.shape != (n_entries,):
-        raise ValueError(f"weights: expected one number per entry, shape ({n_entries},), got {w.shape}.")
-    if w.dtype.kind not in "fiub" or not np.isfinite(w).all() or (w < 0).any():
+    _check_length("weights", w, n_entries, "one number per entry")
+    if w.dtype.kind not in "fiub" or not ((w >= 0) & (w < np.inf)).all():  # NaN is neither
         raise ValueError("weights: expected finite numbers of at least 0; drop or repair the others.")
     if kind == "survey":
         return w.astype(np.float64)
@@ -178,6 +156,19 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
     return counts
 
 
+def drop_weightless(index: Ints, offsets: Ints, weights: NDArray | None) -> tuple[Ints, Ints, NDArray | None]:
+    """Leave out entries of weight 0, and refuse bags without entries."""
+    if weights is not None and not weights.all():
+        kept = weights > 0
+        index, offsets, weights = index[kept], offsets_of(kept)[offsets], weights[kept]
+    if len(offsets) == 1:
+        raise ValueError("offsets: expected at least one bag, got none; give offsets (0, n_entries) for one bag.")
+    empty = np.flatnonzero(np.diff(offsets) == 0)
+    if empty.size:
+        raise ValueError(f"bags: bag {empty[0]} is empty, expected at least one row; leave empty bags out.")
+    return index, offsets, weights
+
+
 def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
     arrays = [np.asarray(w) for w in weights]
     if len(arrays) != len(pools):
@@ -185,11 +176,14 @@ def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
             f"weights: expected a list with one array for each of the {len(pools)} bags, got {len(arrays)}."
         )
     for i, (w, pool) in enumerate(zip(arrays, pools, strict=True)):
-        if w.shape != (pool.shape[0],):
-            raise ValueError(
-                f"weights: expected one number per row of bag {i}, shape ({pool.shape[0]},), got {w.shape}."
-            )
+        _check_length("weights", w, pool.shape[0], f"one number per row of bag {i}")
     return np.concatenate(arrays)
+
+
+def _check_length(name: str, array: NDArray, n: int, expected: str) -> None:
+    if array.shape != (n,):
+        hint = "; use y.ravel()" if name == "y" and array.shape == (n, 1) else ""
+        raise ValueError(f"{name}: expected {expected}, shape ({n},), got {array.shape}{hint}.")
 
 
 def name_columns(prevalences: Any, classes: Any) -> tuple[Any, Any]:
@@ -225,9 +219,7 @@ def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
 
 def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> tuple[Ints, NDArray]:
     names = _as_labels("y", y, "class")
-    if names.shape != (n_rows,):
-        hint = "; use y.ravel()" if names.shape == (n_rows, 1) else ""
-        raise ValueError(f"y: expected one label per row, shape ({n_rows},), got {names.shape}{hint}.")
+    _check_length("y", names, n_rows, "one label per row")
     found, codes = np.unique(names, return_inverse=True)
     if classes is None:
         if len(found) < 2:
@@ -241,25 +233,28 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
             )
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
-    place = {name: j for j, name in enumerate(wanted.tolist())}
-    unknown = [name for name in found.tolist() if name not in place]
+    return match_names(found, wanted, "y: {} is not among classes {}; add it or correct the label.")[codes], wanted
+
+
+def match_names(names: NDArray, among: NDArray, refusal: str) -> Ints:
+    """The place of each name among others; the refusal of one that is not there has places for it and for them."""
+    place = {name: j for j, name in enumerate(among.tolist())}
+    unknown = [name for name in names.tolist() if name not in place]
     if unknown:
-        raise ValueError(f"y: {unknown[0]!r} is not among classes {shown(wanted)}; add it or correct the label.")
-    return np.array([place[name] for name in found.tolist()], np.int64)[codes], wanted
+        raise ValueError(refusal.format(repr(unknown[0]), shown(among)))
+    return np.array([place[name] for name in names.tolist()], np.int64)
 
 
 def sort_groups(groups: ArrayLike, n_rows: int) -> tuple[Ints, Ints, NDArray]:
     values = _as_labels("groups", groups, "bag")
-    if values.shape != (n_rows,):
-        raise ValueError(f"groups: expected one bag name per row, shape ({n_rows},), got {values.shape}.")
+    _check_length("groups", values, n_rows, "one bag name per row")
     ids, bag, counts = np.unique(values, return_inverse=True, return_counts=True)
-    return np.argsort(bag, kind="stable"), np.concatenate([[0], np.cumsum(counts)]), ids
+    return np.argsort(bag, kind="stable"), offsets_of(counts), ids
 
 
 def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> NDArray:
     array = _as_labels(name, values, "name")
-    if array.shape != (n,):
-        raise ValueError(f"{name}: expected one name per {of}, shape ({n},), got {array.shape}.")
+    _check_length(name, array, n, f"one name per {of}")
     if name == "classes" and len(set(array.tolist())) < n:
         raise ValueError(f"classes: expected different names, got {array.tolist()}.")
     return array

@@ -2,25 +2,28 @@
 
 Every protocol has ``draw(source, n_bags, random_state) → Bags`` and an attribute `draws_from` that says what `source`
 is: ``"rows"`` (a `Bags` whose pool rows are labelled; all rows in its bags are drawn from), ``"bags"`` (a `Bags` with
-prevalences) or ``"both"`` (a pair of the two on one pool). They are frozen dataclasses and hold no random state.
+prevalences) or ``"both"`` (a pair of the two on one pool). They are frozen dataclasses and hold no random state. A new
+one implements ``_draw(source, n_bags, rng)``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags, ranges
+from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
-from histnetq.simplex import apportion, count_labels, draw_uniform
+from histnetq.data.indexing import offsets_of, ranges
+from histnetq.simplex import apportion, draw_uniform
 
 __all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "Protocol"]
 
 Ints = NDArray[np.int64]
+Floats = NDArray[np.float64]
 Size = int | tuple[int, int] | None
 _DEFAULT_SIZE = 250
 _TILT_CHUNK = 1 << 24  # bags × rows handled at a time under covariate shift
@@ -32,7 +35,35 @@ class Protocol:
     draws_from: ClassVar[str] = "rows"
 
     def draw(self, source: Any, n_bags: int, random_state: Any = None) -> Bags:
-        """Draw `n_bags` bags; the same seed gives the same bags."""
+        """Draw new bags; the same seed gives the same bags.
+
+        Parameters
+        ----------
+        source : Bags, or a pair of Bags
+            What the attribute `draws_from` says: labelled rows, bags with prevalences, or both.
+        n_bags : int
+            The number of bags.
+        random_state : int or numpy.random.Generator, optional
+            Seed of the draw.
+
+        Returns
+        -------
+        Bags
+            New bags with prevalences, on the pool of the source, numbered from 0.
+
+        Examples
+        --------
+        >>> source = Bags.from_labels(np.zeros((6, 1)), list("aabbbb"))
+        >>> NPP(bag_size=10).draw(source, 3, random_state=0).sizes
+        array([10, 10, 10])
+        """
+        if n_bags < 1:
+            raise ValueError(f"n_bags: expected at least 1, got {n_bags}.")
+        if self.draws_from != "both" and not isinstance(source, Bags):
+            raise TypeError(f"source: expected Bags, got {type(source).__name__}; make them by Bags.from_labels(X, y).")
+        return self._draw(source, n_bags, np.random.default_rng(random_state))
+
+    def _draw(self, source: Any, n_bags: int, rng: np.random.Generator) -> Bags:
         raise NotImplementedError
 
 
@@ -44,9 +75,9 @@ class APP(Protocol):
 
     Parameters
     ----------
-    bag_size : int, (low, high) or None
-        Rows per bag, or a range to draw sizes from. None takes the sizes of the source's bags at random if it has
-        several, else 250.
+    bag_size : int or (low, high), optional
+        Rows per bag, or a range to draw sizes from. By default sizes are those of the source's bags, at random, or 250
+        if it has only one.
 
     References
     ----------
@@ -61,29 +92,38 @@ class APP(Protocol):
 
     bag_size: Size = None
 
-    def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
-        rng = np.random.default_rng(random_state)
-        pool = _LabelledRows(source)
-        sizes = _draw_sizes(self.bag_size, source, n_bags, rng)
-        return pool.draw(self._prevalences(n_bags, len(pool.present), rng), sizes, rng)
-
-    def _prevalences(self, n_bags: int, n_classes: int, rng: np.random.Generator) -> NDArray[np.float64]:
-        return draw_uniform(n_bags, n_classes, rng)
+    def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
+        return _draw_by_class(self.bag_size, source, n_bags, draw_uniform, rng)
 
 
 @dataclass(frozen=True)
-class Dirichlet(APP):
-    """Like `APP` with proportions from a Dirichlet distribution; ``alpha=1`` is APP, larger stays nearer the middle.
+class Dirichlet(Protocol):
+    """Like `APP`, with proportions from a Dirichlet distribution.
 
     Parameters
     ----------
-    alpha : float or sequence of float
-        Concentration, one number or one per class that occurs in the source.
+    alpha : float or sequence of float, default 1.0
+        Concentration, as one number or one per class that occurs in the source. A concentration of 1 is `APP`, and
+        larger ones stay nearer to the middle.
+    bag_size : int or (low, high), optional
+        Rows per bag, as in `APP`.
+
+    Examples
+    --------
+    >>> source = Bags.from_labels(np.zeros((6, 1)), list("aabbbb"))
+    >>> Dirichlet(1000.0, bag_size=10).draw(source, 3, random_state=0).prevalences
+    array([[0.5, 0.5],
+           [0.5, 0.5],
+           [0.5, 0.5]])
     """
 
     alpha: float | tuple[float, ...] = 1.0
+    bag_size: Size = None
 
-    def _prevalences(self, n_bags: int, n_classes: int, rng: np.random.Generator) -> NDArray[np.float64]:
+    def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
+        return _draw_by_class(self.bag_size, source, n_bags, self._prevalences, rng)
+
+    def _prevalences(self, n_bags: int, n_classes: int, rng: np.random.Generator) -> Floats:
         alpha = np.asarray(self.alpha, dtype=float)
         if alpha.ndim > 1 or alpha.size not in (1, n_classes) or not ((alpha > 0) & (alpha < np.inf)).all():
             raise ValueError(f"alpha: expected a positive number or one per class ({n_classes}), got {self.alpha!r}.")
@@ -92,14 +132,25 @@ class Dirichlet(APP):
 
 @dataclass(frozen=True)
 class NPP(Protocol):
-    """Natural prevalences: rows drawn from all labelled rows alike, with replacement; proportions vary by chance."""
+    """Natural prevalences: rows drawn from all labelled rows alike, with replacement; proportions vary by chance.
+
+    Parameters
+    ----------
+    bag_size : int or (low, high), optional
+        Rows per bag, as in `APP`.
+
+    Examples
+    --------
+    >>> source = Bags.from_labels(np.zeros((6, 1)), list("aabbbb"))
+    >>> NPP(bag_size=1000).draw(source, 2, random_state=0).prevalences.round(1)
+    array([[0.3, 0.7],
+           [0.3, 0.7]])
+    """
 
     bag_size: Size = None
 
-    def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
-        rng = np.random.default_rng(random_state)
-        pool = _LabelledRows(source)
-        sizes = _draw_sizes(self.bag_size, source, n_bags, rng)
+    def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
+        pool, sizes = _LabelledRows(source), _draw_sizes(self.bag_size, source, n_bags, rng)
         starts = np.zeros(sizes.sum(), np.int64)
         return _labelled_bags(source, pool.pick(starts, np.full_like(starts, len(pool.rows)), rng), sizes)
 
@@ -113,8 +164,18 @@ class CovariateShift(Protocol):
 
     Parameters
     ----------
-    strength : float
-        0 is `NPP`; 1 moves the bag's mean about one standard deviation along its direction.
+    bag_size : int or (low, high), optional
+        Rows per bag, as in `APP`.
+    strength : float, default 1.0
+        A strength of 0 is `NPP`, and 1 moves the bag's mean about one standard deviation along its direction.
+
+    Examples
+    --------
+    >>> source = Bags.from_labels(np.arange(100.0)[:, None], np.arange(100) // 50)
+    >>> CovariateShift(bag_size=50, strength=3.0).draw(source, 3, random_state=0).prevalences
+    array([[0.02, 0.98],
+           [0.98, 0.02],
+           [0.  , 1.  ]])
     """
 
     bag_size: Size = None
@@ -124,11 +185,9 @@ class CovariateShift(Protocol):
         if not np.isfinite(self.strength):
             raise ValueError(f"strength: expected a finite number, got {self.strength!r}.")
 
-    def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
-        rng = np.random.default_rng(random_state)
-        pool = _LabelledRows(source)
+    def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
+        pool, sizes = _LabelledRows(source), _draw_sizes(self.bag_size, source, n_bags, rng)
         rows = pool.rows
-        sizes = _draw_sizes(self.bag_size, source, n_bags, rng)
         x = take_dense(source.rows, rows).reshape(len(rows), -1).astype(np.float64)
         x = (x - x.mean(0)) / np.where(x.std(0) > 0, x.std(0), 1.0)
         drawn = np.empty(sizes.sum(), np.int64)
@@ -144,9 +203,8 @@ class CovariateShift(Protocol):
             drawn[span] = np.minimum(place - bag * len(rows), len(rows) - 1)
         return _labelled_bags(source, rows[drawn], sizes)
 
-    def _cumulative(
-        self, x: NDArray[np.float64], weights: NDArray | None, n_bags: int, rng: np.random.Generator
-    ) -> NDArray[np.float64]:
+    def _cumulative(self, x: Floats, weights: NDArray | None, n_bags: int, rng: np.random.Generator) -> Floats:
+        """(n_bags, n_rows): the distribution function over the rows, for one random direction per bag."""
         scores = rng.standard_normal((n_bags, x.shape[1])) @ x.T
         scores /= np.maximum(scores.std(1, keepdims=True), 1e-12)
         tilt = np.exp(self.strength * scores - (self.strength * scores).max(1, keepdims=True))
@@ -163,7 +221,7 @@ class Mixer(Protocol):
 
     Parameters
     ----------
-    real_proportion : float
+    real_proportion : float, default 0.5
         Part of the drawn bags that are bags of the source, unmixed.
 
     References
@@ -183,24 +241,18 @@ class Mixer(Protocol):
     def __post_init__(self) -> None:
         _check_proportion("real_proportion", self.real_proportion)
 
-    def draw(self, source: Bags, n_bags: int, random_state: Any = None) -> Bags:
-        _refuse_no_bags(n_bags)
-        rng = np.random.default_rng(random_state)
-        _refuse_other_sources(source)
+    def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         if source.prevalences is None:
             raise ValueError("Mixer: expected bags with prevalences, got none; pass prevalences= when making the bags.")
         n_real = round(self.real_proportion * n_bags)
-        real = source[_cycle(len(source), n_real, rng)]
-        real = real.drawn(real.index, real.offsets, real.weights, real.prevalences)
-        if n_real == n_bags:
-            return real
-        if len(source) < 2:
-            raise ValueError(
-                f"Mixer: expected at least 2 bags to mix, got {len(source)}; add bags or use sampler=None."
-            )
-        mixed = self._mix(source, n_bags - n_real, rng)
-        both = Bags.concat([real, mixed]) if n_real else mixed
-        return both.drawn(both.index, both.offsets, both.weights, both.prevalences)
+        parts = [_numbered(source[_cycle(len(source), n_real, rng)])] if n_real else []
+        if n_real < n_bags:
+            if len(source) < 2:
+                raise ValueError(
+                    f"Mixer: expected at least 2 bags to mix, got {len(source)}; add bags or use sampler=None."
+                )
+            parts.append(self._mix(source, n_bags - n_real, rng))
+        return _numbered(Bags.concat(parts))
 
     def _mix(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         first = rng.integers(len(source), size=n_bags)
@@ -215,14 +267,22 @@ class Mixer(Protocol):
 
 @dataclass(frozen=True)
 class Combined(Protocol):
-    """Some bags from labelled rows, the others from labelled bags.
+    """Some bags from labelled rows, the others from bags of known proportions.
 
     Parameters
     ----------
-    rows, bags : Protocol
-        How to draw from each kind of supervision.
-    row_proportion : float
-        Part of the bags drawn from labelled rows.
+    rows : Protocol, default APP()
+        How bags are drawn from labelled rows.
+    bags : Protocol, default Mixer()
+        How bags are drawn from bags of known proportions.
+    row_proportion : float, default 0.5
+        Part of the bags that are drawn from labelled rows.
+
+    Examples
+    --------
+    >>> source = Bags.from_labels(np.zeros((6, 1)), list("aabbbb"), groups=[0, 1, 0, 0, 1, 1])
+    >>> Combined(rows=APP(bag_size=10)).draw((source, source), 4, random_state=0).sizes
+    array([10, 10,  3,  3])
     """
 
     rows: Protocol = field(default_factory=APP)
@@ -233,30 +293,21 @@ class Combined(Protocol):
     def __post_init__(self) -> None:
         _check_proportion("row_proportion", self.row_proportion)
 
-    def draw(self, source: tuple[Bags, Bags], n_bags: int, random_state: Any = None) -> Bags:
-        _refuse_no_bags(n_bags)
-        rng = np.random.default_rng(random_state)
+    def _draw(self, source: tuple[Bags, Bags], n_bags: int, rng: np.random.Generator) -> Bags:
         if not isinstance(source, tuple) or len(source) != 2:
             raise TypeError(
                 f"source: expected the pair (labelled rows, bags) on one pool, got {type(source).__name__}; "
                 "make it by Bags.concat and slices."
             )
-        labelled, bags = source
         n_rows = round(self.row_proportion * n_bags)
-        parts: Sequence[Bags] = [
-            protocol.draw(part, n, rng)
-            for protocol, part, n in ((self.rows, labelled, n_rows), (self.bags, bags, n_bags - n_rows))
-            if n > 0
-        ]
-        both = Bags.concat(parts)
-        return both.drawn(both.index, both.offsets, both.weights, both.prevalences)
+        shares = zip((self.rows, self.bags), source, (n_rows, n_bags - n_rows), strict=True)
+        return _numbered(Bags.concat([protocol.draw(part, n, rng) for protocol, part, n in shares if n > 0]))
 
 
 class _LabelledRows:
     """The labelled rows of a source, grouped by class; a row's chance to be drawn is its weight in the source."""
 
     def __init__(self, source: Bags) -> None:
-        _refuse_other_sources(source)
         if source.labels is None or source.classes is None:
             raise ValueError("source: expected labelled rows, got bags without labels; make them by Bags.from_labels.")
         rows = np.unique(source.index)
@@ -278,15 +329,14 @@ class _LabelledRows:
         self.starts = np.cumsum(self.counts) - self.counts
         self.present = np.flatnonzero(self.counts)
 
-    def draw(self, prevalences: NDArray[np.float64], sizes: Ints, rng: np.random.Generator) -> Bags:
+    def draw(self, prevalences: Floats, sizes: Ints, rng: np.random.Generator) -> Bags:
         """Bags of these sizes; `prevalences` has a column for each class that is present."""
         counts = np.zeros((len(sizes), len(self.counts)), np.int64)
         counts[:, self.present] = apportion(prevalences, sizes)
         label = np.repeat(np.tile(np.arange(len(self.counts)), len(sizes)), counts.ravel())
         # With replacement: APP may ask for more of a rare class than the pool holds.
         index = self.pick(self.starts[label], self.counts[label], rng)
-        offsets = np.concatenate([[0], np.cumsum(sizes)])
-        return self.source.drawn(index, offsets, None, counts / sizes[:, None])
+        return self.source.drawn(index, offsets_of(sizes), None, counts / sizes[:, None])
 
     def pick(self, starts: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
         """One row of each range ``starts[i]`` to ``starts[i] + counts[i]`` of `self.rows`."""
@@ -298,20 +348,27 @@ class _LabelledRows:
         return self.rows[np.clip(place, starts, starts + counts - 1)]
 
 
-def _refuse_other_sources(source: Any) -> None:
-    if not isinstance(source, Bags):
-        raise TypeError(f"source: expected Bags, got {type(source).__name__}; make them by Bags.from_labels(X, y).")
+def _draw_by_class(
+    bag_size: Size, source: Bags, n_bags: int, prevalences: Callable[..., Floats], rng: np.random.Generator
+) -> Bags:
+    """Bags of the proportions that ``prevalences(n_bags, n_classes, rng)`` gives, drawn within each class."""
+    pool, sizes = _LabelledRows(source), _draw_sizes(bag_size, source, n_bags, rng)
+    return pool.draw(prevalences(n_bags, len(pool.present), rng), sizes, rng)
 
 
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:
-    bags = source.drawn(index, np.concatenate([[0], np.cumsum(sizes)]), None, None)
-    counts = count_labels(source.labels[index], bags.bag_of_entry, len(sizes), len(source.classes), None)  # type: ignore[index, arg-type]
-    bags.prevalences = counts / sizes[:, None]
+    """Bags of these rows, with the proportions of their labels."""
+    bags = source.drawn(index, offsets_of(sizes), None, None)
+    bags.prevalences = bags.label_prevalences()
     return bags
 
 
+def _numbered(bags: Bags) -> Bags:
+    """The bags with the ids 0, 1, …"""
+    return bags.drawn(bags.index, bags.offsets, bags.weights, bags.prevalences)
+
+
 def _draw_sizes(bag_size: Size, source: Bags, n_bags: int, rng: np.random.Generator) -> Ints:
-    _refuse_no_bags(n_bags)
     if bag_size is None:
         sizes = np.round(source.sizes).astype(np.int64) if len(source) > 1 else np.array([_DEFAULT_SIZE])
         return np.maximum(rng.choice(sizes, size=n_bags), 1)
@@ -319,11 +376,6 @@ def _draw_sizes(bag_size: Size, source: Bags, n_bags: int, rng: np.random.Genera
     if ends.dtype.kind not in "iu" or ends.shape not in ((1,), (2,)) or not 1 <= ends[0] <= ends[-1]:
         raise ValueError(f"bag_size: expected a positive whole number or a range (low, high), got {bag_size!r}.")
     return rng.integers(ends[0], ends[-1], size=n_bags, endpoint=True)
-
-
-def _refuse_no_bags(n_bags: int) -> None:
-    if n_bags < 1:
-        raise ValueError(f"n_bags: expected at least 1, got {n_bags}.")
 
 
 def _check_proportion(name: str, value: float) -> None:
@@ -346,14 +398,13 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
             raise ValueError(f"Mixer: expected bags of fewer than 10⁹ copies, got {sizes.max()}; divide the counts.")
         counts = _hypergeometric(pairs.weights, pairs.offsets, (sizes + up) // 2, rng)
         kept = counts > 0
-        offsets = np.concatenate([[0], np.cumsum(kept)])[pairs.offsets]
-        return pairs.drawn(pairs.index[kept], offsets, counts[kept], None)
+        return pairs.drawn(pairs.index[kept], offsets_of(kept)[pairs.offsets], counts[kept], None)
     lengths = np.diff(pairs.offsets)
     order = np.argsort(pairs.bag_of_entry + rng.random(len(pairs.index)))
     taken = (lengths + up) // 2
     chosen = np.sort(order[ranges(pairs.offsets[:-1], taken)])
     weights = None if pairs.weights is None else pairs.weights[chosen]
-    return pairs.drawn(pairs.index[chosen], np.concatenate([[0], np.cumsum(taken)]), weights, None)
+    return pairs.drawn(pairs.index[chosen], offsets_of(taken), weights, None)
 
 
 def _hypergeometric(counts: Ints, offsets: Ints, taken: Ints, rng: np.random.Generator) -> Ints:
@@ -363,7 +414,7 @@ def _hypergeometric(counts: Ints, offsets: Ints, taken: Ints, rng: np.random.Gen
     segment of n entries takes log2(n) steps.
     """
     drawn = np.zeros_like(counts)
-    total = np.concatenate([[0], np.cumsum(counts)])
+    total = offsets_of(counts)
     start, stop = offsets[:-1], offsets[1:]
     while True:
         single = stop - start == 1

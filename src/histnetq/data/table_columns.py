@@ -20,28 +20,45 @@ _MOST_CATEGORIES = 1000
 
 
 class Codes:
-    """Numbers for values in the order in which they first occur."""
+    """Numbers for the values of one column, or of several together, in the order in which they first occur.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> codes = Codes("rows.csv", ["site", "day"])
+    >>> codes.of(pa.record_batch({"site": ["n", "s", "n"], "day": [1, 1, 1]}), first_row=0)
+    array([0, 1, 0])
+    >>> codes.values
+    ['n/1', 's/1']
+    """
 
     def __init__(self, table: str, columns: Sequence[str]) -> None:
         self.table, self.columns = table, list(columns)
-        self.place: dict[Any, int] = {}
+        self.place: dict[tuple[Any, ...], int] = {}
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the number of each row's value, or of the values of several columns."""
-        parts = [_distinct(batch, column, self.table, first_row) for column in self.columns]
-        combined, values = parts[0]
-        for codes, others in parts[1:]:
-            combined = combined * len(others) + codes
-            values = [f"{a}/{b}" for a in values for b in others]
-        used, first, local = np.unique(combined, return_index=True, return_inverse=True)
-        order = np.argsort(first)
-        found = np.empty(len(used), np.int64)
-        found[order] = [self.place.setdefault(values[i], len(self.place)) for i in used[order].tolist()]
-        return found[local]
+        import pandas as pd
+
+        columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
+        local = np.zeros(batch.num_rows, np.int64)
+        for codes, values in columns:
+            # Numbered afresh after each column: there are never more combinations than rows.
+            local = pd.factorize(local * len(values) + codes)[0]
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
+        keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
+        return np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)[local]
 
     @property
     def values(self) -> list[Any]:
-        return list(self.place)
+        """The value of each number; those of several columns as one text, with ``/`` between them."""
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.place]
+        keys: dict[str, Any] = {}
+        for key, value in zip(self.place, map(str, values), strict=True):
+            other = keys.setdefault(value, key)
+            if other is not key:
+                raise ValueError(f"{self.table}: {other} and {key} would both be named {value!r}; change one of them.")
+        return values
 
 
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
@@ -65,21 +82,24 @@ class Plan:
         return [column if value is None else f"{column}={value}" for column, value in self.parts]
 
     @property
-    def columns(self) -> list[str]:
-        return list(dict.fromkeys(column for column, _ in self.parts))
+    def texts(self) -> list[str]:
+        return sorted({column for column, value in self.parts if value is not None})
+
+    @property
+    def numbers(self) -> list[str]:
+        return [column for column, value in self.parts if value is None]
 
 
 def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
     if features is None:
-        numbers = [c for c in table.columns if c not in special and is_number(table.types[c])]
-        _refuse_spoilt_numbers(table, [c for c in table.columns if c not in special and c not in numbers])
-        if not numbers:
-            if table.is_empty():
-                raise ValueError(f"{table.name}: has no rows; check the file.")
+        others = [column for column in table.columns if column not in special]
+        features = [column for column in others if is_number(table.types[column])]
+        _refuse_spoilt_numbers(table, [column for column in others if not is_number(table.types[column])])
+        if not features:
+            next(table.batches(special))  # a table without rows is refused as such
             raise ValueError(
                 f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
             )
-        return Plan([(column, None) for column in numbers])
     if isinstance(features, str) or not features:
         raise ValueError(f"features: expected a list of column names, got {features!r}.")
     parts: list[tuple[str, str | None]] = []
@@ -102,10 +122,8 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
 
 def _categories(table: Table, column: str) -> list[str]:
     codes = Codes(table.name, [column])
-    row = 0
-    for batch in table.batches([], [column]):
+    for row, batch in table.batches([], [column]):
         codes.of(batch, row)
-        row += batch.num_rows
         if len(codes.place) > _MOST_CATEGORIES:
             raise ValueError(
                 f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
@@ -116,27 +134,19 @@ def _categories(table: Table, column: str) -> list[str]:
 
 def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
     """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
+    import pandas as pd
+
     if not texts:
         return
-    batch = next(iter(table.batches(texts)), None)
-    if batch is None:
-        return
+    _, batch = next(table.batches(texts))
     for column in texts:
-        values = [str(v) for v in batch.column(column).to_pylist()[:1000] if v is not None]
-        wrong = [i for i, value in enumerate(values) if not _is_numeral(value)]
-        if wrong and len(wrong) < len(values) / 2:
+        values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
+        wrong = values[pd.to_numeric(values, errors="coerce").isna()]
+        if 0 < len(wrong) < len(values) / 2:
             raise ValueError(
-                f"{table.name}: column {column!r} holds numbers and the text {values[wrong[0]]!r} (row {wrong[0]}); "
+                f"{table.name}: column {column!r} holds numbers and the text {wrong.iloc[0]!r} (row {wrong.index[0]}); "
                 "correct it, or name the features without this column."
             )
-
-
-def _is_numeral(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
 
 
 def read_features(
@@ -144,24 +154,21 @@ def read_features(
 ) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
     """(n_rows, n_features), and (n_rows,): whether a row has a text that no feature stands for."""
     out = np.zeros((batch.num_rows, len(plan.parts)), np.float32)
-    texts: dict[str, tuple[NDArray[np.int64], list[str]]] = {}
     unseen = np.zeros(batch.num_rows, bool)
     for j, (column, value) in enumerate(plan.parts):
         if value is None:
-            out[:, j] = read_numbers(batch, column, table, first_row)
-            continue
-        if column not in texts:
-            codes, values = _distinct(batch, column, table, first_row)
-            texts[column] = codes, [str(v) for v in values]
-            known = {text for name, text in plan.parts if name == column}
-            unseen |= np.array([text not in known for text in texts[column][1]], bool)[codes]
-        codes, values = texts[column]
-        if value in values:
-            out[:, j] = codes == values.index(value)
+            out[:, j] = read_numbers(batch, column, table, first_row, np.float32)
+    for column in plan.texts:
+        codes, values = _distinct(batch, column, table, first_row)
+        places = [j for j, (name, value) in enumerate(plan.parts) if name == column and value is not None]
+        matches = np.array([[str(value) == plan.parts[j][1] for j in places] for value in values])
+        out[:, places] = matches[codes]
+        unseen |= ~matches[codes].any(1)
     return out, unseen
 
 
-def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, dtype: Any = np.float64) -> NDArray:
+    """(n_rows,): finite numbers of this type."""
     import pyarrow as pa
 
     array = batch.column(column)
@@ -169,11 +176,14 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int)
         raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers.")
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
-    values = array.to_numpy(zero_copy_only=False).astype(np.float64, copy=False)
-    bad = ~np.isfinite(values)
-    if bad.any():
-        row = int(np.flatnonzero(bad)[0])
-        what = "nothing" if np.isnan(values[row]) else str(values[row])
+    exact = array.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        values = exact.astype(dtype, copy=False)
+    finite = np.isfinite(values)
+    if not finite.all():
+        row = int(np.argmin(finite))
+        too_large = f"{exact[row]:g} (too large)" if np.isfinite(exact[row]) else str(values[row])
+        what = "nothing" if np.isnan(values[row]) else too_large
         raise ValueError(
             f"{table}: row {first_row + row} has {what} in column {column!r}, expected a number; "
             "fill it in, drop the row, or name the features without this column."

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import csv as csv_lines
 import glob
 import gzip
-import itertools
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,19 +28,22 @@ _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]
 
 
 class Table:
-    """Files or a data frame, read in batches of rows."""
+    """Files or a data frame, read in batches of rows.
 
-    def __init__(
-        self,
-        name: str,
-        columns: list[str],
-        types: list[Any],
-        batches: Callable[[list[str], list[str]], Iterator[pa.RecordBatch]],
-        n_rows: int | None,
-    ) -> None:
-        self.name, self.columns, self._batches, self.n_rows = name, columns, batches, n_rows
-        self.types = dict(zip(columns, types, strict=True))
-        twice = [column for column in columns if columns.count(column) > 1]
+    Parameters
+    ----------
+    name : str
+        What errors call it.
+    schema : pyarrow.Schema
+        Names and types of the columns.
+    batches : callable
+        A function of the columns to read, and of those among them that come as texts.
+    """
+
+    def __init__(self, name: str, schema: pa.Schema, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
+        self.name, self.columns, self._batches = name, schema.names, batches
+        self.types = dict(zip(schema.names, schema.types, strict=True))
+        twice = [column for column, times in Counter(schema.names).items() if times > 1]
         if twice:
             raise ValueError(f"{name}: has two columns {twice[0]!r}; rename one.")
 
@@ -49,25 +53,34 @@ class Table:
                 columns = shown(np.array(self.columns))
                 raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; name one of them.")
 
-    def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[pa.RecordBatch]:
-        """Some columns, some rows at a time; from a CSV file `names` come as they are written, as texts."""
-        return self._batches(list(dict.fromkeys([*numbers, *names])), list(names))
+    def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield some rows at a time of these columns, with the number of the first; refuse a table without rows.
+
+        From a CSV file `names` come as they are written, as texts.
+        """
+        n = 0
+        for batch in self._batches(list(dict.fromkeys([*numbers, *names])), list(names)):
+            if batch.num_rows:
+                yield n, batch
+            n += batch.num_rows
+        if n == 0:
+            raise ValueError(f"{self.name}: has no rows; check the file.")
 
     def is_empty(self) -> bool:
-        return all(batch.num_rows == 0 for batch in itertools.islice(self.batches(self.columns), 2))
+        return not any(batch.num_rows for batch in self._batches(self.columns, []))
 
 
 def open_table(source: Any, argument: str) -> Table:
     """Find out what a table holds without reading its rows."""
-    if isinstance(source, str | os.PathLike) or (
-        isinstance(source, list | tuple) and source and all(isinstance(s, str | os.PathLike) for s in source)
-    ):
-        return _open_files(source, argument)
-    frame = _as_arrow(source, argument)
-    return Table(
-        argument, frame.column_names, frame.schema.types,
-        lambda columns, _: iter(frame.select(columns).to_batches(max_chunksize=_BATCH_ROWS)), frame.num_rows,
-    )  # fmt: skip
+    items = source if isinstance(source, list | tuple) else [source]
+    if not items or not all(isinstance(item, str | os.PathLike) for item in items):
+        frame = _as_arrow(source, argument)
+        return Table(argument, frame.schema, lambda columns, _: frame.select(columns).to_batches(_BATCH_ROWS))
+    paths = find_files(source, argument)
+    kinds = {_kind(path, argument) for path in paths}
+    if len(kinds) > 1:
+        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
+    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
 
 
 @dataclass(frozen=True)
@@ -86,25 +99,18 @@ def open_part(part: Part) -> Table:
 def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
     """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
     open_table(source, argument)
-    paths = find_files(source, argument)
-    return [part for path in paths for part in _split_file(path, _kind(path, argument), n_rows)]
+    return [part for path in find_files(source, argument) for part in _split_file(path, _kind(path, argument), n_rows)]
 
 
-def _split_file(path: str, kind: str, n_rows: int) -> Iterator[Part]:
-    if kind == "csv":
-        yield Part(path)
-        return
+def _split_file(path: str, kind: str, n_rows: int) -> list[Part]:
     from pyarrow import parquet
 
+    if kind == "csv":
+        return [Part(path)]
     about = parquet.ParquetFile(path).metadata
-    held: list[int] = []
-    n_held = 0
-    for group in range(about.num_row_groups):
-        held.append(group)
-        n_held += about.row_group(group).num_rows
-        if n_held >= n_rows or group == about.num_row_groups - 1:
-            yield Part(path, tuple(held))
-            held, n_held = [], 0
+    sizes = np.array([about.row_group(group).num_rows for group in range(about.num_row_groups)], np.int64)
+    part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
+    return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
 
 
 def release_memory() -> None:
@@ -119,14 +125,6 @@ def is_number(kind: Any) -> bool:
 
     kinds = pa.types
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind))
-
-
-def _open_files(source: Any, argument: str) -> Table:
-    paths = find_files(source, argument)
-    kinds = {_kind(path, argument) for path in paths}
-    if len(kinds) > 1:
-        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
-    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
 
 
 def find_files(source: Any, argument: str) -> list[str]:
@@ -154,30 +152,25 @@ def _kind(path: str, argument: str) -> str:
 
 
 def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
-    import pyarrow as pa
     from pyarrow import parquet
 
-    n_rows = 0
+    schemas = []
     for path in paths:
-        try:
-            described = parquet.ParquetFile(path)
-            schema, n_rows = described.schema_arrow, n_rows + described.metadata.num_rows
-        except (pa.ArrowInvalid, OSError) as error:
-            raise ValueError(f"{path}: cannot be read as Parquet ({_first_line(error)}); write it again.") from None
-        if path == paths[0]:
-            first = schema
-        _refuse_other_columns(paths[0], first.names, path, schema.names)
+        with _reading(path, "cannot be read as Parquet", "write it again"):
+            schemas.append(parquet.read_schema(path))
+    _refuse_other_columns(paths, [schema.names for schema in schemas])
 
+    # Not by pyarrow.dataset: with its defaults 2 million rows of 9 columns in two files took 320 MB beside the result
+    # and 0.34 s, where this takes 97 MB and 0.11 s. With one batch ahead and no buffer it is as fast and as lean, but
+    # it fails where a later file has another type than the first, and does not say which file is damaged.
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
-            try:
+            with _reading(path, "cannot be read", "write it again"):
                 # One group of rows after the other: the whole file may be larger than memory.
                 file = parquet.ParquetFile(path, pre_buffer=False)
                 yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns)
-            except (pa.ArrowInvalid, OSError) as error:
-                raise ValueError(f"{path}: cannot be read ({_first_line(error)}); write it again.") from None
 
-    return Table(_named(paths), first.names, first.types, batches, n_rows)
+    return Table(_named(paths), schemas[0], batches)
 
 
 def _open_csv(paths: list[str]) -> Table:
@@ -185,35 +178,39 @@ def _open_csv(paths: list[str]) -> Table:
     from pyarrow import csv
 
     headers = [_csv_header(path) for path in paths]
-    for path, (names, _) in zip(paths, headers, strict=True):
-        _refuse_other_columns(paths[0], headers[0][0], path, names)
-    names, delimiter = headers[0]
-    parse = csv.ParseOptions(delimiter=delimiter)
+    _refuse_other_columns(paths, [names for names, _ in headers])
+    parse = csv.ParseOptions(delimiter=headers[0][1])
 
-    def reader(path: str, columns: list[str] | None, types: Any) -> Any:
-        convert = csv.ConvertOptions(
-            include_columns=columns, column_types=types, null_values=_MISSING, strings_can_be_null=True
-        )
+    def reader(path: str, **options: Any) -> Any:
+        convert = csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True, **options)
         return csv.open_csv(path, parse_options=parse, convert_options=convert)
 
-    try:
-        inferred = reader(paths[0], None, None).schema
-    except (pa.ArrowInvalid, OSError) as error:
-        raise ValueError(f"{paths[0]}: cannot be read as CSV ({_first_line(error)}); correct the file.") from None
+    with _reading(paths[0], "cannot be read as CSV", "correct the file"):
+        inferred = reader(paths[0]).schema
     # As texts or as doubles: what looks like whole numbers or dates in the first rows need not in the others.
-    types = {
-        name: pa.float64() if is_number(kind) and not pa.types.is_boolean(kind) else pa.string()
-        for name, kind in zip(inferred.names, inferred.types, strict=True)
-    }
+    texts = [pa.types.is_boolean(kind) or not is_number(kind) for kind in inferred.types]
+    schema = pa.schema([(n, pa.string() if t else pa.float64()) for n, t in zip(inferred.names, texts, strict=True)])
+    known = dict(zip(schema.names, schema.types, strict=True))
 
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
-            try:
-                yield from reader(path, columns, types | dict.fromkeys(names, pa.string()))
-            except (pa.ArrowInvalid, OSError) as error:
-                raise ValueError(f"{path}: cannot be read as CSV ({_first_line(error)}); correct the file.") from None
+            with _reading(path, "cannot be read as CSV", "correct the file"):
+                types = known | dict.fromkeys(names, pa.string())
+                yield from reader(path, include_columns=columns, column_types=types)
 
-    return Table(_named(paths), names, [types[name] for name in names], batches, None)
+    return Table(_named(paths), schema, batches)
+
+
+@contextlib.contextmanager
+def _reading(path: str, failure: str, way_out: str) -> Iterator[None]:
+    """Turn what arrow says of a damaged file into one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowInvalid, OSError) as error:
+        reason = str(error).partition("\n")[0] or type(error).__name__
+        raise ValueError(f"{path}: {failure} ({reason}); {way_out}.") from None
 
 
 def _csv_header(path: str) -> tuple[list[str], str]:
@@ -232,25 +229,22 @@ def _csv_header(path: str) -> tuple[list[str], str]:
     return next(csv_lines.reader([line], delimiter=delimiter)), delimiter
 
 
-def _refuse_other_columns(first: str, expected: list[str], path: str, names: list[str]) -> None:
-    lacking = [name for name in expected if name not in names]
-    if lacking:
-        raise ValueError(f"{path}: has no column {lacking[0]!r}, which {first} has; give files with the same columns.")
+def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
+    for path, found in zip(paths, map(set, names), strict=True):
+        lacking = next((name for name in names[0] if name not in found), None)
+        if lacking is not None:
+            raise ValueError(
+                f"{path}: has no column {lacking!r}, which {paths[0]} has; give files with the same columns."
+            )
 
 
 def _named(paths: list[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
-
-
 def _as_arrow(source: Any, argument: str) -> Any:
     import pyarrow as pa
 
-    if isinstance(source, pa.Table):
-        return source
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import check_choice, check_weights, drop_weightless
+from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import PoolFile
-from histnetq.data.table_columns import Codes, Plan, plan_features, read_features, read_numbers
+from histnetq.data.table_columns import Codes, plan_features, read_features, read_numbers
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 
-__all__ = ["read_bags", "read_bags_and_unseen"]
+__all__ = ["LongTable", "Piece", "read_bags", "read_bags_and_unseen"]
 
 Names = str | Sequence[str]
 
@@ -40,32 +41,34 @@ def read_bags(
     ----------
     source : path, glob, list of paths, or data frame
         Parquet or CSV files with the same columns; or a pandas, polars or arrow table.
-    bag : column name, or several
-        Rows with the same value form a bag, wherever they stand. With several columns a bag is named by their values,
-        with ``/`` between.
-    features : column names, optional
-        Default: all columns of numbers that have no other use. A column of texts becomes one feature per value, named
-        ``column=value``; such names are understood too, so that the `feature_names_` of a model read the same features
-        from another table, whatever the order of its columns.
-    label : column name, optional
-        Class of each row; prevalences are counted from it.
-    weight : column name, optional
-        Weight of each row.
-    weight_kind : "survey" or "count"
+    bag : str or sequence of str
+        The column that names a row's bag, or several. Rows with the same values form a bag, wherever they stand. A bag
+        of several columns is named by their values with ``/`` between them; a table in which two different bags would
+        get one name is refused.
+    features : sequence of str, optional
+        Names of columns, by default of all columns of numbers that have no other use. A column of texts becomes one
+        feature per value, named ``column=value``. Such names are understood too, so that the `feature_names_` of a
+        model read the same features from another table, whatever the order of its columns.
+    label : str, optional
+        The column with the class of each row. Prevalences are counted from it.
+    weight : str, optional
+        The column with the weight of each row.
+    weight_kind : {"survey", "count"}, default "survey"
+        What the weights mean, as in `Bags`.
     prevalences : table, optional
-        Proportions of the classes in each bag: the bag column and one column per class, or the bag column, ``class``
-        and ``value``. Read like `source`.
-    counts : bool
-        `prevalences` holds counts, to be divided by their sum.
+        The proportions of the classes in each bag, in a table of any kind that `source` may have. Beside the columns of
+        the bag it has one column per class, or the columns ``class`` and ``value``.
+    counts : bool, default False
+        Whether `prevalences` holds counts, which are divided by their sum.
     classes : sequence, optional
-        Names and order of the classes. Default: as in the table of prevalences, or the sorted labels.
+        Names and order of the classes, by default the sorted names in the table of prevalences or of labels.
     scratch : path, optional
-        Directory for the rows of a table larger than memory; their file there vanishes with the bags.
+        Directory for the rows of a table larger than memory. Their file there vanishes with the bags.
 
     Returns
     -------
     Bags
-        In the order in which they first occur.
+        The bags, in the order in which they first occur.
 
     Examples
     --------
@@ -75,112 +78,128 @@ def read_bags(
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
-    return read_bags_and_unseen(
-        source, bag=bag, features=features, label=label, weight=weight, weight_kind=weight_kind,
-        prevalences=prevalences, counts=counts, classes=classes, scratch=scratch,
-    )[0]  # fmt: skip
+    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    return table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
 
 
 def read_bags_and_unseen(
-    source: Any,
-    *,
-    bag: Names,
-    features: Sequence[str] | None = None,
-    label: str | None = None,
-    weight: str | None = None,
-    weight_kind: str = "survey",
-    prevalences: Any = None,
-    counts: bool = False,
-    classes: Sequence[Any] | None = None,
-    scratch: str | os.PathLike[str] | None = None,
+    source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, scratch: Any = None, **known: Any
 ) -> tuple[Bags, NDArray[np.float64]]:
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
-    table = open_table(source, "source")
-    keys = [bag] if isinstance(bag, str) else list(bag)
-    special = [*keys, *(name for name in (label, weight) if name is not None)]
-    table.require(special)
-    plan = plan_features(table, special, features)
-    read = _read(table, keys, plan, label, weight, scratch)
-    order = np.argsort(read.codes, kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(read.codes, minlength=len(read.ids)))])
-    unseen = np.bincount(read.codes[read.unseen], minlength=len(read.ids)) / np.diff(offsets)
-    common: dict[str, Any] = {"ids": read.ids, "feature_names": plan.names}
-    if read.weights is not None:
-        common |= {"weights": read.weights[order], "weight_kind": weight_kind}
-    if prevalences is not None:
-        if label is not None:
-            raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
-        p, names = read_prevalences(prevalences, keys, read.ids, counts, classes)
-        return Bags(read.rows, order, offsets, prevalences=p, classes=names, **common), unseen
-    if read.labels is None:
-        return Bags(read.rows, order, offsets, **common), unseen
-    names = order_classes(read.label_names, classes)
-    place = {name: i for i, name in enumerate(names)}
-    labels = np.array([place[name] for name in read.label_names])[read.labels]
-    bags = Bags(read.rows, order, offsets, labels=labels, classes=names, **common)
-    return bags.with_prevalences(bags.label_prevalences()), unseen
+    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    read = table.read(scratch)
+    return table.as_bags(read, **known), np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
 
 
-@dataclass(frozen=True)
-class _Read:
+class Piece(NamedTuple):
+    """Some rows: finite numbers, with the number of each row's bag and class, and its weight."""
+
+    bags: NDArray[np.int64]
     rows: NDArray[np.float32]
     unseen: NDArray[np.bool_]
-    codes: NDArray[np.int32]
-    ids: NDArray
     labels: NDArray[np.int64] | None
-    label_names: list[Any]
     weights: NDArray[np.float64] | None
 
 
-def _read(
-    table: Table, keys: list[str], plan: Plan, label: str | None, weight: str | None, scratch: Any = None
-) -> _Read:
-    bags, labels = Codes(table.name, keys), None if label is None else Codes(table.name, [label])
-    texts = {column for column, value in plan.parts if value is not None}
-    numbers = [column for column in [*plan.columns, weight] if column is not None and column not in texts]
-    names = [*keys, *([] if label is None else [label]), *sorted(texts)]
-    width = len(plan.parts)
-    rows = _Grown(table.n_rows, width, np.float32) if scratch is None else PoolFile((width,), np.float32, scratch)
-    unseen = _Grown(table.n_rows, None, np.bool_)
-    codes = _Grown(table.n_rows, None, np.int32)
-    marks = _Grown(table.n_rows if label else 0, None, np.int64)
-    weights = _Grown(table.n_rows if weight else 0, None, np.float64)
-    n = 0
-    for batch in table.batches(numbers, names):
-        if batch.num_rows == 0:
-            continue
-        codes.add(bags.of(batch, n))
-        features, other = read_features(batch, plan, table.name, n)
-        rows.add(features)
-        unseen.add(other)
-        if labels is not None:
-            marks.add(labels.of(batch, n))
-        if weight is not None:
-            weights.add(read_numbers(batch, weight, table.name, n))
-        n += batch.num_rows
-    if n == 0:
-        raise ValueError(f"{table.name}: has no rows; check the file.")
-    release_memory()
-    return _Read(
-        rows.all(), unseen.all(), codes.all(), np.array(bags.values), None if labels is None else marks.all(),
-        [] if labels is None else labels.values, None if weight is None else weights.all(),
-    )  # fmt: skip
+class LongTable:
+    """Iterates over the pieces of a table; knows in the end which bags and classes have which numbers.
+
+    Parameters
+    ----------
+    table : Table
+        The opened table.
+    bag : str or sequence of str
+        The columns that name a bag.
+    features : sequence of str, optional
+        The features as in `read_bags`.
+    label, weight : str, optional
+        The columns of the rows' classes and weights.
+
+    Attributes
+    ----------
+    bags, labels : Codes
+        The bags and classes met so far, in the order in which they first occur; `labels` is None without `label`.
+    plan : Plan
+        The features.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> frame = pd.DataFrame({"tow": ["a", "b", "a"], "length": [1.0, 2.0, 3.0]})
+    >>> table = LongTable(open_table(frame, "source"), ["tow"], None)
+    >>> [piece.bags.tolist() for piece in table], table.bags.values
+    ([[0, 1, 0]], ['a', 'b'])
+    """
+
+    def __init__(
+        self, table: Table, bag: Names, features: Sequence[str] | None, label: str | None = None, weight: Any = None
+    ) -> None:
+        self.table, self.weight = table, weight
+        keys = [bag] if isinstance(bag, str) else list(bag)
+        self.bags, self.labels = Codes(table.name, keys), None if label is None else Codes(table.name, [label])
+        self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
+        special = [*self._names, *self._numbers]
+        table.require(special)
+        self.plan = plan_features(table, special, features)
+
+    def __iter__(self) -> Iterator[Piece]:
+        table, plan = self.table, self.plan
+        for n, batch in table.batches([*plan.numbers, *self._numbers], [*self._names, *plan.texts]):
+            bags = self.bags.of(batch, n)
+            rows, unseen = read_features(batch, plan, table.name, n)
+            labels = None if self.labels is None else self.labels.of(batch, n)
+            weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
+            yield Piece(bags, rows, unseen, labels, weights)
+
+    def read(self, scratch: Any = None) -> Piece:
+        """Read all rows into memory, or into a file in the directory `scratch`."""
+        shape = (len(self.plan.parts),)
+        rows: Any = _Grown(np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
+        grown = [_Grown(np.int32), rows, _Grown(np.bool_), _Grown(np.int64), _Grown(np.float64)]
+        for piece in self:
+            for array, part in zip(grown, piece, strict=True):
+                if part is not None:
+                    array.add(part)
+        release_memory()
+        return Piece(*(array.all() for array in grown))
+
+    def as_bags(
+        self, read: Piece, weight_kind: str = "survey", prevalences: Any = None, counts: Any = None, classes: Any = None
+    ) -> Bags:
+        """Put the rows of each bag together, with proportions from another table or from the labels."""
+        order, weights = np.argsort(read.bags, kind="stable"), None
+        if self.weight is None:
+            weight_kind = "count"
+        else:
+            check_choice("weight_kind", weight_kind, ("count", "survey"))
+            weights = check_weights(read.weights[order], weight_kind, len(order))  # type: ignore[index]
+        order, offsets, weights = drop_weightless(order, offsets_of(np.bincount(read.bags)), weights)
+        # Without a further scan: the readers of columns have checked every number.
+        bags = Bags.trusted(
+            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=np.array(self.bags.values),
+            feature_names=self.plan.names,
+        )  # fmt: skip
+        if prevalences is not None:
+            if self.labels is not None:
+                raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+            bags.prevalences, bags.classes = read_prevalences(prevalences, self.bags, counts, classes)
+        elif self.labels is not None:
+            bags.classes, places = order_classes(self.labels.values, classes)
+            bags.labels = places[read.labels]
+            bags.prevalences = bags.label_prevalences()
+        return bags
 
 
 class _Grown:
-    """An array that is filled in parts; made at once where its length is known."""
+    """An array that grows by parts, in place: what is there is not copied."""
 
-    def __init__(self, n_rows: int | None, width: int | None, dtype: Any) -> None:
-        self.shape, self.dtype, self.n = () if width is None else (width,), dtype, 0
-        self.array = np.empty((n_rows or 0, *self.shape), dtype)
+    def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+        self.array = np.empty((0, *shape), dtype)
 
     def add(self, part: NDArray) -> None:
-        if self.n + len(part) > len(self.array):
-            grown = np.empty((max(2 * len(self.array), self.n + len(part)), *self.shape), self.dtype)
-            grown[: self.n] = self.array[: self.n]
-            self.array = grown
-        self.array[self.n : self.n + len(part)] = part
-        self.n += len(part)
+        n = len(self.array)
+        self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
+        self.array[n:] = part
 
     def all(self) -> NDArray:
-        return self.array[: self.n]
+        return self.array

@@ -23,6 +23,7 @@ from histnetq.datasets.archives import Archive
 from histnetq.datasets.cache import Arrays, choose_place, keep
 from histnetq.datasets.dataset import Dataset
 from histnetq.datasets.sources import SOURCES, MaybePath
+from histnetq.simplex import first_off_simplex
 
 __all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
 
@@ -316,12 +317,11 @@ def read_prevalences(file: File, n_bags: int, n_classes: int | None) -> NDArray[
     if not np.array_equal(table[:, 0], np.arange(n_bags)):
         found = f"{len(table)} ids from {table[0, 0]:g} to {table[-1, 0]:g}"
         raise _damaged(f"{name} has {found}, expected 0 to {n_bags - 1} once each, one for each file of a bag")
-    sums = table[:, 1:].sum(1)
-    wrong = np.flatnonzero(~(np.abs(sums - 1) <= _TOLERANCE) | (table[:, 1:] < 0).any(1))
-    if wrong.size:
-        found = f"the row of id {wrong[0]} sums to {sums[wrong[0]]:.4g} or has a negative number"
+    wrong = first_off_simplex(table[:, 1:], tolerance=_TOLERANCE)
+    if wrong is not None:
+        found = f"the row of id {wrong.row} sums to {wrong.total:.4g} or has a negative number"
         raise _damaged(f"{name}: {found}, expected proportions that sum to 1 ± {_TOLERANCE:g}")
-    return table[:, 1:] / sums[:, None]
+    return table[:, 1:] / table[:, 1:].sum(1, keepdims=True)
 
 
 def _split(content: bytes) -> tuple[str, bytes]:

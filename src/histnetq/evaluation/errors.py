@@ -13,6 +13,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, shown
 from histnetq.evaluation.comparison import CLEAR, Comparison
 from histnetq.metrics import MEASURES, Measure, as_loss
+from histnetq.simplex import first_off_simplex
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -252,10 +253,10 @@ def _reorder(name: str, p_pred: Floats, classes: NDArray, wanted: NDArray) -> Fl
 def _check_simplex(name: str, p: Floats, shape: tuple[int, int]) -> None:
     if p.shape != shape:
         raise ValueError(f"{name}: expected proportions of shape (n_bags, n_classes) = {shape}, got {p.shape}.")
-    bad = np.flatnonzero(~((p >= -1e-9).all(1) & (np.abs(p.sum(1) - 1) <= 1e-3)))
-    if bad.size:
-        row = np.array2string(p[bad[0]], precision=3, threshold=6)
-        raise ValueError(f"{name}: row {bad[0]} is {row}, expected proportions that sum to 1; divide by the sum.")
+    wrong = first_off_simplex(p, slack=1e-9)
+    if wrong is not None:
+        row = np.array2string(p[wrong.row], precision=3, threshold=6)
+        raise ValueError(f"{name}: row {wrong.row} is {row}, expected proportions that sum to 1; divide by the sum.")
 
 
 def _shift(bags: Any, prior: Any) -> Floats:

@@ -17,6 +17,7 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+from histnetq.simplex import first_off_simplex
 from histnetq.sketches.posteriors import CountedCells, LogOdds, NearestPoints, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
@@ -350,10 +351,10 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
 def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
     if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
         raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
-    away = np.abs(p.sum(1) - 1)
-    if not np.isfinite(p).all() or (p < 0).any() or (away > 1e-3).any():
+    if first_off_simplex(p) is not None:
         raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    return p if away.max(initial=0) < 1e-12 else p / p.sum(1, keepdims=True)
+    sums = p.sum(1, keepdims=True)
+    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums
 
 
 def _column_order(names: list[str] | None, classes: NDArray) -> Any:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -19,12 +19,21 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import as_pool, column_names, stack
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 
-__all__ = ["group_rows", "sum_sketches"]
+__all__ = ["CheckedRows", "group_rows", "sum_sketches"]
 
 _ROWS_AT_ONCE = 1 << 17  # rows of small chunks are put together first: most bags have few rows in each
 _NUMBERS_AT_ONCE = 1 << 22  # in them: larger arrays are new memory each time, which the system clears first
 _BAGS_AT_ONCE = 1 << 11  # whose states are in memory side by side before they are added
 _MOST_THREADS = 8  # each has some rows and their features in memory
+
+
+class CheckedRows(NamedTuple):
+    """Rows of finite numbers that this library has read, the bag of each, and their weights: not scanned again."""
+
+    ids: NDArray
+    rows: Any
+    weights: NDArray | None = None
+    feature_names: list[str] | None = None
 
 
 def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_threads: int | None = None) -> BagSketch:
@@ -80,6 +89,8 @@ def group_rows(
 ) -> Bags:
     """The rows of each bag side by side, with the bags in the order in which they first occur.
 
+    Rows are finite numbers and weights are positive: neither is checked.
+
     Examples
     --------
     >>> bags = group_rows(["b", "a", "b"], np.array([[1.0], [2.0], [3.0]]))
@@ -95,29 +106,33 @@ def group_rows(
     order = np.argsort(codes.astype(np.min_scalar_type(len(names))), kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
     w = None if weights is None else np.asarray(weights)[order]
-    return Bags(
-        rows[order], offsets=offsets, ids=plain_ids(np.asarray(names)), weights=w, weight_kind=_kind(w) or "count",
-        feature_names=feature_names,
+    if w is not None:
+        w = w.astype(np.int64 if _kind(w) == "count" else np.float64, copy=False)
+    return Bags.trusted(
+        rows[order], np.arange(len(order)), offsets, weights=w, weight_kind=_kind(w) or "count",
+        ids=plain_ids(np.asarray(names)), feature_names=feature_names,
     )  # fmt: skip
 
 
 def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
     """Bags of about as many rows as are handled together."""
-    held: list[tuple[Any, ...]] = []
+    held: list[CheckedRows] = []
     n_held = 0
     for chunk in chunks:
         if isinstance(chunk, Bags):
             yield chunk
             continue
-        piece = _checked(*chunk)
-        at_once = min(_ROWS_AT_ONCE, 1 + _NUMBERS_AT_ONCE // max(1, math.prod(piece[1].shape[1:])))
-        for start in range(0, len(piece[0]), at_once):
-            part: Any = [None if p is None else p[start : start + at_once] for p in piece[:3]]
-            if held and (held[0][3] != piece[3] or _kind(held[0][2]) != _kind(part[2])):
+        piece = _weighed(chunk if isinstance(chunk, CheckedRows) else _checked(*chunk))
+        at_once = min(_ROWS_AT_ONCE, 1 + _NUMBERS_AT_ONCE // max(1, math.prod(piece.rows.shape[1:])))
+        for start in range(0, len(piece.ids), at_once):
+            few = slice(start, start + at_once)
+            weights = None if piece.weights is None else piece.weights[few]
+            part = piece._replace(ids=piece.ids[few], rows=piece.rows[few], weights=weights)
+            if held and (held[0].feature_names != part.feature_names or _kind(held[0].weights) != _kind(weights)):
                 yield _put_together(held)
                 held, n_held = [], 0
-            held.append((*part, piece[3]))
-            n_held += len(part[0])
+            held.append(part)
+            n_held += len(part.ids)
             if n_held >= at_once:
                 yield _put_together(held)
                 held, n_held = [], 0
@@ -125,21 +140,27 @@ def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
         yield _put_together(held)
 
 
-def _checked(ids: Any, rows: Any, weights: Any = None) -> tuple[NDArray, Any, NDArray | None, list[str] | None]:
-    """Ids, rows and weights as arrays of one length, without rows of weight 0, and the names of the columns."""
+def _checked(ids: Any, rows: Any, weights: Any = None) -> CheckedRows:
+    """Ids, rows and weights as arrays of one length, and the names of the columns."""
     pool, ids = as_pool(rows), np.asarray(ids)
     if ids.shape != (pool.shape[0],):
         raise ValueError(f"ids: expected one bag for each of the {pool.shape[0]} rows, got shape {ids.shape}.")
-    if weights is None:
-        return ids, pool, None, column_names(rows)
-    w = np.asarray(weights)
-    if w.shape != ids.shape or w.dtype.kind not in "fiub" or not np.isfinite(w).all() or (w < 0).any():
+    return CheckedRows(ids, pool, None if weights is None else np.asarray(weights), column_names(rows))
+
+
+def _weighed(piece: CheckedRows) -> CheckedRows:
+    """The rows without those of weight 0."""
+    w = piece.weights
+    if w is None:
+        return piece
+    # NaN is neither at least 0 nor less than infinity.
+    if w.shape != piece.ids.shape or w.dtype.kind not in "fiub" or not ((w >= 0) & (w < np.inf)).all():
         raise ValueError("weights: expected a finite number of at least 0 for each row; drop or repair the others.")
     kept = w > 0
-    return ids[kept], pool[kept], w[kept], column_names(rows)
+    return piece if kept.all() else piece._replace(ids=piece.ids[kept], rows=piece.rows[kept], weights=w[kept])
 
 
-def _put_together(held: list[tuple[Any, ...]]) -> Bags:
+def _put_together(held: list[CheckedRows]) -> Bags:
     ids, rows, weights, names = zip(*held, strict=True)
     w = None if weights[0] is None else np.concatenate(weights)
     # Rows of mapped files are copied to memory: there are never many here.

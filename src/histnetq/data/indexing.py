@@ -1,0 +1,60 @@
+"""Row numbers of many bags at once: offsets, ranges, and which bags a key selects."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+__all__ = ["offsets_of", "ranges", "selected"]
+
+Ints = NDArray[np.int64]
+
+
+def offsets_of(lengths: ArrayLike) -> Ints:
+    """Where each bag starts if they stand one after the other, and the end.
+
+    Examples
+    --------
+    >>> offsets_of([2, 3])
+    array([0, 2, 5])
+    """
+    return np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64, copy=False)
+
+
+def ranges(starts: NDArray, lengths: NDArray) -> Ints:
+    """Concatenate ``arange(start, start + length)`` of all pairs, without a loop.
+
+    Examples
+    --------
+    >>> ranges(np.array([3, 10]), np.array([2, 3]))
+    array([ 3,  4, 10, 11, 12])
+    """
+    ends = np.cumsum(lengths)
+    total = int(ends[-1]) if len(ends) else 0
+    return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def selected(key: Any, n_bags: int) -> Ints:
+    """The numbers of the bags that a number, slice, boolean mask or list of numbers selects.
+
+    Examples
+    --------
+    >>> selected([-1, 0], n_bags=4), selected(slice(1, None, 2), n_bags=4)
+    (array([3, 0]), array([1, 3]))
+    """
+    if isinstance(key, slice):
+        return np.arange(n_bags)[key]
+    chosen = np.asarray(key)
+    if chosen.dtype == bool:
+        if chosen.shape != (n_bags,):
+            raise IndexError(f"bags: expected a mask of length {n_bags}, got shape {chosen.shape}.")
+        return np.flatnonzero(chosen)
+    if chosen.ndim > 1 or (chosen.size and chosen.dtype.kind not in "iu"):
+        raise IndexError(f"bags: expected a number, slice, mask or list of numbers, got {key!r}.")
+    chosen = np.atleast_1d(chosen).astype(np.int64)
+    wrong = chosen[(chosen < -n_bags) | (chosen >= n_bags)]
+    if wrong.size:
+        raise IndexError(f"bags: bag {wrong[0]} is out of range, there are {n_bags} bags.")
+    return chosen % n_bags if n_bags else chosen
