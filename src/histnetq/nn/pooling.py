@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from histnetq.kernels.plain import bag_of_entry
+from histnetq.kernels.plain import Entries, bag_of_entry
 from histnetq.kernels.precision import widest
 
 __all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals", "check_entries"]
@@ -40,18 +40,12 @@ class Pooling(nn.Module):
     def forward(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        index, weights = self._check(rows, offsets, weights, index)
-        # Not on other devices, where asking would wait for all work under way.
-        if offsets.device.type == "cpu" and bool((offsets.diff() < 1).any()):
-            raise ValueError(
-                f"offsets: bag {int((offsets.diff() < 1).nonzero()[0])} is empty, expected at least one row."
-            )
-        return self.pool(rows, index, offsets, weights)
+        return self.pool(rows, *self._check(rows, offsets, weights, index, may_be_empty=False))
 
     def _check(
-        self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Check shapes, fill in the index, and widen the weights so that their sums fit."""
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
+    ) -> Entries:
+        """Check the rows, and the entries by `check_entries`; what comes after need not check anything again."""
         if not isinstance(rows, Tensor) or not isinstance(offsets, Tensor):
             raise TypeError(
                 f"rows, offsets: expected tensors, got {type(rows).__name__} and {type(offsets).__name__}; "
@@ -59,7 +53,7 @@ class Pooling(nn.Module):
             )
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
-        return check_entries(rows, offsets, weights, index)
+        return check_entries(rows, offsets, weights, index, may_be_empty)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         """Do the work, with the arguments checked and `index` filled in."""
@@ -67,20 +61,32 @@ class Pooling(nn.Module):
 
 
 def check_entries(
-    rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """The index, filled in, and the weights, wide enough for their sums; both checked, as are the offsets."""
+    rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
+) -> Entries:
+    """Check which rows make up which bags; fill in the index, and widen the weights so that their sums fit.
+
+    On other devices than the CPU only shapes are checked: asking for values would wait for all work under way.
+    """
+    on_cpu = offsets.device.type == "cpu"
     if index is None:
         index = torch.arange(len(rows), device=rows.device)
-    if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
-        raise ValueError(
-            f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
-        )
+    elif on_cpu and len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(rows):
+        span = f"{int(index.min())} to {int(index.max())}"
+        raise ValueError(f"index: expected numbers of the {len(rows)} rows, got {span}.")
+    if on_cpu:
+        sizes, ends = offsets.diff(), (len(offsets) > 0 and int(offsets[0]) == 0 and int(offsets[-1]) == len(index))
+        if not ends or (may_be_empty and bool((sizes < 0).any())):
+            raise ValueError(
+                f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
+            )
+        if not may_be_empty and bool((sizes < 1).any()):
+            raise ValueError(f"offsets: bag {int((sizes < 1).nonzero()[0])} is empty, expected at least one row.")
     if weights is None:
-        return index, None
+        return Entries(index, offsets, None)
     if weights.shape != index.shape:
         raise ValueError(f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}.")
-    return index, weights.to(widest(weights.device) if weights.is_floating_point() else torch.int64)
+    kind = widest(weights.device) if weights.is_floating_point() else torch.int64
+    return Entries(index, offsets, weights.to(kind))
 
 
 class MergeablePooling(Pooling):
@@ -90,10 +96,10 @@ class MergeablePooling(Pooling):
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> State:
         """The state of these entries; called like `forward`, but bags may be empty here."""
-        index, weights = self._check(rows, offsets, weights, index)
-        return self._partial(rows.detach(), index, offsets, weights)
+        entries = self._check(rows, offsets, weights, index, may_be_empty=True)
+        return State(self._values(rows.detach(), entries), bag_totals(entries.offsets, entries.weights))
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         raise NotImplementedError
 
     def merge(self, a: State, b: State) -> State:
@@ -120,8 +126,8 @@ class Mean(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return _sum_entries(rows, index, offsets, weights) / bag_totals(offsets, weights).to(rows.dtype)[:, None]
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        return State(_sum_entries(rows.to(widest(rows.device)), index, offsets, weights), bag_totals(offsets, weights))
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
+        return _sum_entries(rows.to(widest(rows.device)), *entries)
 
     def finish(self, state: State) -> Tensor:
         return state.values / state.totals[:, None]
@@ -142,10 +148,10 @@ class Max(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return F.embedding_bag(index, rows, offsets, mode="max", include_last_offset=True)
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        values = self.pool(rows, index, offsets, weights)
-        values[offsets.diff() == 0] = -torch.inf
-        return State(values, bag_totals(offsets, weights))
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
+        values = self.pool(rows, *entries)
+        values[entries.offsets.diff() == 0] = -torch.inf
+        return values
 
     def merge(self, a: State, b: State) -> State:
         return State(torch.maximum(a.values, b.values), a.totals + b.totals)

@@ -9,9 +9,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
+from histnetq.kernels.cores import over_bags
 from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
 from histnetq.quantifiers.rescaling import KINDS, calibrate, fit_calibration
-from histnetq.quantifiers.threads import over_bags
 
 __all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
 

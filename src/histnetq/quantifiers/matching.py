@@ -10,9 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
+from histnetq.kernels.cores import over_bags
 from histnetq.quantifiers.binning import count_cells
 from histnetq.quantifiers.posteriors import ClassifierQuantifier, Floats, Ints
-from histnetq.quantifiers.threads import over_bags
 
 __all__ = ["DyS", "HDy", "histograms", "match_histograms"]
 
