@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any
 
 import torch
 
@@ -11,6 +10,7 @@ from benchmarks.naive import naive_histogram
 from benchmarks.timing import side_by_side
 from histnetq.kernels import using
 from histnetq.nn import BINS
+from histnetq.nn.histograms import Histogram
 
 __all__ = ["run"]
 
@@ -34,7 +34,7 @@ def run() -> Iterator[tuple[str, float, str, float]]:
             )
 
 
-def _measure(kind: str, layer: Any, n_bags: int, size: int) -> dict[str, float]:
+def _measure(kind: str, layer: Histogram, n_bags: int, size: int) -> dict[str, float]:
     torch.manual_seed(0)
     rows = torch.randn(n_bags * size, layer.n_features, requires_grad=True)
     offsets = torch.arange(n_bags + 1) * size

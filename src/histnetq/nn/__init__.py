@@ -10,7 +10,7 @@ from collections.abc import Callable
 
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize
-from histnetq.nn.histograms import Cumulative, HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
@@ -26,7 +26,7 @@ __all__ = [
 POOLINGS: dict[str, Callable[[int], Pooling]] = {"mean": Mean, "median": Median, "max": Max}
 
 # Made of n_features and n_bins: `histnetq.HistNetQ(bins=...)`.
-BINS: dict[str, Callable[[int, int], Pooling]] = {
+BINS: dict[str, type[Histogram]] = {
     "hard": HardHistogram,
     "soft": SoftHistogram,
     "rbf": RBFHistogram,
