@@ -37,8 +37,10 @@ class Histogram(MergeablePooling):
     Parameters
     ----------
     n_features : int
-    n_bins : int
-    squash : "sigmoid" or None
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
         What maps features to (0, 1); None for features that already lie there.
     """
 
@@ -55,7 +57,21 @@ class Histogram(MergeablePooling):
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def bins(self) -> tuple[Tensor, Tensor]:
-        """(n_features, n_bins) each: the centres, and half-widths ("hard", "sigmoid") or inverse widths."""
+        """Give the bins as they are at present.
+
+        Returns
+        -------
+        centers : Tensor of shape (n_features, n_bins)
+            Centre of each bin.
+        scales : Tensor of shape (n_features, n_bins)
+            Half-widths of hard and sigmoid bins, inverse widths of soft and RBF bins.
+
+        Examples
+        --------
+        >>> centers, half_widths = HardHistogram(1, n_bins=2).bins()
+        >>> centers.tolist(), half_widths.tolist()
+        ([[0.25, 0.75]], [[0.25, 0.25]])
+        """
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -74,7 +90,13 @@ class HardHistogram(Histogram):
 
     Parameters
     ----------
-    overlap : float
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+    overlap : float, default 0
         Added to the initial half-width ``1 / (2 · n_bins)``; 0.001 reproduces the paper's code, whose bins overlap.
 
     Examples
@@ -145,6 +167,15 @@ class _LearnedWidth(SmoothHistogram):
 class SoftHistogram(_LearnedWidth):
     """Triangular bins, ``φ(v) = max(0, 1 − |v − μ| / w)``, which start with ``w = 1 / n_bins`` and so sum to one.
 
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+
     Examples
     --------
     >>> layer = SoftHistogram(n_features=1, n_bins=2, squash=None)
@@ -159,7 +190,24 @@ class SoftHistogram(_LearnedWidth):
 
 
 class RBFHistogram(_LearnedWidth):
-    """Gaussian bins, ``φ(v) = exp(−((v − μ) / w)²)``, which start with ``w = 1 / (2 · n_bins)``."""
+    """Gaussian bins, ``φ(v) = exp(−((v − μ) / w)²)``, which start with ``w = 1 / (2 · n_bins)``.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+
+    Examples
+    --------
+    >>> layer = RBFHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.25], [0.5]]), offsets=torch.tensor([0, 1, 2]))
+    tensor([[1.0000, 0.0183],
+            [0.3679, 0.3679]], grad_fn=<...>)
+    """
 
     kind = "rbf"
 
@@ -172,8 +220,20 @@ class SigmoidHistogram(SmoothHistogram):
 
     Parameters
     ----------
-    gamma : float
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+    gamma : float, default 1000
         Steepness of the sides.
+
+    Examples
+    --------
+    >>> layer = SigmoidHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.25], [0.5]]), offsets=torch.tensor([0, 1, 2])).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
 
     kind = "sigmoid"
@@ -193,7 +253,7 @@ class SigmoidHistogram(SmoothHistogram):
 
 
 def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted edges of all bins of a feature, and the place of each bin's own edges among them.
+    """Sort the edges of all bins of a feature, and find the place of each bin's own edges among them.
 
     A bin has four edges: where it begins, its centre, the next number after its centre (a value exactly at the centre
     pulls neither way), and where it ends.
@@ -239,7 +299,7 @@ class _HardFunction(torch.autograd.Function):
 
 
 def _bin_gradients(grad: Tensor, density: Tensor, skew: Tensor, totals: Tensor, whole: bool) -> tuple[Tensor, Tensor]:
-    """Sums over the bags of the gradient times the weight right minus left of, and inside, each bin.
+    """Sum over the bags the gradient times the weight right minus left of, and inside, each bin.
 
     The bags' terms may all but cancel, so they are whole counts again, multiplied and added in double precision.
     """
@@ -279,14 +339,14 @@ class _SmoothFunction(torch.autograd.Function):
 
 
 def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
-    """Codes of the rows, squashed some at a time."""
+    """Encode the rows by `hard_codes`, squashed some at a time."""
     encode = backend(rows).hard_codes
     parts = [encode(_squash(part), edges) for part in _chunks(rows)] if squash else [encode(rows, edges)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _squash(rows: Tensor) -> Tensor:
-    """The sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
+    """Compute the sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
 
     The last numbers of an array, or of a thread's part of it, would be computed by other instructions than the rest.
     """
@@ -324,6 +384,7 @@ class Cumulative(nn.Module):
     Parameters
     ----------
     n_bins : int
+        Number of bins of each feature.
 
     Examples
     --------
@@ -336,6 +397,18 @@ class Cumulative(nn.Module):
         self.n_bins = n_bins
 
     def forward(self, histograms: Tensor) -> Tensor:
+        """Compute the cumulative sums of each feature's bins.
+
+        Parameters
+        ----------
+        histograms : Tensor of shape (n_bags, n_features * n_bins)
+            Densities, the bins of a feature side by side.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_features * n_bins)
+            Cumulative sums minus those of a flat histogram.
+        """
         sums = histograms.unflatten(-1, (-1, self.n_bins)).cumsum(-1)
         flat = torch.arange(1, self.n_bins + 1, dtype=sums.dtype, device=sums.device) / self.n_bins
         return (sums - flat).flatten(-2)

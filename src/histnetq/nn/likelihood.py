@@ -53,7 +53,8 @@ class Likelihood(Pooling):
     Parameters
     ----------
     n_classes : int
-    prior : float
+        Number of classes.
+    prior : float, default 0
         Pseudo-count of each class.
 
     Examples
@@ -78,19 +79,56 @@ class Likelihood(Pooling):
     def standard_errors(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """(n_bags, n_classes): called like the layer; see `standard_errors`."""
+        """Compute the standard error of each prevalence from the observed information.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_classes)
+            Class scores of all rows.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
+        weights : Tensor of shape (n_entries,), optional
+            Positive weights of the entries; a weight of k equals k copies. By default all are one.
+        index : Tensor of shape (n_entries,), optional
+            The row of each entry. By default entry *e* is row *e*.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_classes)
+            Standard errors, in the precision of the rows.
+
+        Examples
+        --------
+        >>> scores = torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10)
+        >>> Likelihood(2).standard_errors(scores, torch.tensor([0, 40]))
+        tensor([[0.0685, 0.0685]])
+        """
         entries = self._check(rows, offsets, weights, index, may_be_empty=True)
         return _roots(_covariance(rows, entries, self.prior), rows)
 
     def extra_repr(self) -> str:
+        """Describe the layer's parameters.
+
+        Returns
+        -------
+        str
+            What stands between the brackets of the layer's repr.
+        """
         return f"n_classes={self.n_features}, prior={self.prior:g}"
 
 
 class ShrunkLikelihood(Likelihood):
-    """`Likelihood` with small prevalences made smaller: what is but a few standard errors large may well be nothing.
+    """`Likelihood` that shrinks small prevalences: one of a few standard errors may well be nothing.
 
     A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The
     threshold t is learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes.
+    prior : float, default 0
+        Pseudo-count of each class.
 
     Examples
     --------
