@@ -42,8 +42,9 @@ def compare(old: Path, new: Path, names: tuple[str, ...], rounds: int) -> None:
     """
     found: dict[str, tuple[list[float], list[float]]] = {}
     directions: dict[str, str] = {}
-    for _ in range(rounds):
+    for i in range(rounds):
         for side, checkout in enumerate((old, new)):
+            click.echo(f"round {i + 1} of {rounds}: {checkout}", err=True)
             for what, value, comparison in _measure(checkout, names or NAMES):
                 directions[what] = comparison
                 found.setdefault(what, ([], []))[side].append(value)

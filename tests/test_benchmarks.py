@@ -38,5 +38,5 @@ def test_two_checkouts_are_compared_by_their_own_benchmarks(tmp_path):
         )
     done = CliRunner().invoke(compare, [str(tmp_path / "old"), str(tmp_path / "new"), "one", "--rounds", "2"])
     assert done.exit_code == 1, done.output
-    lines = [line.split(maxsplit=4) for line in done.output.splitlines()]
+    lines = [line.split(maxsplit=4) for line in done.stdout.splitlines()]
     assert lines == [["WORSE", "10", "5", "0.500", "one: speed"], ["ok", "10", "5", "0.500", "one: size"]]
