@@ -54,7 +54,7 @@ def compare(old: Path, new: Path, names: tuple[str, ...], rounds: int) -> None:
         worse = is_worse(before, after, directions[what])
         n_worse += worse
         ratio = after / before if before else math.nan
-        click.echo(f"{'WORSE' if worse else 'ok':<6}{before:10.4g}{after:10.4g}{ratio:8.3f}  {what}")
+        click.echo(f"{'WORSE' if worse else 'ok':<6}{before:11.4g} {after:11.4g} {ratio:7.3f}  {what}")
     raise SystemExit(n_worse > 0)
 
 
