@@ -1,1 +1,8 @@
 """Speed and memory, as ratios within one run."""
+
+__all__ = ["NAMES"]
+
+NAMES = (
+    "histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables",
+    "pools", "streaming",
+)  # fmt: skip

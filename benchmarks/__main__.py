@@ -1,28 +1,22 @@
-"""``python -m benchmarks [NAME …]``: run the benchmarks, print each ratio beside its target, write them as CSV."""
+"""``python -m benchmarks [NAME …]``: run the benchmarks, print each ratio beside its target, write them as CSV.
+
+``python -m benchmarks compare OLD NEW NAME …`` compares two checkouts; see `benchmarks.compare`.
+"""
 
 from __future__ import annotations
 
 import csv
 import importlib
 import platform
+import sys
 from pathlib import Path
 
 import click
 import torch
 
-NAMES = (
-    "histograms",
-    "likelihood",
-    "memory",
-    "steps",
-    "prediction",
-    "classical",
-    "calibration",
-    "loading",
-    "tables",
-    "pools",
-    "streaming",
-)
+from benchmarks import NAMES
+from benchmarks.compare import compare
+
 RESULTS = Path(__file__).parent / "results.csv"
 
 
@@ -57,4 +51,6 @@ def _write(rows: list[dict[str, object]]) -> None:
 
 
 if __name__ == "__main__":
+    if sys.argv[1:2] == ["compare"]:
+        compare(sys.argv[2:], prog_name="python -m benchmarks compare")
     main()

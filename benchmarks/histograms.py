@@ -9,25 +9,19 @@ import torch
 from benchmarks.naive import naive_histogram
 from benchmarks.timing import side_by_side
 from histnetq.kernels import using
-from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn import BINS
 from histnetq.nn.histograms import Histogram
 
 __all__ = ["run"]
 
 _SHAPES = ((20, 250, 300, 32), (4, 1000, 512, 64))
-_LAYERS: dict[str, type[Histogram]] = {
-    "hard": HardHistogram,
-    "soft": SoftHistogram,
-    "rbf": RBFHistogram,
-    "sigmoid": SigmoidHistogram,
-}
 _WANTED = {("hard", 32): 40.0, ("hard", 64): 30.0}
 
 
 def run() -> Iterator[tuple[str, float, str, float]]:
     """Yield (what, ratio, comparison, target)."""
     for n_bags, size, n_features, n_bins in _SHAPES:
-        for kind, make in _LAYERS.items():
+        for kind, make in BINS.items():
             seconds = _measure(kind, make(n_features, n_bins), n_bags, size)
             shape = f"{n_bags}×{size} rows, {n_features} features, {n_bins} bins"
             detail = ", ".join(f"{name} {1e3 * s:.1f} ms" for name, s in seconds.items())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import tempfile
 import time
 from collections.abc import Iterator
@@ -9,31 +10,38 @@ from pathlib import Path
 
 import numpy as np
 
-from histnetq.datasets import Dataset, lequa2022
+from benchmarks.timing import in_turns
+from histnetq.datasets import lequa2022
 
 __all__ = ["run"]
 
 _BAGS, _SIZE, _LABELLED, _FEATURES = 1000, 250, 5000, 300
+_ROUNDS = 3
 
 
 def run() -> Iterator[tuple[str, float, str, float]]:
     """Yield (what, seconds or ratio, comparison, target)."""
     with tempfile.TemporaryDirectory() as directory:
-        _write_t1a(Path(directory) / "T1A/public")
-        first, one = _timed(directory)
-        later, other = _timed(directory)
-        if one.bags.fingerprint() != other.bags.fingerprint():
+        _write_t1a(Path(directory) / "0/T1A/public")
+        for i in range(1, _ROUNDS):
+            shutil.copytree(f"{directory}/0", f"{directory}/{i}")
+        copies = iter([f"{directory}/{i}" for i in range(_ROUNDS) for _ in ("first", "later")])
+        seen: set[str] = set()
+        seconds = in_turns(dict.fromkeys(("first", "later"), lambda: _load(next(copies), seen)), _ROUNDS)
+        if len(seen) > 1:
             raise AssertionError("the bags read and the bags kept differ")
     what = f"T1A, {_BAGS:,} bags of {_SIZE} × {_FEATURES} and {_LABELLED:,} labelled rows"
-    yield f"{what}: seconds of the first load", first, "≤", 60.0
-    yield f"{what}: seconds of later loads", later, "≤", 1.0
-    yield f"{what}: later loads, times faster than the first", first / later, "≥", 10.0
+    yield f"{what}: seconds of the first load", seconds["first"], "≤", 60.0
+    yield f"{what}: seconds of later loads", seconds["later"], "≤", 1.0
+    yield f"{what}: later loads, times faster than the first", seconds["first"] / seconds["later"], "≥", 10.0
 
 
-def _timed(directory: str) -> tuple[float, Dataset]:
+def _load(directory: str, seen: set[str]) -> float:
     began = time.perf_counter()
     data = lequa2022("T1A", directory)
-    return time.perf_counter() - began, data
+    seconds = time.perf_counter() - began
+    seen.add(data.bags.fingerprint())
+    return seconds
 
 
 def _write_t1a(folder: Path) -> None:

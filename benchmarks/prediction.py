@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 
 import numpy as np
 
 import histnetq as hq
+from benchmarks.timing import side_by_side
 
 __all__ = ["run"]
 
@@ -32,23 +32,14 @@ def run() -> Iterator[tuple[str, float, str, float]]:
 
 
 def _measure(quantifier: hq.HistNetQ, bags: hq.Bags) -> tuple[float, str]:
-    # One by one takes minutes for all bags: some before and some after, and their mean for the rest.
-    alone = [_one_by_one(quantifier, bags[:_SAMPLE])]
-    began = time.perf_counter()
-    together = quantifier.predict(bags)
-    seconds = time.perf_counter() - began
-    alone.append(_one_by_one(quantifier, bags[-_SAMPLE:]))
-    singles = np.concatenate([p for p, _ in alone])
-    gap = np.abs(singles - np.concatenate([together[:_SAMPLE], together[-_SAMPLE:]])).max()
+    # One by one takes minutes for all bags: some of them stand for the rest.
+    rows = [bag.gather() for bag in bags[:_SAMPLE]]
+    singles = np.stack([quantifier.predict(X) for X in rows])
+    gap = np.abs(singles - quantifier.predict(bags)[:_SAMPLE]).max()
     if gap > 1e-5:
         raise AssertionError(f"together and one by one differ by {gap}")
-    each = sum(s for _, s in alone) / (2 * _SAMPLE)
-    detail = f"together {seconds:.1f} s, one by one {each * len(bags):.0f} s from {2 * _SAMPLE} of them"
-    return each * len(bags) / seconds, detail
-
-
-def _one_by_one(quantifier: hq.HistNetQ, bags: hq.Bags) -> tuple[np.ndarray, float]:
-    rows = [bag.gather() for bag in bags]
-    began = time.perf_counter()
-    estimates = np.stack([quantifier.predict(X) for X in rows])
-    return estimates, time.perf_counter() - began
+    contestants = {"one": lambda: [quantifier.predict(X) for X in rows], "all": lambda: quantifier.predict(bags)}
+    seconds = side_by_side(contestants, rounds=3)
+    alone = seconds["one"] / _SAMPLE * len(bags)
+    detail = f"together {seconds['all']:.1f} s, one by one {alone:.0f} s from {_SAMPLE} of them"
+    return alone / seconds["all"], detail

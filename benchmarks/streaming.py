@@ -122,21 +122,22 @@ def _dask(model: Any, files: list[str]) -> Iterator[tuple[str, float, str, float
     local = sketch_table(model, files, bag=["bag"])
     assert local.ids is not None
     expected = dict(zip(local.ids.tolist(), model.predict(local), strict=True))
-    with LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster, Client(cluster) as client:
-        sketch_dask(model, files[:4], bag="bag", client=client)  # imports and compiled code
-        began = time.perf_counter()
-        found = sketch_dask(model, files, bag="bag", client=client)
-        by_dask = time.perf_counter() - began
-    with ProcessPoolExecutor(2, get_context("spawn")) as pool:
+    with (
+        LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=None) as cluster,
+        Client(cluster) as client,
+        ProcessPoolExecutor(2, get_context("spawn")) as pool,
+    ):
         parts = split_files(files, "source", 1 << 20)
-        list(pool.map(_sketch_part, [model] * 4, parts[:4]))
-        began = time.perf_counter()
-        sum(pool.map(_sketch_part, [model] * len(parts), parts))
-        by_processes = time.perf_counter() - began
-    print(f"     {by_dask:.1f} s by Dask, {by_processes:.1f} s by two plain processes")
+        found = sketch_dask(model, files, bag="bag", client=client)
+        contestants = {
+            "Dask": lambda: sketch_dask(model, files, bag="bag", client=client),
+            "two plain processes": lambda: sum(pool.map(_sketch_part, [model] * len(parts), parts)),
+        }
+        seconds = side_by_side(contestants, rounds=3)
+    print("     " + ", ".join(f"{taken:.1f} s by {name}" for name, taken in seconds.items()))
     what = f"{_FILES * _ROWS:,} rows in {_FILES} files by Dask with 2 workers: "
     yield what + "bags that differ from one process in any bit", _differing(model, found, expected), "≤", 0
-    yield what + "time over that of two plain processes", by_dask / by_processes, "≤", 1.25
+    yield what + "time over that of two plain processes", seconds["Dask"] / seconds["two plain processes"], "≤", 1.25
 
 
 def _sketch_part(model: Any, part: Any) -> hq.BagSketch:

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from torch.func import functional_call
 
+from histnetq import kernels as kernels_module
 from histnetq.kernels import backend, compiled, plain, using
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, histograms
-from histnetq.nn import kernels as kernels_module
 from histnetq.nn.histograms import _squash, hard_edges
 
 # The fixture holds for all examples of a test, so it need not be set up for each.

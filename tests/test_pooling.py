@@ -5,23 +5,10 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from histnetq import nn
 from histnetq.kernels import using
 from histnetq.kernels.plain import bag_of_entry
-from histnetq.nn import (
-    HardHistogram,
-    Likelihood,
-    Max,
-    Mean,
-    Median,
-    MergeablePooling,
-    Pooling,
-    RBFHistogram,
-    SetAttention,
-    SigmoidHistogram,
-    SoftHistogram,
-    SortedLSTM,
-    pooling,
-)
+from histnetq.nn import HardHistogram, Max, Mean, Median, MergeablePooling, Pooling, SoftHistogram, likelihood, pooling
 from histnetq.nn.pooling import bag_totals
 from tests.conftest import exactly
 
@@ -29,9 +16,16 @@ from tests.conftest import exactly
 law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
-HISTOGRAMS = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}
-MERGEABLE = {"mean": Mean, "max": Max, **HISTOGRAMS}
-POOLINGS = {**MERGEABLE, "median": Median, "attention": SetAttention, "lstm": SortedLSTM, "likelihood": Likelihood}
+# A pooling of the two tables is here already; what it needs to be made is a line of OPTIONS.
+OTHERS = {"attention": nn.SetAttention, "lstm": nn.SortedLSTM, "likelihood": nn.Likelihood}
+POOLINGS = {**nn.POOLINGS, **nn.BINS, **OTHERS}
+MERGEABLE = [name for name, kind in POOLINGS.items() if issubclass(kind, MergeablePooling)]
+OPTIONS = {
+    **{kind: {"n_bins": 5} for kind in nn.BINS},
+    "sigmoid": {"n_bins": 5, "gamma": 50.0},
+    "attention": {"width": 6, "hidden": 8, "n_inducing": 3, "n_heads": 2},
+    "lstm": {"hidden": 4, "n_steps": 7},
+}
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 every_mergeable = pytest.mark.parametrize("name", MERGEABLE)
 every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
@@ -39,12 +33,9 @@ N_FEATURES = 3
 
 
 def make(name, dtype=torch.float32):
-    options = {"attention": {"width": 6, "hidden": 8, "n_inducing": 3, "n_heads": 2}, "sigmoid": {"gamma": 50.0}}
-    options["lstm"] = {"hidden": 4, "n_steps": 7}
-    options |= {kind: {"n_bins": 5, **options.get(kind, {})} for kind in HISTOGRAMS}
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        return POOLINGS[name](N_FEATURES, **options.get(name, {})).to(dtype)
+        return POOLINGS[name](N_FEATURES, **OPTIONS.get(name, {})).to(dtype)
 
 
 def draw_rows(n_rows, dtype, seed):
@@ -303,8 +294,40 @@ def test_wrong_weights_are_named(name):
         make(name)(torch.zeros(4, 3), torch.tensor([0, 2]), torch.ones(4), torch.tensor([0, 1]))
 
 
+@every_pooling
+@pytest.mark.parametrize("kernels", ["plain", "compiled"])
+def test_a_step_checks_the_entries_once(name, kernels, monkeypatch):
+    calls = []
+
+    def count(*args, **options):
+        calls.append(name)
+        return check(*args, **options)
+
+    check = pooling.check_entries
+    for module in (pooling, likelihood):
+        monkeypatch.setattr(module, "check_entries", count)
+    rows = draw_rows(4, torch.float32, 0).requires_grad_()
+    with using(kernels):
+        make(name)(rows, torch.tensor([0, 3, 5]), index=torch.tensor([0, 1, 2, 3, 0])).sum().backward()
+    assert len(calls) == 1
+
+
+@every_pooling
+@pytest.mark.parametrize(("index", "told"), [([0, 4], "0 to 4"), ([-1, 1], "-1 to 1")])
+def test_rows_that_are_not_there_are_named(name, index, told):
+    with pytest.raises(ValueError, match=exactly(f"index: expected numbers of the 4 rows, got {told}.")):
+        make(name)(torch.zeros(4, 3), torch.tensor([0, 2]), index=torch.tensor(index))
+
+
+@every_mergeable
+def test_partial_states_refuse_offsets_that_fall(name):
+    message = "offsets: expected to rise from 0 to the number of entries (4), got [0 3 2 4]."
+    with pytest.raises(ValueError, match=exactly(message)):
+        make(name).partial(torch.zeros(4, 3), torch.tensor([0, 3, 2, 4]))
+
+
 def test_mergeable_poolings_are_those_that_say_so():
-    assert {name for name in POOLINGS if isinstance(make(name), MergeablePooling)} == set(MERGEABLE)
+    assert set(MERGEABLE) == {"mean", "max", *nn.BINS}
 
 
 def test_bases_leave_the_work_to_subclasses():

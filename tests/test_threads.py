@@ -3,10 +3,11 @@ import subprocess
 import sys
 import threading
 
+import numpy as np
 import pytest
 import torch
 
-from histnetq.kernels import compiled, threads
+from histnetq.kernels import compiled, cores, threads
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 
 
@@ -35,7 +36,7 @@ def test_work_is_cut_evenly_into_no_more_pieces_than_worthwhile(monkeypatch):
     monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 10)
     for n_tasks, n_numbers, n_pieces in [(100, 1000, 4), (100, 25, 2), (3, 1000, 3), (100, 0, 1), (0, 0, 1)]:
         pieces = []
-        compiled._run(n_tasks, n_numbers, lambda start, stop, into: into.append((start, stop)), pieces)
+        compiled.run_pieces(n_tasks, n_numbers, lambda start, stop, into: into.append((start, stop)), pieces)
         assert len(pieces) == n_pieces
         assert sorted(i for start, stop in pieces for i in range(start, stop)) == list(range(n_tasks))
 
@@ -79,6 +80,21 @@ def test_errors_in_threads_are_raised(run_threads, fails_here):
     calls.clear()
     run_threads(lambda: calls.append(None), 2)
     assert len(calls) == 2
+
+
+@pytest.mark.parametrize("n_cores", [1, 2, 5])
+@pytest.mark.parametrize("sizes", [[1], [20_000], [1] * 30, [9000, 1, 1, 9000, 1], [100] * 400])
+def test_runs_of_bags_cover_each_bag_once(monkeypatch, n_cores, sizes):
+    monkeypatch.setattr(cores, "count_cores", lambda: n_cores)
+    runs = []
+    cores.over_bags(lambda first, last: runs.append((first, last)), np.cumsum([0, *sizes]))
+    assert sorted(bag for first, last in runs for bag in range(first, last)) == list(range(len(sizes)))
+    assert len(runs) <= 4 * n_cores
+
+
+def test_cores_are_counted_without_torch():
+    code = "import sys, histnetq.kernels.cores as c; sys.exit('torch' in sys.modules or c.count_cores() < 1)"
+    assert subprocess.run([sys.executable, "-c", code]).returncode == 0
 
 
 FORK = """

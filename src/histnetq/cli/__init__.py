@@ -3,7 +3,4 @@
 from histnetq.cli import answers, data, models
 from histnetq.cli.group import main
 
-__all__ = ["main"]
-
-for _command in (*models.COMMANDS, *answers.COMMANDS, data.data):
-    main.add_command(_command)
+__all__ = ["answers", "data", "main", "models"]

@@ -7,53 +7,42 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import command_line, options, refuse_unknown, say
-
-__all__ = ["COMMANDS"]
+from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 
 _DIGITS = 9  # of estimates that are written: more than any has
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("new", nargs=-1, required=True)
-@click.option("--bag", multiple=True, help="Column that says which bag a row belongs to; of sketches, those to keep.")
-@options("weight", "dask")
-@click.option("--coverage", type=float, help="Of the intervals.  [default: 0.9]")
+@main.command()
+@options("MODEL", "NEW", "bags", "weight", "dask")
+@click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap"]),
               help="Kind of intervals; bootstrap needs no calibration and is for classical methods.  "
               "[default: conformal if calibrated]")  # fmt: skip
 @options("table", "force", "json")
 def predict(
-    model: Path, new: tuple[str, ...], bag: tuple[str, ...], weight: str | None, coverage: float | None,
-    interval: str | None, dask: str | None, output: Path | None, force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    model: Path, new: list[str], dask: str | None, output: Path | None, force: bool, as_json: bool, **reading: Any
+) -> None:
     """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
 
-    NEW are tables, or files that histnetq sketch wrote, which are added up. Trust is "ok", or says that a bag is
-    unusual or small beside the calibration bags, or has unseen values of texts.
+    NEW are tables, or files that histnetq sketch wrote, which are added up. The column trust is "ok", or says that a
+    bag is unusual or small beside the calibration bags, or has values of texts that training did not have.
 
-    Tables may be larger than memory: rows are read once and not kept, but by EMQ and KDEy (whose sketches are not
-    exact), by median, attention, EMNetQ and QuaNet (which have none), and for --interval bootstrap.
+    Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
               histnetq predict model days/*.parquet --bag site
     """
     from histnetq.cli.estimating import estimate
-    from histnetq.cli.output import refuse_existing, write_table
 
-    refuse_existing(output, force)
-    table = estimate(
-        model, list(new), bag=list(bag), weight=weight, coverage=coverage, interval=interval, dask=dask,
-        progress=dask is not None and not as_json,
-    )  # fmt: skip
+    table = estimate(model, new, dask=dask, progress=dask is not None and not as_json, **reading)
     table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
         click.echo(text.rstrip("\n"))
         return
-    write_table(table, output, force=force)
+    write_table(table, output, force)
     by_bag = table.drop_duplicates("bag")
     doubted = int((~by_bag["trust"].isin(["ok", "unchecked"])).sum())
     facts = {"output": str(output), "bags": len(by_bag), "rows": len(table), "doubted": doubted}
@@ -63,19 +52,16 @@ def predict(
     say(as_json, facts, lines)
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("table", nargs=-1, required=True)
-@options("bag", "weight", "dask")
-@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="Parquet file of the sketches.")
+@main.command()
+@options("MODEL", "TABLE", "bag", "weight", "dask")
+@click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
 @options("force", "json")
 def sketch(
-    model: Path, table: tuple[str, ...], bag: tuple[str, ...], weight: str | None, dask: str | None, output: Path,
-    force: bool, as_json: bool,
-) -> None:  # fmt: skip
+    model: Path, table: list[str], dask: str | None, output: Path, force: bool, as_json: bool, **reading: Any
+) -> None:
     """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
 
-    Sketches of other rows of the same bags add up to those of all rows, so that none is read again.
+    Sketches of other rows of the same bags add up to those of all rows, so that no row is read again.
 
     \b
     Example: histnetq sketch model monday.parquet --bag site --bag hour -o days/monday.parquet
@@ -83,10 +69,8 @@ def sketch(
              histnetq predict model days/*.parquet --bag site
     """
     from histnetq.cli.estimating import sketch as make
-    from histnetq.cli.output import refuse_existing
 
-    refuse_existing(output, force)
-    made = make(model, list(table), bag=list(bag), weight=weight, dask=dask, progress=dask is not None and not as_json)
+    made = make(model, table, dask=dask, progress=dask is not None and not as_json, **reading)
     made.save(output, overwrite=force)
     size, n_rows = output.stat().st_size, int(made.n_rows.sum())
     facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
@@ -94,28 +78,21 @@ def sketch(
     say(as_json, facts, [f"{len(made)} bags of {n_rows:,} rows sketched, written to {output}: {per_bag}."])
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("table", nargs=-1, required=True)
-@options("bag", "known", "weight")
-@click.option("-o", "--output", type=click.Path(path_type=Path), help="CSV file with the errors of each bag.")
+@main.command()
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
 @options("force", "json")
-def evaluate(
-    model: Path, table: tuple[str, ...], output: Path | None, force: bool, as_json: bool, **known: Any
-) -> None:
+def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
     from histnetq.cli.estimating import score
-    from histnetq.cli.output import refuse_existing, write_table
 
     refuse_unknown(known["prevalences"], known["label"])
-    refuse_existing(output, force)
-    known["bag"] = list(known["bag"])
-    errors, floor = score(model, list(table), **known)
+    errors, floor = score(model, table, **known)
     if output is not None:
-        write_table(errors, output, force=force, index=True)
+        write_table(errors, output, force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
     told = f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
@@ -125,20 +102,14 @@ def evaluate(
     say(as_json, {"bags": len(errors), **means, "mean of training": floor}, lines)
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@click.argument("table", nargs=-1, required=True)
-@options("bag", "known", "weight")
-@click.option(
-    "--against", multiple=True, type=click.Path(path_type=Path), help="Another stored model, to compare with."
-)
-@click.option("--coverage", type=float, default=0.9, show_default=True, help="Of the intervals.")
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("report.html"), show_default=True)
+@main.command()
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@click.option("--against", multiple=True, type=PATH, help="Another stored model to compare with; as often as wanted.")
+@click.option("--coverage", type=float, default=0.9, show_default=True,
+              help="Part of the intervals that should hold the truth.")  # fmt: skip
+@click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="File of the page.")
 @options("force", "json")
-def report(
-    model: Path, table: tuple[str, ...], against: tuple[Path, ...], coverage: float, output: Path, force: bool,
-    as_json: bool, **known: Any,
-) -> None:  # fmt: skip
+def report(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **known: Any) -> None:
     """Write one page about MODEL and its estimates of the bags of TABLE, with errors where proportions are known.
 
     \b
@@ -146,21 +117,15 @@ def report(
               histnetq report model checked.csv --bag tow --label species --against other
     """
     from histnetq.cli.estimating import report as write
-    from histnetq.cli.output import refuse_existing
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
-    refuse_existing(output, force)
-    known["bag"] = list(known["bag"])
-    write(
-        output, model, list(table), against=against, coverage=coverage, command=command_line(), force=force, **known
-    )  # fmt: skip
+    write(output, model, table, command=command_line(), force=force, **known)
     say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
 
 
-@click.command()
-@click.argument("model", type=click.Path(path_type=Path))
-@options("json")
+@main.command()
+@options("MODEL", "json")
 def info(model: Path, as_json: bool) -> None:
     """Tell what a stored MODEL is: method, classes, features, calibration.
 
@@ -187,17 +152,14 @@ def info(model: Path, as_json: bool) -> None:
     say(as_json, facts, lines)
 
 
-@click.command()
-@click.option("-o", "--output", type=click.Path(path_type=Path), default=Path("demo-output"), show_default=True,
+@main.command()
+@click.option("-o", "--output", type=PATH, default=Path("demo-output"), show_default=True,
               help="Directory of the report.")  # fmt: skip
 def demo(output: Path) -> None:
-    """Train, compare and predict on scikit-learn's digits, and write a report; about a minute.
+    """Train, compare and predict on scikit-learn's digits, and write a report; this takes about a minute.
 
     Example: histnetq demo
     """
     from histnetq.cli.demo import run_demo
 
     run_demo(click.echo, output)
-
-
-COMMANDS = (predict, sketch, evaluate, report, info, demo)

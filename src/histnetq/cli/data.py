@@ -6,18 +6,16 @@ from pathlib import Path
 
 import click
 
-__all__ = ["data"]
+from histnetq.cli.group import PATH, main
 
 
-@click.group()
+@main.group()
 def data() -> None:
-    """Data sets by name: list them, fetch them."""
+    """List and fetch data sets by name."""
 
 
 @data.command(name="list")
-@click.option(
-    "--in", "directory", type=click.Path(path_type=Path), help="Look in this directory.  [default: all usual]"
-)
+@click.option("--in", "directory", type=PATH, help="Look in this directory.  [default: all usual places]")
 def list_data(directory: Path | None) -> None:
     """Show the known data sets, where they come from and whether they are present.
 
@@ -32,13 +30,12 @@ def list_data(directory: Path | None) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--to", type=click.Path(path_type=Path), help="Directory for the files.  [default: where loaders look]")
+@click.option("--to", type=PATH, help="Directory for the files.  [default: where loaders look]")
 @click.option("--url", help="Another address, of a folder with the same files or of one file.")
-@click.option(
-    "--sha256", multiple=True, help="Checksum to verify: digits for one file, FILE=DIGITS for one of several."
-)
+@click.option("--sha256", multiple=True,
+              help="Checksum to verify: digits for one file, FILE=DIGITS for one of several.")  # fmt: skip
 def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) -> None:
-    """Download the data set NAME from its public record, or continue to; sizes and checksums are verified.
+    """Download the data set NAME from its public record, or continue a download; sizes and checksums are verified.
 
     Example: histnetq data fetch fashion-mnist --to data
     """

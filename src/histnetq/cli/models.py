@@ -7,26 +7,21 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import command_line, options, refuse_unknown, say
+from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
     from histnetq.cli.fitting import Fitted
     from histnetq.data.bags import Bags
 
-__all__ = ["COMMANDS"]
 
-
-@click.command()
-@click.argument("train", nargs=-1, required=True)
-@options("bag", "known", "features", "weight")
-@click.option("--method", default="histnetq", show_default=True,
-              help="Any quantifier, such as histnetq, emq or pacc; auto keeps the best of a few.")  # fmt: skip
-@click.option("--loss", default="ae", show_default=True, help="What networks are trained for, such as ae or rae.")
+@main.command()
+@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
-    train: tuple[str, ...], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool,
-    as_json: bool, **table: Any,
+    train: list[str], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
+    **table: Any,
 ) -> None:  # fmt: skip
     """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
 
@@ -37,11 +32,9 @@ def fit(
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
     from histnetq.cli.fitting import fit_best, fit_model
-    from histnetq.cli.output import refuse_existing
 
-    refuse_existing(output, force)
     bags = _read(train, **table)
-    about = {"command": command_line(), "sources": list(train)}
+    about = {"command": command_line(), "sources": train}
     if method == "auto":
         fitted, comparison = fit_best(bags, loss=loss, calibration=calibration, random_state=seed, about=about)
         if not as_json:
@@ -51,17 +44,14 @@ def fit(
     _keep(fitted, output, force, as_json)
 
 
-@click.command()
-@click.argument("train", nargs=-1, required=True)
-@options("bag", "known", "features", "weight")
-@click.option("--method", default="histnetq", show_default=True, help="Any quantifier, such as histnetq, emq or pacc.")
-@click.option(
-    "--trials", default=20, show_default=True, type=click.IntRange(1), help="In all, with those of the storage."
-)
-@click.option("--storage", help="Journal file or database URL of the trials; the same line again continues.")
+@main.command()
+@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
+              help="Number of trials in all, with those that the storage holds.")  # fmt: skip
+@click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def tune(
-    train: tuple[str, ...], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
+    train: list[str], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
     force: bool, as_json: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
@@ -69,11 +59,9 @@ def tune(
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
     from histnetq.cli.fitting import tune_model
-    from histnetq.cli.output import refuse_existing
 
-    refuse_existing(output, force)
     bags = _read(train, **table)
-    about = {"command": command_line(), "sources": list(train)}
+    about = {"command": command_line(), "sources": train}
     fitted, _ = tune_model(
         bags, method, trials, storage=storage, calibration=calibration, random_state=seed, about=about
     )
@@ -82,17 +70,13 @@ def tune(
     _keep(fitted, output, force, as_json)
 
 
-@click.command()
-@click.argument("table", nargs=-1, required=True)
-@options("bag", "known", "features", "weight")
-@click.option("--methods", help="To fit to three quarters of the bags, with commas between.  [default: a few]")
-@click.option(
-    "--model", "models", multiple=True, type=click.Path(path_type=Path), help="A stored model; as often as wanted."
-)
+@main.command()
+@options("TABLE", "bag", *KNOWN, "features", "weight", "methods")
+@click.option("--model", "models", multiple=True, type=PATH, help="A stored model to compare; as often as wanted.")
 @options("seed", "table", "force", "json")
 def compare(
-    table: tuple[str, ...], methods: str | None, models: tuple[Path, ...], seed: int, output: Path | None,
-    force: bool, as_json: bool, features: str | None, **known: Any,
+    table: list[str], methods: list[str] | None, models: tuple[Path, ...], seed: int, output: Path | None,
+    force: bool, as_json: bool, features: list[str] | None, **known: Any,
 ) -> None:  # fmt: skip
     """Compare methods on a quarter of the bags of TABLE, kept apart; or stored models on all of them.
 
@@ -102,39 +86,26 @@ def compare(
     """
     from histnetq.cli.estimating import compare_models
     from histnetq.cli.fitting import compare_methods
-    from histnetq.cli.output import refuse_existing, write_table
 
     if models and (methods is not None or features is not None):
         raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
-    refuse_existing(output, force)
     if models:
         refuse_unknown(known["prevalences"], known["label"])
-        known["bag"] = list(known["bag"])
-        found = compare_models(models, list(table), **known)
+        found = compare_models(models, table, **known)
     else:
-        bags = _read(table, features=features, **known)
-        found = compare_methods(bags, None if methods is None else methods.split(","), random_state=seed)
+        found = compare_methods(_read(table, features=features, **known), methods, random_state=seed)
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
-        write_table(means.reset_index(), output, force=force)
+        write_table(means.reset_index(), output, force)
     facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
     say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
 
 
-COMMANDS = (fit, tune, compare)
-
-
-def _read(
-    train: tuple[str, ...], *, bag: tuple[str, ...], prevalences: str | None, counts: bool, label: str | None,
-    features: str | None, weight: str | None, scratch: str | None = None,
-) -> Bags:  # fmt: skip
+def _read(train: list[str], *, prevalences: str | None, label: str | None, **how: Any) -> Bags:
     from histnetq.data.tables import read_bags
 
     refuse_unknown(prevalences, label)
-    return read_bags(
-        list(train), bag=list(bag), prevalences=prevalences, counts=counts, label=label, weight=weight,
-        features=None if features is None else features.split(","), scratch=scratch,
-    )  # fmt: skip
+    return read_bags(train, prevalences=prevalences, label=label, **how)
 
 
 def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import itertools
-import os
 import re
 import zipfile
 from collections.abc import Callable, Sequence
@@ -23,6 +22,7 @@ from histnetq.datasets.archives import Archive
 from histnetq.datasets.cache import Arrays, choose_place, keep
 from histnetq.datasets.dataset import Dataset
 from histnetq.datasets.sources import SOURCES, MaybePath
+from histnetq.kernels.cores import count_cores
 from histnetq.simplex import first_off_simplex
 
 __all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
@@ -212,7 +212,7 @@ def _copy(
     sizes: list[int] = []
     first_column = [np.empty(0, np.float32)]
     # The parser releases the interpreter's lock; processes would have to start, and to send the numbers back.
-    n_threads = min(_MOST_THREADS, os.cpu_count() or 1)
+    n_threads = min(_MOST_THREADS, count_cores())
     with ThreadPoolExecutor(n_threads) as threads:
         # Not all at once: parsed batches wait in memory until those before them are written.
         for i in range(0, len(batches), 2 * n_threads):

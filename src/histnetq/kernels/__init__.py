@@ -1,6 +1,7 @@
-"""Histogram kernels behind one interface: compiled ones on the CPU, plain torch ones anywhere.
+"""Fused arithmetic behind one interface: compiled kernels on the CPU, plain torch ones anywhere.
 
-Both modules define the same six functions on tensors; `backend` chooses between them.
+The modules `compiled` and `plain` define the same six functions on tensors; `backend` chooses between them. Importing
+this package loads neither torch nor numba.
 
 ====================  ================================================================================
 ``hard_codes``        values → number of bin edges at or below each value
@@ -10,6 +11,15 @@ Both modules define the same six functions on tensors; `backend` chooses between
 ``smooth_sum``        values → sum of φ over the entries of each bag
 ``smooth_grad``       gradient of the bins → gradients of values, centres and scales, recomputing φ
 ====================  ================================================================================
+
+So do `likelihood_compiled` and `likelihood_plain`:
+
+====================  ================================================================================
+``maximise``          likelihoods → prevalences under which each bag is most likely, and the curvature there
+``scatter``           gradient of the prevalences → gradients of scores and weights
+====================  ================================================================================
+
+Kernels trust their arguments: the layers in `histnetq.nn` check indices and offsets once, before any kernel runs.
 """
 
 from __future__ import annotations
@@ -20,30 +30,42 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import cache
 from types import ModuleType
+from typing import TYPE_CHECKING
 
-import torch
-
-from histnetq.kernels import plain
+if TYPE_CHECKING:
+    from torch import Tensor
 
 __all__ = ["backend", "using"]
 
 _forced: str | None = os.environ.get("HISTNETQ_KERNELS")
 
 
-def backend(values: torch.Tensor) -> ModuleType:
-    """The kernels to use for this tensor.
+def backend(values: Tensor, family: str = "") -> ModuleType:
+    """Choose the kernels for this tensor.
 
     Set the environment variable ``HISTNETQ_KERNELS=plain`` to do without compiled kernels.
+
+    Parameters
+    ----------
+    values : Tensor
+        What the kernels will work on; compiled kernels take float32 and float64 on the CPU.
+    family : str, default ""
+        First part of the modules' names: "" for histograms, "likelihood_" for maximum likelihood.
+
+    Returns
+    -------
+    module
+        The compiled kernels if there are some for the tensor, else the plain ones.
     """
-    if _forced == "plain" or values.device.type != "cpu" or values.dtype not in (torch.float32, torch.float64):
-        return plain
-    return _compiled() or plain
+    fits = values.device.type == "cpu" and values.is_floating_point() and values.dtype.itemsize >= 4
+    compiled = _compiled(family) if fits and _forced != "plain" else None
+    return compiled or importlib.import_module(f"histnetq.kernels.{family}plain")
 
 
 @cache
-def _compiled() -> ModuleType | None:
+def _compiled(family: str) -> ModuleType | None:
     try:
-        return importlib.import_module("histnetq.kernels.compiled")
+        return importlib.import_module(f"histnetq.kernels.{family}compiled")
     except (ImportError, RuntimeError):  # numba lags behind new versions of Python, and wants a place for its cache
         return None
 

@@ -20,6 +20,7 @@ import torch
 from numba import njit
 from torch import Tensor
 
+from histnetq.kernels.plain import Bins, Entries
 from histnetq.kernels.precision import code_dtype
 from histnetq.kernels.threads import run_threads
 
@@ -32,159 +33,100 @@ _KINDS = {"soft": 0, "rbf": 1, "sigmoid": 2}
 
 
 def hard_codes(values: Tensor, edges: Tensor) -> Tensor:
-    n_edges = edges.shape[1]
-    dtype = code_dtype(n_edges)
-    codes = torch.empty(values.shape, dtype=dtype)
+    codes = torch.empty(values.shape, dtype=code_dtype(edges.shape[1]))
     # Buckets of values and edges must agree, so edges are never in a narrower dtype.
     table = _edge_table(_array(edges.to(torch.promote_types(edges.dtype, values.dtype))))
-    _run(len(values), values.numel(), _codes, _array(values), *table, codes.numpy())
+    run_pieces(len(values), values.numel(), _codes, values, *table, codes)
     return codes
 
 
-def hard_count(codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-    n_bags, n_features = len(offsets) - 1, len(ranks)
-    inside = torch.empty((n_bags, n_features, ranks.shape[2]), dtype=torch.int64 if weights is None else weights.dtype)
-    _run(
-        n_bags * _n_blocks(n_features), len(index) * n_features, _count, _block(n_features),
-        _array(codes), _array(ranks), *_layout(index, offsets, len(codes)), *_weights(weights), inside.numpy(),
-    )  # fmt: skip
+def hard_count(codes: Tensor, ranks: Tensor, entries: Entries) -> Tensor:
+    dtype = torch.int64 if entries.weights is None else entries.weights.dtype
+    inside = torch.empty((len(entries.offsets) - 1, len(ranks), ranks.shape[2]), dtype=dtype)
+    _run_blocks(len(inside), _count, entries, codes, ranks, inside)
     return inside
 
 
 def hard_density(
-    codes: Tensor, ranks: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, totals: Tensor, like: Tensor
+    codes: Tensor, ranks: Tensor, entries: Entries, totals: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    n_bags, n_features = len(offsets) - 1, len(ranks)
-    density = torch.empty((n_bags, n_features, ranks.shape[2]), dtype=like.dtype)
+    density = torch.empty((len(totals), len(ranks), ranks.shape[2]), dtype=dtype)
     skew = torch.empty_like(density)
-    _run(
-        n_bags * _n_blocks(n_features), len(index) * n_features, _density, _block(n_features),
-        _array(codes), _array(ranks), *_layout(index, offsets, len(codes)), *_weights(weights), _array(totals),
-        density.numpy(), skew.numpy(),
-    )  # fmt: skip
+    _run_blocks(len(totals), _density, entries, codes, ranks, totals, density, skew)
     return density, skew
 
 
-def hard_scatter(
-    codes: Tensor, ranks: Tensor, grad: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None
-) -> Tensor:
-    out = _zeros(codes.shape, grad.dtype)
-    _run(
-        _n_blocks(codes.shape[1]), len(index) * codes.shape[1], _scatter, _block(codes.shape[1]),
-        _array(codes), _array(ranks), _array(grad), *_layout(index, offsets, len(codes)), *_weights(weights),
-        out.numpy(),
-    )  # fmt: skip
+def hard_scatter(codes: Tensor, ranks: Tensor, grad: Tensor, entries: Entries) -> Tensor:
+    out = zeros(codes.shape, grad.dtype)
+    _run_blocks(1, _scatter, entries, codes, ranks, grad, out)
     return out
 
 
-def smooth_sum(
-    kind: str,
-    values: Tensor,
-    centers: Tensor,
-    scales: Tensor,
-    gamma: float,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-) -> Tensor:
-    sums = torch.empty((len(offsets) - 1, *centers.shape), dtype=torch.float64)
-    _run(
-        sums.shape[0] * _n_blocks(sums.shape[1]), len(index) * sums.shape[1], _sum, _block(sums.shape[1]),
-        _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, values, centers, scales, gamma), *_layout(index, offsets, len(values)), *_weights(weights),
-        sums.numpy(),
-    )  # fmt: skip
+def smooth_sum(bins: Bins, values: Tensor, entries: Entries) -> Tensor:
+    sums = torch.empty((len(entries.offsets) - 1, *bins.centers.shape), dtype=torch.float64)
+    _run_blocks(len(sums), _sum, entries, values, *_reach(bins, values), sums)
     return sums
 
 
-def smooth_grad(
-    kind: str,
-    values: Tensor,
-    centers: Tensor,
-    scales: Tensor,
-    gamma: float,
-    grad: Tensor,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-) -> tuple[Tensor, Tensor, Tensor]:
-    grad_values = _zeros(values.shape, values.dtype)
-    grad_centers = _zeros(centers.shape, torch.float64)
-    grad_scales = _zeros(centers.shape, torch.float64)
-    _run(
-        _n_blocks(centers.shape[0]), len(index) * centers.shape[0], _grad, _block(centers.shape[0]),
-        _KINDS[kind], _array(values), _array(centers), _array(scales), _scalar(values, gamma),
-        *_reach(kind, values, centers, scales, gamma), _array(grad),
-        *_layout(index, offsets, len(values)), *_weights(weights),
-        grad_values.numpy(), grad_centers.numpy(), grad_scales.numpy(),
+def smooth_grad(bins: Bins, values: Tensor, grad: Tensor, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
+    grad_values = zeros(values.shape, values.dtype)
+    grad_centers, grad_scales = (zeros(bins.centers.shape, torch.float64) for _ in range(2))
+    _run_blocks(
+        1, _grad, entries, values, *_reach(bins, values), grad, grad_values, grad_centers, grad_scales
     )  # fmt: skip
-    return grad_values, grad_centers.to(centers.dtype), grad_scales.to(scales.dtype)
+    return grad_values, grad_centers.to(bins.centers.dtype), grad_scales.to(bins.scales.dtype)
 
 
-def _run(n_tasks: int, n_numbers: int, kernel: Callable[..., None], *args: Any) -> None:
-    """Call ``kernel(start, stop, ...)`` for all tasks, in as many pieces as there are threads to use."""
+def _run_blocks(n_bags: int, kernel: Callable[..., None], entries: Entries, values: Tensor, *args: Any) -> None:
+    """Run a kernel for all blocks of features of so many bags; see `run_pieces`."""
+    # Equal blocks, as many as the threads or a multiple.
+    n_features, n_threads = values.shape[1], torch.get_num_threads()
+    block = -(-n_features // (n_threads * -(-n_features // (n_threads * _WIDEST_BLOCK))))
+    n_tasks, n_numbers = n_bags * -(-n_features // block), len(entries.rows) * n_features
+    run_pieces(n_tasks, n_numbers, kernel, block, *unpacked(entries), values, *args)
+
+
+def run_pieces(n_tasks: int, n_numbers: int, kernel: Callable[..., None], *args: Any) -> None:
+    """Call ``kernel(start, stop, ...)`` for all tasks, in as many pieces as there are threads to use.
+
+    Tensors among the arguments become arrays, which the kernel may write to if they are contiguous.
+    """
     n_pieces = max(1, min(torch.get_num_threads(), n_tasks, n_numbers // _WORTH_A_THREAD))
-    cuts = [n_tasks * i // n_pieces for i in range(n_pieces + 1)]
-    pieces = pairwise(cuts)
+    pieces = pairwise([n_tasks * i // n_pieces for i in range(n_pieces + 1)])
+    arrays = [_array(arg) if isinstance(arg, Tensor) else arg for arg in args]
 
     def work() -> None:
         for start, stop in pieces:  # shared: each thread takes the next piece
-            kernel(start, stop, *args)
+            kernel(start, stop, *arrays)
 
     run_threads(work, n_pieces)
 
 
-def _block(n_features: int) -> int:
-    """Width of equal blocks, as many as the threads or a multiple."""
-    n_threads = torch.get_num_threads()
-    n_blocks = n_threads * -(-n_features // (n_threads * _WIDEST_BLOCK))
-    return -(-n_features // n_blocks)
+def unpacked(entries: Entries) -> tuple[Tensor | np.ndarray | bool, ...]:
+    """Index, offsets, weights and whether there are weights: compiled code takes an array in any case."""
+    index, offsets, weights = entries
+    return index, offsets, np.ones(1, np.int64) if weights is None else weights, weights is not None
 
 
-def _n_blocks(n_features: int) -> int:
-    return -(-n_features // _block(n_features))
+def zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
+    """Make a tensor of zeros by numpy, which gets zeroed pages from the system: torch would wake its threads."""
+    return torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
 
 
 def _array(tensor: Tensor) -> np.ndarray:
     return tensor.detach().contiguous().numpy()
 
 
-def _layout(index: Tensor, offsets: Tensor, n_rows: int) -> tuple[np.ndarray, np.ndarray]:
-    """Both as arrays, checked: compiled code would read and write past the end of the rows."""
-    rows, bounds = _array(index), _array(offsets)
-    if len(bounds) < 1 or bounds[0] != 0 or bounds[-1] != len(rows) or (np.diff(bounds) < 0).any():
-        raise ValueError(f"offsets: expected to rise from 0 to the number of entries ({len(rows)}), got {bounds}.")
-    if len(rows) and (rows.min() < 0 or rows.max() >= n_rows):
-        raise ValueError(f"index: expected numbers of the {n_rows} rows, got {rows.min()} to {rows.max()}.")
-    return rows, bounds
-
-
-def _zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    # By numpy, which gets zeroed pages from the system: torch would wake its threads to write zeros.
-    return torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
-
-
-def _scalar(like: Tensor, value: float) -> np.floating:
-    return np.float32(value) if like.dtype == torch.float32 else np.float64(value)
-
-
-def _weights(weights: Tensor | None) -> tuple[np.ndarray, bool]:
-    return (np.ones(1, np.int64), False) if weights is None else (_array(weights), True)
-
-
-def _reach(kind: str, values: Tensor, centers: Tensor, scales: Tensor, gamma: float) -> tuple[np.ndarray, ...]:
-    """Windows of the bins, from the interval outside which φ is zero or below machine epsilon."""
+def _reach(bins: Bins, values: Tensor) -> tuple[Any, ...]:
+    """The bins as kernels take them, and windows from the interval outside which φ is zero or below machine epsilon."""
+    kind, centers, scales, gamma = bins
     dtype = torch.promote_types(centers.dtype, values.dtype)
-    centers, scales = centers.to(dtype), scales.to(dtype)
-    digits = -math.log(torch.finfo(centers.dtype).eps)
-    if kind == "soft":
-        reach = 1 / scales
-    elif kind == "rbf":
-        reach = math.sqrt(digits) / scales
-    else:
-        reach = scales + digits / gamma
+    middle, wide, digits = centers.to(dtype), scales.to(dtype), -math.log(torch.finfo(dtype).eps)
+    reach = {"soft": 1 / wide, "rbf": math.sqrt(digits) / wide, "sigmoid": wide + digits / gamma}[kind]
     reach = reach * (1 + 1e-5)  # against rounding
-    return _windows(_array(centers - reach), _array(centers + reach), 4 * centers.shape[1])
+    windows = _windows(_array(middle - reach), _array(middle + reach), 4 * centers.shape[1])
+    scalar = np.float32 if values.dtype == torch.float32 else np.float64
+    return _KINDS[kind], centers, scales, scalar(gamma), *windows
 
 
 @njit(cache=True, inline="always")
@@ -276,7 +218,7 @@ def _weight_above(above, begin, end, bag, codes, index, offsets, weights, weight
 
 
 @njit(cache=True, nogil=True)
-def _count(start, stop, block, codes, ranks, index, offsets, weights, weighted, inside):
+def _count(start, stop, block, index, offsets, weights, weighted, codes, ranks, inside):
     _, n_features, n_bins = inside.shape
     n_blocks = (n_features + block - 1) // block
     above = np.empty((block, 4 * n_bins + 1), weights.dtype)
@@ -292,7 +234,7 @@ def _count(start, stop, block, codes, ranks, index, offsets, weights, weighted, 
 
 
 @njit(cache=True, nogil=True)
-def _density(start, stop, block, codes, ranks, index, offsets, weights, weighted, totals, density, skew):
+def _density(start, stop, block, index, offsets, weights, weighted, codes, ranks, totals, density, skew):
     _, n_features, n_bins = density.shape
     n_blocks = (n_features + block - 1) // block
     above = np.empty((block, 4 * n_bins + 1), weights.dtype)
@@ -316,7 +258,7 @@ def _density(start, stop, block, codes, ranks, index, offsets, weights, weighted
 
 
 @njit(cache=True, nogil=True)
-def _scatter(start, stop, block, codes, ranks, grad, index, offsets, weights, weighted, out):
+def _scatter(start, stop, block, index, offsets, weights, weighted, codes, ranks, grad, out):
     n_bags, n_features, n_bins = grad.shape
     n_codes = 4 * n_bins + 1
     for task in range(start, stop):
@@ -389,8 +331,8 @@ def _windows(low, high, n_buckets):
 
 @njit(cache=True, nogil=True)
 def _sum(
-    start, stop, block, kind, values, centers, scales, gamma, opens, closes, origin, limit, steps,
-    index, offsets, weights, weighted, sums,
+    start, stop, block, index, offsets, weights, weighted, values, kind, centers, scales, gamma,
+    opens, closes, origin, limit, steps, sums,
 ):  # fmt: skip
     _, n_features, n_bins = sums.shape
     n_buckets = 4 * n_bins
@@ -416,9 +358,8 @@ def _sum(
 
 @njit(cache=True, nogil=True)
 def _grad(
-    start, stop, block, kind, values, centers, scales, gamma, opens, closes, origin, limit, steps,
-    grad, index, offsets, weights, weighted,
-    grad_values, grad_centers, grad_scales,
+    start, stop, block, index, offsets, weights, weighted, values, kind, centers, scales, gamma,
+    opens, closes, origin, limit, steps, grad, grad_values, grad_centers, grad_scales,
 ):  # fmt: skip
     n_bags, n_features, n_bins = grad.shape
     n_buckets = 4 * n_bins

@@ -9,6 +9,8 @@ Rows of a bag lie side by side in a tile, class by class, so that the loops over
 into one tile is gathered once.
 """
 
+# mypy: disallow-untyped-defs=False
+
 from __future__ import annotations
 
 import math
@@ -30,9 +32,7 @@ _FAST = {"reassoc", "contract"}
 
 
 @njit(cache=True, nogil=True)
-def maximise_bags(  # type: ignore[no-untyped-def]
-    start, stop, likelihoods, index, offsets, weights, weighted, totals, prior, out, curvature
-):
+def maximise_bags(start, stop, likelihoods, index, offsets, weights, weighted, totals, prior, out, curvature):
     n_classes = likelihoods.shape[1]
     tile, scaled, bends = _room(n_classes)
     for bag in range(start, stop):
@@ -51,7 +51,7 @@ def maximise_bags(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _room(n_classes):  # type: ignore[no-untyped-def]
+def _room(n_classes):
     """A tile, and where products of classes are summed, four classes at a time."""
     # Rows are an odd number of cache lines apart: else the same place of all classes would fall into one set.
     width = max(_CHUNK, _TILE // n_classes // 16 * 16 + 8)
@@ -60,7 +60,7 @@ def _room(n_classes):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _present(index, weights, weighted, total, begin, end):  # type: ignore[no-untyped-def]
+def _present(index, weights, weighted, total, begin, end):
     """Rows of the entries that weigh anything, and their share of the total."""
     rows, share = np.empty(end - begin, np.int64), np.empty(end - begin)
     n = 0
@@ -73,7 +73,7 @@ def _present(index, weights, weighted, total, begin, end):  # type: ignore[no-un
 
 
 @njit(cache=True, nogil=True)
-def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):  # type: ignore[no-untyped-def]
+def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
     """Move p from where it is to the maximum; `mixed` becomes the likelihood of each row there."""
     n_classes, moved = len(p), np.empty(len(rows))
     slopes, new, step = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
@@ -87,8 +87,7 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):  # t
         if not residual > _FLAT or size * residual < _STEP * last or (size < 1e-6 and residual > 0.5 * last):
             return
         if count < _WARM:
-            for c in range(n_classes):
-                p[c] *= slopes[c]
+            p *= slopes
             _mix(likelihoods, rows, tile, p, mixed)
             continue
         chosen, falls, low = _choose(p, slopes, floor)
@@ -96,8 +95,7 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):  # t
         _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends)
         for a in range(k):
             # All prevalences sum to one, so a penalty on the sum changes nothing but how well the system is posed.
-            for b in range(k):
-                bends[a, b] += 1.0
+            bends[a, :k] += 1.0
             # Damped in proportion to the slopes: no less convergence, and ties stay ties.
             bends[a, a] *= 1.0 + max(1e-14, 1e-3 * residual)
         _minimise(bends[:k, :k], falls, low, step)
@@ -106,7 +104,7 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):  # t
 
 
 @njit(cache=True, nogil=True)
-def _choose(p, slopes, floor):  # type: ignore[no-untyped-def]
+def _choose(p, slopes, floor):
     """Classes that are present or ought to be, minus how steeply the likelihood rises, how far p may fall."""
     chosen, falls, low = np.empty(len(p), np.int64), np.empty(len(p)), np.empty(len(p))
     k = 0
@@ -121,7 +119,7 @@ def _choose(p, slopes, floor):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _gather(likelihoods, rows, begin, tile):  # type: ignore[no-untyped-def]
+def _gather(likelihoods, rows, begin, tile):
     """Fill the tile with rows from `begin` on; how many."""
     n = min(tile.shape[1], len(rows) - begin)
     for i in range(n):
@@ -132,13 +130,13 @@ def _gather(likelihoods, rows, begin, tile):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True)
-def _turn(likelihoods, rows, begin, tile):  # type: ignore[no-untyped-def]
+def _turn(likelihoods, rows, begin, tile):
     """Have the rows from `begin` on in the tile; how many. A bag of one tile is there already."""
     return len(rows) if len(rows) <= tile.shape[1] else _gather(likelihoods, rows, begin, tile)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _mix(likelihoods, rows, tile, p, mixed):  # type: ignore[no-untyped-def]
+def _mix(likelihoods, rows, tile, p, mixed):
     """Likelihood of each row under the mixture p of the classes."""
     for begin in range(0, len(rows), tile.shape[1]):
         n = _turn(likelihoods, rows, begin, tile)
@@ -151,7 +149,7 @@ def _mix(likelihoods, rows, tile, p, mixed):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):  # type: ignore[no-untyped-def]
+def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):
     """Slopes of the mean log-likelihood, which are 1 at the maximum; the largest difference from that.
 
     A class that has all but vanished and still falls is made to vanish.
@@ -179,9 +177,7 @@ def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):  # type: i
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _bends(  # type: ignore[no-untyped-def]
-    likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends
-):
+def _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends):
     """Minus the second derivatives of the mean log-likelihood, for the chosen classes."""
     k = len(chosen)
     bends[:] = 0.0
@@ -205,7 +201,7 @@ def _bends(  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _add_products(x, k, n, out):  # type: ignore[no-untyped-def]
+def _add_products(x, k, n, out):
     """Add the products of all pairs of k rows to the lower half, four rows by two: each number read serves often."""
     for a in range(0, k, 4):
         for b in range(0, a + 4, 2):
@@ -231,7 +227,7 @@ def _add_products(x, k, n, out):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _minimise(bends, falls, low, step):  # type: ignore[no-untyped-def]
+def _minimise(bends, falls, low, step):
     """The step d ≥ low, with low ≤ 0, that minimises ``falls · d + ½ d · bends d``, or nearly.
 
     One linear system gives it if it lies within the bounds. Else sweeps of coordinate descent find out which bounds
@@ -251,7 +247,7 @@ def _minimise(bends, falls, low, step):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _approach(bends, falls, low, step):  # type: ignore[no-untyped-def]
+def _approach(bends, falls, low, step):
     """Go to the minimum over the classes that no bound holds, or up to the first bound; whether it was reached."""
     inner = np.empty(len(falls), np.int64)
     k = 0
@@ -277,7 +273,7 @@ def _approach(bends, falls, low, step):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _solve(bends, falls, inner, way):  # type: ignore[no-untyped-def]
+def _solve(bends, falls, inner, way):
     """Minus ``bends⁻¹ falls`` on the inner classes, by Cholesky's factors; false if there are none."""
     k = len(inner)
     factor, scale = np.empty((k, k)), np.empty(k)
@@ -302,15 +298,12 @@ def _solve(bends, falls, inner, way):  # type: ignore[no-untyped-def]
         for q in range(i + 1, k):
             way[i] -= factor[q, i] * way[q]
         way[i] /= factor[i, i]
-    for i in range(k):
-        way[i] *= scale[i]
+    way *= scale
     return True
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def _move(  # type: ignore[no-untyped-def]
-    likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, new
-):
+def _move(likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, new):
     """Move p by as much of the step as makes the rows no less likely.
 
     Returns how far, 1 if that does not tell about the next step, 0 if nothing makes the rows more likely.
@@ -322,24 +315,21 @@ def _move(  # type: ignore[no-untyped-def]
         for a in range(len(chosen)):
             new[chosen[a]] = max(0.0, p[chosen[a]] + part * step[a])
             total += new[chosen[a]]
-        for c in range(len(p)):
-            new[c] /= total
+        new /= total
         _mix(likelihoods, rows, tile, new, moved)
         if _rise(share, mixed, moved, floor, p, new) >= -_FLAT:
             size, whole = 0.0, part == 1.0
             for c in range(len(p)):
                 size = max(size, abs(new[c] - p[c]) / (p[c] if floor > 0.0 else 1.0))
                 whole = whole and (new[c] > 0.0 or p[c] == 0.0)
-                p[c] = new[c]
-            for i in range(len(mixed)):
-                mixed[i] = moved[i]
+            p[:], mixed[:] = new, moved
             return size if whole else 1.0
         part *= 0.5
     return 0.0
 
 
 @njit(cache=True, nogil=True)
-def _rise(share, mixed, moved, floor, p, new):  # type: ignore[no-untyped-def]
+def _rise(share, mixed, moved, floor, p, new):
     """How much the mean log-likelihood rises from one mixture to the other."""
     rise = 0.0
     for i in range(len(share)):
@@ -353,9 +343,7 @@ def _rise(share, mixed, moved, floor, p, new):  # type: ignore[no-untyped-def]
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
-def scatter_rows(  # type: ignore[no-untyped-def]
-    start, stop, likelihoods, p, pull, index, offsets, weights, weighted, out, means
-):
+def scatter_rows(start, stop, likelihoods, p, pull, index, offsets, weights, weighted, out, means):
     # A task has rows of its own and looks at all entries: bags share rows, and no two tasks may write the same place.
     n_classes = likelihoods.shape[1]
     joint = np.empty(n_classes)

@@ -1,10 +1,9 @@
 """The likelihood kernels in plain torch: any device, all bags at once.
 
-Names used throughout: likelihoods ``(n_rows, n_classes)`` of each row under each class, up to a factor per row; entry
-*e* of a bag is row ``index[e]``; bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``; weights
-``(n_entries,)`` are float64 or None for ones; the prior is a pseudo-count of each class; totals ``(n_bags,)`` are the
-weight of each bag and the pseudo-counts together. The mean log-likelihood of a bag is
-``Σ_i w_i log Σ_c p_c L_ic + prior · Σ_c log p_c`` over its total.
+Names used throughout: likelihoods ``(n_rows, n_classes)`` of each row under each class, up to a factor per row; entries
+with weights of float64; the prior is a pseudo-count of each class; totals ``(n_bags,)`` are the weight of each bag and
+the pseudo-counts together. The mean log-likelihood of a bag is ``Σ_i w_i log Σ_c p_c L_ic + prior · Σ_c log p_c`` over
+its total.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from histnetq.kernels.plain import bag_of_entry
+from histnetq.kernels.plain import Entries, bag_of_entry
 
 __all__ = ["maximise", "scatter"]
 
@@ -22,15 +21,9 @@ _PIECE = 64  # rows multiplied at a time
 
 
 def maximise(
-    likelihoods: Tensor,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    totals: Tensor,
-    prior: float,
-    curved: bool,
+    likelihoods: Tensor, entries: Entries, totals: Tensor, prior: float, curved: bool
 ) -> tuple[Tensor, Tensor]:
-    """The maximum of the mean log-likelihood on the simplex, and its curvature there if asked for.
+    """Find the maximum of the mean log-likelihood on the simplex, and its curvature there if asked for.
 
     Returns
     -------
@@ -39,7 +32,7 @@ def maximise(
         Minus the second derivatives, ``Σ_i w_i L_ic L_id / (L_i · p)²`` plus ``prior / p_c²`` on the diagonal, over the
         total; rows and columns of absent classes are zero.
     """
-    rows, shares, bag = _pieces(likelihoods, index, offsets, weights, totals)
+    rows, shares, bag = _pieces(likelihoods, entries, totals)
     floors = prior / totals[:, None]
     p = _interior(rows, shares, bag, floors)
     if not curved:
@@ -86,13 +79,7 @@ def _reach(x: Tensor, step: Tensor) -> Tensor:
 
 
 def scatter(
-    likelihoods: Tensor,
-    p: Tensor,
-    pull: Tensor,
-    index: Tensor,
-    offsets: Tensor,
-    weights: Tensor | None,
-    dtype: torch.dtype,
+    likelihoods: Tensor, p: Tensor, pull: Tensor, entries: Entries, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
     """Gradients of the log-likelihoods and of the weights.
 
@@ -105,6 +92,7 @@ def scatter(
     (n_rows, n_classes) of the dtype, ``Σ w r ∘ (pull − r · pull)`` over the entries of each row;
     and (n_entries,), ``r · pull``.
     """
+    index, offsets, weights = entries
     bag = bag_of_entry(offsets)
     joint = p[bag] * likelihoods[index].to(p.dtype)
     mixed = joint.sum(1, keepdim=True)
@@ -116,15 +104,14 @@ def scatter(
     return torch.zeros_like(likelihoods).index_add_(0, index, slopes).to(dtype), means[:, 0]
 
 
-def _pieces(
-    likelihoods: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None, totals: Tensor
-) -> tuple[Tensor, Tensor, Tensor]:
-    """The bags cut into pieces of equal size, of which the last of a bag is filled up with rows of no weight.
+def _pieces(likelihoods: Tensor, entries: Entries, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Give the bags cut into pieces of equal size, of which the last of a bag is filled up with rows of no weight.
 
     Returns
     -------
     rows : (n_pieces, size, n_classes), shares of the total : (n_pieces, size), bag : (n_pieces,)
     """
+    index, offsets, weights = entries
     bag = bag_of_entry(offsets)
     shares = totals.reciprocal()[bag]
     if weights is not None:

@@ -17,6 +17,8 @@ from typing import Any
 
 import torch
 
+from histnetq.kernels.cores import count_cores
+
 __all__ = ["run_threads"]
 
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
@@ -64,7 +66,7 @@ def _openmp() -> Callable[..., None] | None:
 
 @cache
 def _pool() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(os.cpu_count(), thread_name_prefix="histnetq")
+    return ThreadPoolExecutor(count_cores(), thread_name_prefix="histnetq")
 
 
 def _after_fork() -> None:

@@ -1,38 +1,34 @@
-"""Layers for bags: tensors in, tensors out."""
+"""Layers for bags: tensors in, tensors out.
+
+A new pooling is its class, its import below, its line in `POOLINGS` or `BINS`, and nothing else: quantifiers and the
+laws that every pooling obeys (``tests/test_pooling.py``) read these two tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
 
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize
-from histnetq.nn.histograms import Cumulative, HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
+from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
 from histnetq.nn.sequence import SortedLSTM
 
 __all__ = [
-    "CNN",
-    "ISAB",
-    "MAB",
-    "MLP",
-    "PMA",
-    "SAB",
-    "BagNetwork",
-    "Cumulative",
-    "HardHistogram",
-    "Likelihood",
-    "Max",
-    "Mean",
-    "Median",
-    "MergeablePooling",
-    "Pooling",
-    "RBFHistogram",
-    "SetAttention",
-    "ShrunkLikelihood",
-    "SigmoidHistogram",
-    "SoftHistogram",
-    "SortedLSTM",
-    "Standardize",
-    "State",
-]
+    "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "HardHistogram",
+    "Likelihood", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram", "SetAttention",
+    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize", "State",
+]  # fmt: skip
 
-BINS = {"hard": HardHistogram, "soft": SoftHistogram, "rbf": RBFHistogram, "sigmoid": SigmoidHistogram}
-POOLINGS = {"mean": Mean, "median": Median, "max": Max}
+# Made of n_features: `histnetq.DeepSets(pooling=...)`.
+POOLINGS: dict[str, Callable[[int], Pooling]] = {"mean": Mean, "median": Median, "max": Max}
+
+# Made of n_features and n_bins: `histnetq.HistNetQ(bins=...)`.
+BINS: dict[str, type[Histogram]] = {
+    "hard": HardHistogram,
+    "soft": SoftHistogram,
+    "rbf": RBFHistogram,
+    "sigmoid": SigmoidHistogram,
+}

@@ -29,9 +29,14 @@ class MAB(nn.Module):
     Parameters
     ----------
     query_size, key_size, size : int
-        Features of the queries, of the keys and of the result.
+        Numbers of features of the queries, of the keys and of the result.
     n_heads : int
-        Must divide `size`.
+        Number of heads, a divisor of `size`.
+
+    Examples
+    --------
+    >>> MAB(2, 3, 4, n_heads=2)(torch.zeros(1, 5, 2), torch.zeros(1, 7, 3)).shape
+    torch.Size([1, 5, 4])
     """
 
     def __init__(self, query_size: int, key_size: int, size: int, n_heads: int) -> None:
@@ -45,7 +50,22 @@ class MAB(nn.Module):
         self.out = nn.Linear(size, size)
 
     def forward(self, queries: Tensor, keys: Tensor, bias: Tensor | None = None) -> Tensor:
-        """(n_bags, n, query_size), (n_bags, m, key_size), (n_bags, m) → (n_bags, n, size)."""
+        """Let the queries of each bag attend to its keys.
+
+        Parameters
+        ----------
+        queries : Tensor of shape (n_bags, n, query_size)
+            Rows that attend.
+        keys : Tensor of shape (n_bags, m, key_size)
+            Rows that are attended to.
+        bias : Tensor of shape (n_bags, m), optional
+            Added to the logits of each key: the logarithm of its weight, and −∞ for padding.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n, size)
+            One row per query.
+        """
         q = self.query(queries)
         mask = None if bias is None else bias[:, None, None, :]
         attended = F.scaled_dot_product_attention(
@@ -59,19 +79,61 @@ class MAB(nn.Module):
 
 
 class SAB(nn.Module):
-    """Set attention block: every row attends to every row, quadratic in the size of the bag."""
+    """Set attention block: every row attends to every row, quadratic in the size of the bag.
+
+    Parameters
+    ----------
+    in_size, size : int
+        Numbers of features of the rows and of the result.
+    n_heads : int
+        Number of heads, a divisor of `size`.
+
+    Examples
+    --------
+    >>> SAB(3, 4, n_heads=2)(torch.zeros(1, 5, 3)).shape
+    torch.Size([1, 5, 4])
+    """
 
     def __init__(self, in_size: int, size: int, n_heads: int) -> None:
         super().__init__()
         self.block = MAB(in_size, in_size, size, n_heads)
 
     def forward(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Let the rows of each bag attend to each other.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_bags, n, in_size)
+            Padded bags.
+        bias : Tensor of shape (n_bags, n), optional
+            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n, size)
+            One row per row.
+        """
         out: Tensor = self.block(rows, rows, bias)
         return out
 
 
 class ISAB(nn.Module):
-    """Induced set attention block: rows attend to each other through `n_inducing` learned points."""
+    """Induced set attention block: rows attend to each other through learned points.
+
+    Parameters
+    ----------
+    in_size, size : int
+        Numbers of features of the rows and of the result.
+    n_heads : int
+        Number of heads, a divisor of `size`.
+    n_inducing : int
+        Number of learned points.
+
+    Examples
+    --------
+    >>> ISAB(3, 4, n_heads=2, n_inducing=6)(torch.zeros(1, 5, 3)).shape
+    torch.Size([1, 5, 4])
+    """
 
     def __init__(self, in_size: int, size: int, n_heads: int, n_inducing: int) -> None:
         super().__init__()
@@ -81,13 +143,42 @@ class ISAB(nn.Module):
         self.spread = MAB(in_size, size, size, n_heads)
 
     def forward(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Let the learned points attend to the rows of each bag, and the rows to what the points gathered.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_bags, n, in_size)
+            Padded bags.
+        bias : Tensor of shape (n_bags, n), optional
+            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n, size)
+            One row per row.
+        """
         summary = self.gather(self.points.expand(len(rows), -1, -1), rows, bias)
         out: Tensor = self.spread(rows, summary)
         return out
 
 
 class PMA(nn.Module):
-    """Pooling by multihead attention: `n_seeds` learned queries summarise a bag."""
+    """Pooling by multihead attention: learned queries summarise a bag.
+
+    Parameters
+    ----------
+    size : int
+        Number of features of the rows and of the result.
+    n_heads : int
+        Number of heads, a divisor of `size`.
+    n_seeds : int, default 1
+        Number of learned queries.
+
+    Examples
+    --------
+    >>> PMA(4, n_heads=2)(torch.zeros(1, 5, 4)).shape
+    torch.Size([1, 1, 4])
+    """
 
     def __init__(self, size: int, n_heads: int, n_seeds: int = 1) -> None:
         super().__init__()
@@ -96,6 +187,20 @@ class PMA(nn.Module):
         self.block = MAB(size, size, size, n_heads)
 
     def forward(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
+        """Let the learned queries attend to the rows of each bag.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_bags, n, size)
+            Padded bags.
+        bias : Tensor of shape (n_bags, n), optional
+            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_seeds, size)
+            One row per query.
+        """
         out: Tensor = self.block(self.seeds.expand(len(rows), -1, -1), rows, bias)
         return out
 
@@ -106,11 +211,15 @@ class SetAttention(Pooling):
     Parameters
     ----------
     n_features : int
-    width : int
-        Size of the result.
-    hidden : int
-        Size inside the blocks.
-    n_inducing, n_heads : int
+        Number of features of a row.
+    width : int, default 512
+        Number of values that describe a bag.
+    hidden : int, default 256
+        Number of features inside the blocks.
+    n_inducing : int, default 32
+        Number of learned points of each induced block.
+    n_heads : int, default 4
+        Number of heads, a divisor of `hidden`.
 
     Examples
     --------

@@ -22,10 +22,10 @@ class MLP(nn.Sequential):
         Numbers in one row; rows of any shape are flattened.
     sizes : sequence of int
         Outputs of each layer; the last is the number of features.
-    dropout : float
-        Between layers.
-    input_dropout : float
-        Of the inputs: rows of many weak features are then not learned by heart.
+    dropout : float, default 0
+        Part of the numbers between layers that is dropped in training.
+    input_dropout : float, default 0
+        Part of the inputs that is dropped in training: rows of many weak features are then not learned by heart.
 
     Examples
     --------
@@ -48,9 +48,13 @@ class CNN(nn.Module):
     Parameters
     ----------
     input_shape : tuple of int
-    n_features : int
-    channels : (int, int)
+        Shape of one image.
+    n_features : int, default 256
+        Number of features that the dense layer gives.
+    channels : (int, int), default (16, 32)
         Filters of the two 5 × 5 convolutions.
+    dropout : float, default 0
+        Part of the numbers before the dense layer that is dropped in training.
 
     Examples
     --------
@@ -81,18 +85,36 @@ class CNN(nn.Module):
         self.dense = nn.Linear(channels[1] * (height // 4) * (width // 4), n_features)
 
     def forward(self, rows: Tensor) -> Tensor:
+        """Encode images.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, *input_shape)
+            One image per row.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_features)
+            Features of each image.
+        """
         out: Tensor = self.dense(self.dropout(self.convolutions(rows.reshape(len(rows), *self.input_shape))))
         return out
 
 
 class Standardize(nn.Module):
-    """Subtract a mean and divide by a scale, both fixed; of one feature each, or of one channel of an image.
+    """Subtract a mean and divide by a scale, both fixed, of each feature or of each channel of an image.
 
     The mean is kept in two parts, so that rows in double precision lose no digits to a mean far from 0.
 
     Parameters
     ----------
-    mean, scale : tensors that broadcast against one row.
+    mean, scale : Tensor
+        Numbers that broadcast against one row.
+
+    Examples
+    --------
+    >>> Standardize(torch.tensor([1.0, 2.0]), torch.tensor([1.0, 4.0]))(torch.tensor([[3.0, 6.0]])).tolist()
+    [[2.0, 1.0]]
     """
 
     def __init__(self, mean: Tensor, scale: Tensor) -> None:
@@ -102,12 +124,24 @@ class Standardize(nn.Module):
         self.register_buffer("scale", scale.float())
 
     def forward(self, rows: Tensor) -> Tensor:
+        """Standardise rows.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, ...)
+            Numbers in any precision.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, ...)
+            Standardised rows of float32.
+        """
         mean = self.get_buffer("mean")
         return ((rows - mean - self.get_buffer("rest")) / self.get_buffer("scale")).to(mean.dtype)
 
 
 def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:
-    """Number of features an encoder makes of a row of this shape, found by encoding one row of zeros."""
+    """Find how many features an encoder makes of a row of this shape, by encoding one row of zeros."""
     parameter = next(encoder.parameters(), torch.zeros(0))
     training = encoder.training
     encoder.eval()

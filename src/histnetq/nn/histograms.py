@@ -19,6 +19,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from histnetq.kernels import backend
+from histnetq.kernels.plain import Bins, Entries
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 
 __all__ = ["Cumulative", "HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
@@ -36,8 +37,10 @@ class Histogram(MergeablePooling):
     Parameters
     ----------
     n_features : int
-    n_bins : int
-    squash : "sigmoid" or None
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
         What maps features to (0, 1); None for features that already lie there.
     """
 
@@ -54,7 +57,21 @@ class Histogram(MergeablePooling):
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def bins(self) -> tuple[Tensor, Tensor]:
-        """(n_features, n_bins) each: the centres, and half-widths ("hard", "sigmoid") or inverse widths."""
+        """Give the bins as they are at present.
+
+        Returns
+        -------
+        centers : Tensor of shape (n_features, n_bins)
+            Centre of each bin.
+        scales : Tensor of shape (n_features, n_bins)
+            Half-widths of hard and sigmoid bins, inverse widths of soft and RBF bins.
+
+        Examples
+        --------
+        >>> centers, half_widths = HardHistogram(1, n_bins=2).bins()
+        >>> centers.tolist(), half_widths.tolist()
+        ([[0.25, 0.75]], [[0.25, 0.25]])
+        """
         raise NotImplementedError
 
     def extra_repr(self) -> str:
@@ -73,7 +90,13 @@ class HardHistogram(Histogram):
 
     Parameters
     ----------
-    overlap : float
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+    overlap : float, default 0
         Added to the initial half-width ``1 / (2 · n_bins)``; 0.001 reproduces the paper's code, whose bins overlap.
 
     Examples
@@ -94,17 +117,15 @@ class HardHistogram(Histogram):
         return self.centers, self.half_widths
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        out: Tensor = _HardFunction.apply(
-            rows, self.centers, self.half_widths, index, offsets, weights, self.squash is not None
-        )
+        entries = Entries(index, offsets, weights)
+        out: Tensor = _HardFunction.apply(rows, self.centers, self.half_widths, entries, self.squash is not None)
         return out
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
-        kernels = backend(rows)
-        codes = _codes(rows.detach(), edges, self.squash is not None)
-        inside = kernels.hard_count(codes, ranks, index, offsets, weights)
-        return State(inside, bag_totals(offsets, weights))
+        codes = _codes(rows, edges, self.squash is not None)
+        inside: Tensor = backend(rows).hard_count(codes, ranks, entries)
+        return inside
 
 
 class SmoothHistogram(Histogram):
@@ -114,16 +135,16 @@ class SmoothHistogram(Histogram):
     gamma = 1.0
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        out: Tensor = _SmoothFunction.apply(
-            self.kind, rows, *self.bins(), self.gamma, index, offsets, weights, self.squash is not None
-        )
+        (centers, scales), entries = self.bins(), Entries(index, offsets, weights)
+        bins = Bins(self.kind, centers.detach(), scales.detach(), self.gamma)
+        out: Tensor = _SmoothFunction.apply(rows, centers, scales, bins, entries, self.squash is not None)
         return out
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         centers, scales = (t.detach() for t in self.bins())
-        values = _squash(rows.detach()) if self.squash else rows.detach()
-        sums = backend(rows).smooth_sum(self.kind, values, centers, scales, self.gamma, index, offsets, weights)
-        return State(sums, bag_totals(offsets, weights))
+        values = _squash(rows) if self.squash else rows
+        sums: Tensor = backend(rows).smooth_sum(Bins(self.kind, centers, scales, self.gamma), values, entries)
+        return sums
 
 
 class _LearnedWidth(SmoothHistogram):
@@ -146,6 +167,15 @@ class _LearnedWidth(SmoothHistogram):
 class SoftHistogram(_LearnedWidth):
     """Triangular bins, ``φ(v) = max(0, 1 − |v − μ| / w)``, which start with ``w = 1 / n_bins`` and so sum to one.
 
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+
     Examples
     --------
     >>> layer = SoftHistogram(n_features=1, n_bins=2, squash=None)
@@ -160,7 +190,24 @@ class SoftHistogram(_LearnedWidth):
 
 
 class RBFHistogram(_LearnedWidth):
-    """Gaussian bins, ``φ(v) = exp(−((v − μ) / w)²)``, which start with ``w = 1 / (2 · n_bins)``."""
+    """Gaussian bins, ``φ(v) = exp(−((v − μ) / w)²)``, which start with ``w = 1 / (2 · n_bins)``.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+
+    Examples
+    --------
+    >>> layer = RBFHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.25], [0.5]]), offsets=torch.tensor([0, 1, 2]))
+    tensor([[1.0000, 0.0183],
+            [0.3679, 0.3679]], grad_fn=<...>)
+    """
 
     kind = "rbf"
 
@@ -173,8 +220,20 @@ class SigmoidHistogram(SmoothHistogram):
 
     Parameters
     ----------
-    gamma : float
+    n_features : int
+        Number of features of a row.
+    n_bins : int, default 32
+        Number of bins of each feature.
+    squash : "sigmoid" or None, default "sigmoid"
+        What maps features to (0, 1); None for features that already lie there.
+    gamma : float, default 1000
         Steepness of the sides.
+
+    Examples
+    --------
+    >>> layer = SigmoidHistogram(n_features=1, n_bins=2, squash=None)
+    >>> layer(torch.tensor([[0.25], [0.5]]), offsets=torch.tensor([0, 1, 2])).tolist()
+    [[1.0, 0.0], [0.5, 0.5]]
     """
 
     kind = "sigmoid"
@@ -194,7 +253,7 @@ class SigmoidHistogram(SmoothHistogram):
 
 
 def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-    """Sorted edges of all bins of a feature, and the place of each bin's own edges among them.
+    """Sort the edges of all bins of a feature, and find the place of each bin's own edges among them.
 
     A bin has four edges: where it begins, its centre, the next number after its centre (a value exactly at the centre
     pulls neither way), and where it ends.
@@ -215,47 +274,35 @@ def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
 
 class _HardFunction(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any,
-        rows: Tensor,
-        centers: Tensor,
-        half_widths: Tensor,
-        index: Tensor,
-        offsets: Tensor,
-        weights: Tensor | None,
-        squash: bool,
-    ) -> Tensor:
-        kernels = backend(rows)
+    def forward(ctx: Any, rows: Tensor, centers: Tensor, half_widths: Tensor, entries: Entries, squash: bool) -> Tensor:
         edges, ranks = hard_edges(centers, half_widths)
         codes = _codes(rows, edges, squash)
-        totals = bag_totals(offsets, weights)
-        density, skew = kernels.hard_density(codes, ranks, index, offsets, weights, totals, rows)
-        ctx.save_for_backward(rows if squash else None, codes, ranks, density, skew, totals, index, offsets, weights)
+        totals = bag_totals(entries.offsets, entries.weights)
+        density, skew = backend(rows).hard_density(codes, ranks, entries, totals, rows.dtype)
+        ctx.save_for_backward(rows if squash else None, codes, ranks, density, skew, totals, *entries)
         return density.flatten(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, codes, ranks, density, skew, totals, index, offsets, weights = ctx.saved_tensors
+        rows, codes, ranks, density, skew, totals, *entries = ctx.saved_tensors
         grad = grads[0].view_as(density)
         grad_rows = None
         if ctx.needs_input_grad[0]:
             per_entry = grad * _LN / totals.to(grad.dtype)[:, None, None]
-            grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, index, offsets, weights)
+            grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, Entries(*entries))
             if rows is not None:
                 _through_sigmoid(grad_rows, rows)
-        grad_centers, grad_half_widths = _bin_gradients(grad, density, skew, totals, weights)
-        return grad_rows, grad_centers, grad_half_widths, None, None, None, None
+        weights = entries[2]
+        whole = weights is None or not weights.is_floating_point()
+        return grad_rows, *_bin_gradients(grad, density, skew, totals, whole), None, None
 
 
-def _bin_gradients(
-    grad: Tensor, density: Tensor, skew: Tensor, totals: Tensor, weights: Tensor | None
-) -> tuple[Tensor, Tensor]:
-    """Sums over the bags of the gradient times the weight right minus left of, and inside, each bin.
+def _bin_gradients(grad: Tensor, density: Tensor, skew: Tensor, totals: Tensor, whole: bool) -> tuple[Tensor, Tensor]:
+    """Sum over the bags the gradient times the weight right minus left of, and inside, each bin.
 
     The bags' terms may all but cancel, so they are whole counts again, multiplied and added in double precision.
     """
-    whole = weights is None or not weights.is_floating_point()
     sums = torch.zeros((2, *grad.shape[1:]), dtype=totals.dtype, device=grad.device)
     step = max(1, _SUMMED // max(1, grad[0].numel()))
     for start in range(0, len(grad), step):
@@ -271,49 +318,35 @@ def _bin_gradients(
 class _SmoothFunction(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        kind: str,
-        rows: Tensor,
-        centers: Tensor,
-        scales: Tensor,
-        gamma: float,
-        index: Tensor,
-        offsets: Tensor,
-        weights: Tensor | None,
-        squash: bool,
+        ctx: Any, rows: Tensor, centers: Tensor, scales: Tensor, bins: Bins, entries: Entries, squash: bool
     ) -> Tensor:
-        values = _squash(rows) if squash else rows
-        sums = backend(rows).smooth_sum(kind, values, centers, scales, gamma, index, offsets, weights)
-        totals = bag_totals(offsets, weights)[:, None, None]
-        ctx.kind, ctx.gamma, ctx.squash = kind, gamma, squash
-        ctx.save_for_backward(rows, centers, scales, totals, index, offsets, weights)
+        sums = backend(rows).smooth_sum(bins, _squash(rows) if squash else rows, entries)
+        totals = bag_totals(entries.offsets, entries.weights)[:, None, None]
+        ctx.bins, ctx.squash = bins, squash
+        ctx.save_for_backward(rows, totals, *entries)
         return (sums / totals).to(rows.dtype).flatten(1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        rows, centers, scales, totals, index, offsets, weights = ctx.saved_tensors
-        per_entry = grads[0].view(-1, *centers.shape) / totals.to(rows.dtype)
+        rows, totals, *entries = ctx.saved_tensors
+        per_entry = grads[0].view(-1, *ctx.bins.centers.shape) / totals.to(rows.dtype)
         values = torch.sigmoid(rows) if ctx.squash else rows
-        grad_rows, grad_centers, grad_scales = backend(rows).smooth_grad(
-            ctx.kind, values, centers, scales, ctx.gamma, per_entry, index, offsets, weights
-        )
+        found: tuple[Tensor, ...] = backend(rows).smooth_grad(ctx.bins, values, per_entry, Entries(*entries))
         if ctx.squash:
-            _through_sigmoid(grad_rows, rows)
-        return None, grad_rows, grad_centers, grad_scales, None, None, None, None, None
+            _through_sigmoid(found[0], rows)
+        return *found, None, None, None
 
 
 def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
-    """Codes of the rows, squashed some at a time."""
-    kernels = backend(rows)
-    if not squash:
-        codes: Tensor = kernels.hard_codes(rows, edges)
-        return codes
-    return torch.cat([kernels.hard_codes(_squash(part), edges) for part in _chunks(rows)])
+    """Encode the rows by `hard_codes`, squashed some at a time."""
+    encode = backend(rows).hard_codes
+    parts = [encode(_squash(part), edges) for part in _chunks(rows)] if squash else [encode(rows, edges)]
+    return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 def _squash(rows: Tensor) -> Tensor:
-    """The sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
+    """Compute the sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
 
     The last numbers of an array, or of a thread's part of it, would be computed by other instructions than the rest.
     """
@@ -351,6 +384,7 @@ class Cumulative(nn.Module):
     Parameters
     ----------
     n_bins : int
+        Number of bins of each feature.
 
     Examples
     --------
@@ -363,6 +397,18 @@ class Cumulative(nn.Module):
         self.n_bins = n_bins
 
     def forward(self, histograms: Tensor) -> Tensor:
+        """Compute the cumulative sums of each feature's bins.
+
+        Parameters
+        ----------
+        histograms : Tensor of shape (n_bags, n_features * n_bins)
+            Densities, the bins of a feature side by side.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_features * n_bins)
+            Cumulative sums minus those of a flat histogram.
+        """
         sums = histograms.unflatten(-1, (-1, self.n_bins)).cumsum(-1)
         flat = torch.arange(1, self.n_bins + 1, dtype=sums.dtype, device=sums.device) / self.n_bins
         return (sums - flat).flatten(-2)

@@ -24,14 +24,14 @@ Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier t
 from __future__ import annotations
 
 from numbers import Real
-from types import ModuleType
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from histnetq.kernels import backend, likelihood_plain, plain
+from histnetq.kernels import backend
+from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
@@ -53,7 +53,8 @@ class Likelihood(Pooling):
     Parameters
     ----------
     n_classes : int
-    prior : float
+        Number of classes.
+    prior : float, default 0
         Pseudo-count of each class.
 
     Examples
@@ -73,24 +74,61 @@ class Likelihood(Pooling):
         self.prior = _check_prior(prior)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        return maximise(rows, offsets, weights, index, self.prior)
+        return _maximise(rows, Entries(index, offsets, weights), self.prior)
 
     def standard_errors(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """(n_bags, n_classes): called like the layer; see `standard_errors`."""
-        index, weights = self._check(rows, offsets, weights, index)
-        return standard_errors(rows, offsets, weights, index, self.prior)
+        """Compute the standard error of each prevalence from the observed information.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_classes)
+            Class scores of all rows.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
+        weights : Tensor of shape (n_entries,), optional
+            Positive weights of the entries; a weight of k equals k copies. By default all are one.
+        index : Tensor of shape (n_entries,), optional
+            The row of each entry. By default entry *e* is row *e*.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_classes)
+            Standard errors, in the precision of the rows.
+
+        Examples
+        --------
+        >>> scores = torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10)
+        >>> Likelihood(2).standard_errors(scores, torch.tensor([0, 40]))
+        tensor([[0.0685, 0.0685]])
+        """
+        entries = self._check(rows, offsets, weights, index, may_be_empty=True)
+        return _roots(_covariance(rows, entries, self.prior), rows)
 
     def extra_repr(self) -> str:
+        """Describe the layer's parameters.
+
+        Returns
+        -------
+        str
+            What stands between the brackets of the layer's repr.
+        """
         return f"n_classes={self.n_features}, prior={self.prior:g}"
 
 
 class ShrunkLikelihood(Likelihood):
-    """`Likelihood` with small prevalences made smaller: what is but a few standard errors large may well be nothing.
+    """`Likelihood` that shrinks small prevalences: one of a few standard errors may well be nothing.
 
     A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The
     threshold t is learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes.
+    prior : float, default 0
+        Pseudo-count of each class.
 
     Examples
     --------
@@ -150,12 +188,10 @@ def maximise(
             [ 0.1534, -0.1534],
             [ 0.6138, -0.6138]])
     """
-    index, weights = _check(scores, offsets, weights, index)
-    p: Tensor = _Maximise.apply(scores, weights, index, offsets, _check_prior(prior))
-    return p
+    entries = check_entries(scores, offsets, weights, index, may_be_empty=True)
+    return _maximise(scores, entries, _check_prior(prior))
 
 
-@torch.no_grad()
 def covariance(
     scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
 ) -> Tensor:
@@ -176,9 +212,15 @@ def covariance(
     tensor([[[ 0.0047, -0.0047],
              [-0.0047,  0.0047]]], dtype=torch.float64)
     """
-    index, weights = _check(scores, offsets, weights, index)
-    likelihoods, totals = _likelihoods(scores), _totals(scores, offsets, weights, _check_prior(prior))
-    p, curvature = _kernels(likelihoods).maximise(likelihoods, index, offsets, weights, totals, prior, True)
+    entries = check_entries(scores, offsets, weights, index, may_be_empty=True)
+    return _covariance(scores, entries, _check_prior(prior))
+
+
+@torch.no_grad()
+def _covariance(scores: Tensor, entries: Entries, prior: float) -> Tensor:
+    """Compute the covariance for entries that are checked."""
+    likelihoods, totals, entries = _prepare(scores, entries, prior)
+    p, curvature = backend(likelihoods, "likelihood_").maximise(likelihoods, entries, totals, prior, True)
     system, scale = _system(curvature, p)
     values, vectors = torch.linalg.eigh(system.nan_to_num())
     half = vectors * values.clamp(min=_SINGULAR).rsqrt()[:, None, :] * torch.where(p == 0, 0.0, scale)[:, :, None]
@@ -199,32 +241,39 @@ def standard_errors(
     >>> standard_errors(torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10), torch.tensor([0, 40]))
     tensor([[0.0685, 0.0685]])
     """
-    variances = covariance(scores, offsets, weights, index, prior).diagonal(dim1=1, dim2=2)
-    return variances.clamp(min=0).sqrt().to(scores.dtype)
+    return _roots(covariance(scores, offsets, weights, index, prior), scores)
+
+
+def _roots(covariances: Tensor, like: Tensor) -> Tensor:
+    return covariances.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt().to(like.dtype)
+
+
+def _maximise(scores: Tensor, entries: Entries, prior: float) -> Tensor:
+    """Maximise the likelihood for entries that are checked."""
+    p: Tensor = _Maximise.apply(scores, entries.weights, entries, prior)
+    return p
 
 
 class _Maximise(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, scores: Tensor, weights: Tensor | None, index: Tensor, offsets: Tensor, prior: float
-    ) -> Tensor:
-        likelihoods, totals = _likelihoods(scores), _totals(scores, offsets, weights, prior)
+    def forward(ctx: Any, scores: Tensor, weights: Tensor | None, entries: Entries, prior: float) -> Tensor:
+        likelihoods, totals, entries = _prepare(scores, entries, prior)
         curved = any(ctx.needs_input_grad)
-        p, curvature = _kernels(likelihoods).maximise(likelihoods, index, offsets, weights, totals, prior, curved)
-        ctx.save_for_backward(likelihoods, p, curvature, index, offsets, weights, totals)
+        p, curvature = backend(likelihoods, "likelihood_").maximise(likelihoods, entries, totals, prior, curved)
+        ctx.save_for_backward(likelihoods, p, curvature, totals, *entries)
         return p.to(scores.dtype)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
-        likelihoods, p, curvature, index, offsets, weights, totals = ctx.saved_tensors
+        likelihoods, p, curvature, totals, *entries = ctx.saved_tensors
         grad = grads[0].to(p.dtype)
         system, scale = _system(curvature, p)
         solution = _solve(system, (grad - (p * grad).sum(1, keepdim=True)) * scale)
         pull = torch.where(p == 0, 0.0, solution * scale / (p * totals[:, None]))
-        scatter = _kernels(likelihoods).scatter
-        grad_scores, means = scatter(likelihoods, p, pull, index, offsets, weights, grads[0].dtype)
-        return grad_scores, means if ctx.needs_input_grad[1] else None, None, None, None
+        scatter = backend(likelihoods, "likelihood_").scatter
+        grad_scores, means = scatter(likelihoods, p, pull, Entries(*entries), grads[0].dtype)
+        return grad_scores, means if ctx.needs_input_grad[1] else None, None, None
 
 
 def _system(curvature: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
@@ -248,45 +297,28 @@ def _solve(system: Tensor, sides: Tensor) -> Tensor:
     return solution
 
 
-def _likelihoods(scores: Tensor) -> Tensor:
-    """(n_rows, n_classes) of float64 where the device has it: likelihoods up to a factor of the row."""
-    scores = scores.detach()
-    wide = scores.to(widest(scores.device), copy=True)
+def _prepare(scores: Tensor, entries: Entries, prior: float) -> tuple[Tensor, Tensor, Entries]:
+    """Likelihoods up to a factor of the row, total weight and pseudo-counts of each bag, and entries of wide weights.
+
+    All are of float64 where the device has it. A bag of neither weight nor pseudo-counts has the least positive total.
+    """
+    if scores.ndim != 2 or not scores.shape[1] or not scores.is_floating_point():
+        shape = tuple(scores.shape)
+        raise ValueError(f"scores: expected floats of shape (n_rows, n_classes), got {scores.dtype} of shape {shape}.")
+    kind = widest(scores.device)
+    wide = scores.detach().to(kind, copy=True)
     # The largest of each row takes as long as all exponentials; on the CPU, where asking is cheap, it may be spared.
-    if scores.device.type != "cpu" or not _moderate(scores):
+    if scores.device.type != "cpu" or not _moderate(scores.detach()):
         wide -= wide.amax(1, keepdim=True)
-    return wide.exp_()
+    index, offsets, weights = entries
+    totals = (bag_totals(offsets, weights) + prior * scores.shape[1]).clamp(min=torch.finfo(kind).tiny)
+    return wide.exp_(), totals, Entries(index, offsets, None if weights is None else weights.detach().to(kind))
 
 
 def _moderate(scores: Tensor) -> bool:
     """Whether no exponential of the scores comes near what overflows or vanishes."""
     low, high = scores.aminmax() if scores.numel() else (torch.zeros(()), torch.zeros(()))
     return bool(low > -100) and bool(high < 100)
-
-
-def _totals(scores: Tensor, offsets: Tensor, weights: Tensor | None, prior: float) -> Tensor:
-    """(n_bags,): weight and pseudo-counts of each bag, or the least number where there is neither."""
-    totals = bag_totals(offsets, weights) + prior * scores.shape[1]
-    return totals.clamp(min=torch.finfo(totals.dtype).tiny)
-
-
-def _kernels(likelihoods: Tensor) -> ModuleType:
-    if backend(likelihoods) is plain:
-        return likelihood_plain
-    from histnetq.kernels import likelihood_compiled
-
-    return likelihood_compiled
-
-
-def _check(
-    scores: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """Check shapes, fill in the index, and widen the weights."""
-    if scores.ndim != 2 or not scores.shape[1] or not scores.is_floating_point():
-        shape = tuple(scores.shape)
-        raise ValueError(f"scores: expected floats of shape (n_rows, n_classes), got {scores.dtype} of shape {shape}.")
-    index, weights = check_entries(scores, offsets, weights, index)
-    return index, None if weights is None else weights.to(widest(weights.device))
 
 
 def _check_prior(prior: float) -> float:

@@ -22,15 +22,17 @@ class BagNetwork(nn.Module):
     encoder : nn.Module
         On rows: ``(n_rows, ...) → (n_rows, n_features)``.
     pooling : Pooling
+        On features: the rows of each bag become one vector.
     head : nn.Module, sequence of int or None
         On pooled bags: ``(n_bags, pooling.width) → (n_bags, n_classes)``, before the softmax; or the sizes of its
         hidden layers; None if the pooled bags are the prevalences.
     n_classes : int
+        Number of classes.
     prepare : nn.Module, optional
-        Applied to the rows before the encoder, such as `Standardize`.
-    dropout : float
-        In a head given by sizes.
-    classify : bool or nn.Module
+        Applied to the rows before the encoder, such as `Standardize`. By default rows are taken as they are.
+    dropout : float, default 0
+        Part of the numbers that is dropped in training, in a head given by sizes.
+    classify : bool or nn.Module, default False
         What gives class scores per row: a module on the features, or True for a linear layer.
 
     Examples
@@ -66,16 +68,69 @@ class BagNetwork(nn.Module):
     def forward(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        """Prevalences ``(n_bags, n_classes)`` of bags of ``rows[index]``; see `histnetq.nn.pooling`."""
+        """Estimate the prevalences of bags.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, ...)
+            Rows of all bags; each is encoded once.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``, at least one.
+        weights : Tensor of shape (n_entries,), optional
+            Positive weights of the entries; a weight of k equals k copies. By default all are one.
+        index : Tensor of shape (n_entries,), optional
+            The row of each entry. By default entry *e* is row *e*.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_classes)
+            Prevalences, on the simplex.
+        """
         return self.quantify(self.pooling(self.encode(rows), offsets, weights, index))
 
     def encode(self, rows: Tensor) -> Tensor:
-        """(n_rows, ...) → (n_rows, n_features)."""
+        """Prepare and encode rows.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, ...)
+            Rows as they are in the bags.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_features)
+            Features of each row.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from histnetq.nn import MLP, Mean
+        >>> BagNetwork(MLP(4, (3,)), Mean(3), head=(), n_classes=2).encode(torch.zeros(7, 4)).shape
+        torch.Size([7, 3])
+        """
         features: Tensor = self.encoder(self.prepare(rows).to(next(self.parameters()).dtype))
         return features
 
     def quantify(self, pooled: Tensor) -> Tensor:
-        """(n_bags, pooling.width) → (n_bags, n_classes) on the simplex."""
+        """Map pooled bags to prevalences.
+
+        Parameters
+        ----------
+        pooled : Tensor of shape (n_bags, pooling.width)
+            What the pooling gave for each bag.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_classes)
+            Prevalences, on the simplex.
+
+        Examples
+        --------
+        >>> import torch
+        >>> from histnetq.nn import MLP, Mean
+        >>> BagNetwork(MLP(4, (3,)), Mean(3), head=(), n_classes=2).quantify(torch.zeros(5, 3)).shape
+        torch.Size([5, 2])
+        """
         if self.head is None:
             return pooled
         logits: Tensor = self.head(pooled.to(next(self.parameters()).dtype))

@@ -7,13 +7,14 @@ without an index), bag *i* holds entries ``offsets[i]`` to ``offsets[i + 1]``, n
 
 from __future__ import annotations
 
+import inspect
 from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from histnetq.kernels.plain import bag_of_entry
+from histnetq.kernels.plain import Entries, bag_of_entry
 from histnetq.kernels.precision import widest
 
 __all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals", "check_entries"]
@@ -23,14 +24,52 @@ _PIECE = 512  # entries added up in the rows' own precision
 
 
 class State(NamedTuple):
-    """What a mergeable pooling keeps of the rows so far: values ``(n_bags, ...)`` and total weight ``(n_bags,)``."""
+    """What a mergeable pooling keeps of the rows so far.
+
+    Parameters
+    ----------
+    values : Tensor of shape (n_bags, ...)
+        Sums, counts or extremes of each bag; each pooling has its own.
+    totals : Tensor of shape (n_bags,)
+        Total weight of each bag.
+
+    Examples
+    --------
+    >>> Mean(1).partial(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 2, 3])).totals
+    tensor([2., 1.], dtype=torch.float64)
+    """
 
     values: Tensor
     totals: Tensor
 
 
 class Pooling(nn.Module):
-    """Base: maps ``(n_rows, n_features)`` and offsets to ``(n_bags, width)``."""
+    """Base of all poolings: maps ``(n_rows, n_features)`` and offsets to ``(n_bags, width)``.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    width : int
+        Number of values that describe a bag.
+
+    Examples
+    --------
+    A pooling of one's own has the method `pool`:
+
+    >>> class First(Pooling):
+    ...     def pool(self, rows, index, offsets, weights):
+    ...         return rows[index[offsets[:-1]]]
+    >>> First(1, 1)(torch.tensor([[1.0], [3.0], [5.0]]), torch.tensor([0, 2, 3])).tolist()
+    [[1.0], [5.0]]
+    """
+
+    def __init_subclass__(cls) -> None:
+        # Methods that a layer overrides do what the base says; help and the documentation show it for each layer.
+        super().__init_subclass__()
+        for name, method in vars(cls).items():
+            if inspect.isfunction(method) and not method.__doc__:
+                method.__doc__ = getattr(getattr(super(cls, cls), name, None), "__doc__", None)
 
     def __init__(self, n_features: int, width: int) -> None:
         super().__init__()
@@ -40,18 +79,30 @@ class Pooling(nn.Module):
     def forward(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> Tensor:
-        index, weights = self._check(rows, offsets, weights, index)
-        # Not on other devices, where asking would wait for all work under way.
-        if offsets.device.type == "cpu" and bool((offsets.diff() < 1).any()):
-            raise ValueError(
-                f"offsets: bag {int((offsets.diff() < 1).nonzero()[0])} is empty, expected at least one row."
-            )
-        return self.pool(rows, index, offsets, weights)
+        """Pool the rows of each bag.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Features of all rows.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``, at least one.
+        weights : Tensor of shape (n_entries,), optional
+            Positive weights of the entries; a weight of k equals k copies. By default all are one.
+        index : Tensor of shape (n_entries,), optional
+            The row of each entry. By default entry *e* is row *e*.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, width)
+            What describes each bag.
+        """
+        return self.pool(rows, *self._check(rows, offsets, weights, index, may_be_empty=False))
 
     def _check(
-        self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
-    ) -> tuple[Tensor, Tensor | None]:
-        """Check shapes, fill in the index, and widen the weights so that their sums fit."""
+        self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
+    ) -> Entries:
+        """Check the rows, and the entries by `check_entries`; what comes after need not check anything again."""
         if not isinstance(rows, Tensor) or not isinstance(offsets, Tensor):
             raise TypeError(
                 f"rows, offsets: expected tensors, got {type(rows).__name__} and {type(offsets).__name__}; "
@@ -59,54 +110,167 @@ class Pooling(nn.Module):
             )
         if rows.ndim != 2 or rows.shape[1] != self.n_features:
             raise ValueError(f"rows: expected shape (n_rows, {self.n_features}), got {tuple(rows.shape)}.")
-        return check_entries(rows, offsets, weights, index)
+        return check_entries(rows, offsets, weights, index, may_be_empty)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Do the work, with the arguments checked and `index` filled in."""
+        """Pool entries that are checked; this is what a layer implements and `forward` calls.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Features of all rows.
+        index : Tensor of shape (n_entries,)
+            The row of each entry.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
+        weights : Tensor of shape (n_entries,) or None
+            Counts of int64, or float64 where the device has it; None stands for ones.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, width)
+            What describes each bag.
+
+        Examples
+        --------
+        >>> from histnetq.nn import Mean
+        >>> Mean(1).pool(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 1, 1]), torch.tensor([0, 2, 3]), None)
+        tensor([[2.],
+                [3.]])
+        """
         raise NotImplementedError
 
 
 def check_entries(
-    rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None
-) -> tuple[Tensor, Tensor | None]:
-    """The index, filled in, and the weights, wide enough for their sums; both checked, as are the offsets."""
+    rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
+) -> Entries:
+    """Check which rows make up which bags; fill in the index, and widen the weights so that their sums fit.
+
+    On other devices than the CPU only shapes are checked: asking for values would wait for all work under way.
+    """
+    on_cpu = offsets.device.type == "cpu"
     if index is None:
         index = torch.arange(len(rows), device=rows.device)
-    if offsets.device.type == "cpu" and (len(offsets) < 1 or offsets[0] != 0 or offsets[-1] != len(index)):
-        raise ValueError(
-            f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
-        )
+    elif on_cpu and len(index) and not 0 <= int(index.min()) <= int(index.max()) < len(rows):
+        span = f"{int(index.min())} to {int(index.max())}"
+        raise ValueError(f"index: expected numbers of the {len(rows)} rows, got {span}.")
+    if on_cpu:
+        sizes, ends = offsets.diff(), (len(offsets) > 0 and int(offsets[0]) == 0 and int(offsets[-1]) == len(index))
+        if not ends or (may_be_empty and bool((sizes < 0).any())):
+            raise ValueError(
+                f"offsets: expected to rise from 0 to the number of entries ({len(index)}), got {offsets.numpy()}."
+            )
+        if not may_be_empty and bool((sizes < 1).any()):
+            raise ValueError(f"offsets: bag {int((sizes < 1).nonzero()[0])} is empty, expected at least one row.")
     if weights is None:
-        return index, None
+        return Entries(index, offsets, None)
     if weights.shape != index.shape:
         raise ValueError(f"weights: expected one per entry, shape {tuple(index.shape)}, got {tuple(weights.shape)}.")
-    return index, weights.to(widest(weights.device) if weights.is_floating_point() else torch.int64)
+    kind = widest(weights.device) if weights.is_floating_point() else torch.int64
+    return Entries(index, offsets, weights.to(kind))
 
 
 class MergeablePooling(Pooling):
-    """Base of poolings whose result can be computed in pieces, in any order, on any machine, and merged."""
+    """Base of poolings whose result can be computed in pieces, in any order, on any machine, and merged.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row.
+    width : int
+        Number of values that describe a bag.
+
+    Examples
+    --------
+    >>> layer, rows = Mean(1), torch.tensor([[1.0], [3.0], [8.0]])
+    >>> pieces = [layer.partial(part, torch.tensor([0, len(part)])) for part in (rows[:2], rows[2:])]
+    >>> layer.finish(layer.merge(*pieces)).tolist()
+    [[4.0]]
+    """
 
     def partial(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
     ) -> State:
-        """The state of these entries; called like `forward`, but bags may be empty here."""
-        index, weights = self._check(rows, offsets, weights, index)
-        return self._partial(rows.detach(), index, offsets, weights)
+        """Reduce these entries to a state; bags may be empty here.
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Features of all rows.
+        offsets : Tensor of shape (n_bags + 1,)
+            Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
+        weights : Tensor of shape (n_entries,), optional
+            Positive weights of the entries. By default all are one.
+        index : Tensor of shape (n_entries,), optional
+            The row of each entry. By default entry *e* is row *e*.
+
+        Returns
+        -------
+        State
+            Values and total weight of each bag.
+
+        Examples
+        --------
+        >>> Max(1).partial(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 2, 2])).values.tolist()
+        [[3.0], [-inf]]
+        """
+        entries = self._check(rows, offsets, weights, index, may_be_empty=True)
+        return State(self._values(rows.detach(), entries), bag_totals(entries.offsets, entries.weights))
+
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         raise NotImplementedError
 
     def merge(self, a: State, b: State) -> State:
-        """The state of both sets of entries."""
+        """Merge the states of two sets of entries of the same bags.
+
+        Parameters
+        ----------
+        a, b : State
+            What `partial` gave for either set.
+
+        Returns
+        -------
+        State
+            What `partial` gives for both sets together.
+
+        Examples
+        --------
+        >>> from histnetq.nn import Mean
+        >>> state = Mean(1).partial(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 2]))
+        >>> Mean(1).merge(state, state).totals.tolist()
+        [4.0]
+        """
         return State(a.values + b.values, a.totals + b.totals)
 
     def finish(self, state: State) -> Tensor:
-        """(n_bags, width): what `forward` gives for all entries merged into the state, in the state's precision."""
+        """Turn a state into what `forward` gives for all entries merged into it, in the state's precision.
+
+        Parameters
+        ----------
+        state : State
+            The state of bags, none of which is empty.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, width)
+            What describes each bag.
+
+        Examples
+        --------
+        >>> from histnetq.nn import Mean
+        >>> Mean(1).finish(Mean(1).partial(torch.tensor([[1.0], [3.0]]), torch.tensor([0, 2]))).tolist()
+        [[2.0]]
+        """
         raise NotImplementedError
 
 
 class Mean(MergeablePooling):
     """Weighted mean of each feature.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row, and of values that describe a bag.
 
     Examples
     --------
@@ -120,8 +284,8 @@ class Mean(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return _sum_entries(rows, index, offsets, weights) / bag_totals(offsets, weights).to(rows.dtype)[:, None]
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        return State(_sum_entries(rows.to(widest(rows.device)), index, offsets, weights), bag_totals(offsets, weights))
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
+        return _sum_entries(rows.to(widest(rows.device)), *entries)
 
     def finish(self, state: State) -> Tensor:
         return state.values / state.totals[:, None]
@@ -129,6 +293,11 @@ class Mean(MergeablePooling):
 
 class Max(MergeablePooling):
     """Maximum of each feature; weights do not matter.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row, and of values that describe a bag.
 
     Examples
     --------
@@ -142,10 +311,10 @@ class Max(MergeablePooling):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         return F.embedding_bag(index, rows, offsets, mode="max", include_last_offset=True)
 
-    def _partial(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> State:
-        values = self.pool(rows, index, offsets, weights)
-        values[offsets.diff() == 0] = -torch.inf
-        return State(values, bag_totals(offsets, weights))
+    def _values(self, rows: Tensor, entries: Entries) -> Tensor:
+        values = self.pool(rows, *entries)
+        values[entries.offsets.diff() == 0] = -torch.inf
+        return values
 
     def merge(self, a: State, b: State) -> State:
         return State(torch.maximum(a.values, b.values), a.totals + b.totals)
@@ -156,6 +325,11 @@ class Max(MergeablePooling):
 
 class Median(Pooling):
     """Weighted lower median of each feature: the smallest value with half of the weight at or below it.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features of a row, and of values that describe a bag.
 
     Examples
     --------
@@ -177,7 +351,7 @@ class Median(Pooling):
 
 
 def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """Entry that is the lower median of each bag: columns ``(n_features, n_entries)`` → ``(n_features, n_bags)``."""
+    """Find the entry of each bag's lower median: columns ``(n_features, n_entries)`` → ``(n_features, n_bags)``."""
     sizes = offsets.diff()
     if weights is None and len(sizes) and sizes[0] > 0 and bool((sizes == sizes[0]).all()):
         bags = columns.reshape(len(columns), len(sizes), -1)
@@ -202,7 +376,7 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
 
 
 def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """(n_bags,) of float64 where the device has it: total weight of each bag."""
+    """Add up the weights of each bag: (n_bags,) of float64 where the device has it."""
     wide = widest(offsets.device)
     if weights is None:
         return offsets.diff().to(wide)
@@ -211,7 +385,7 @@ def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _sum_entries(rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """Sums over bags, of pieces of at most 512 entries first and of pieces in double precision then."""
+    """Sum over each bag: pieces of at most 512 entries first, and then the pieces in double precision."""
     scale = None if weights is None else weights.to(rows.dtype)
     sizes = offsets.diff()
     n_pieces = (sizes + _PIECE - 1) // _PIECE

@@ -27,12 +27,16 @@ class SortedLSTM(Pooling):
     Parameters
     ----------
     n_classes : int
-    hidden : int
+        Number of classes, hence of posteriors in a row.
+    hidden : int, default 64
         Size of the LSTM's state, in each direction.
-    n_steps : int
+    n_steps : int, default 100
+        Number of rows that are read of each bag.
     statistics : callable, optional
-        ``(rows, index, offsets, weights) → (n_bags, n_statistics)``, appended to the LSTM's last states.
-    n_statistics : int
+        ``(rows, index, offsets, weights) → (n_bags, n_statistics)``, appended to the LSTM's last states. By default
+        nothing is appended.
+    n_statistics : int, default 0
+        Number of statistics of a bag.
 
     References
     ----------
@@ -91,7 +95,7 @@ class SortedLSTM(Pooling):
 
 
 def _rank(rows: Tensor) -> Tensor:
-    """(n_rows,): the place of each row in the order they are read in; of rows that tie, all columns decide."""
+    """Find the place of each row in the order they are read in; all columns decide about rows that tie."""
     keys = list(rows.unbind(1))
     if rows.shape[1] > 2:
         most, which = rows.max(1)

@@ -9,10 +9,10 @@ from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
+from histnetq.kernels.cores import over_bags
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays
-from histnetq.quantifiers.threads import over_bags
 
 __all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
 

@@ -10,9 +10,9 @@ from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
+from histnetq.kernels.cores import over_bags
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import StoredArrays
-from histnetq.quantifiers.threads import over_bags
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 __all__ = ["DyS", "HDy", "histograms", "match_histograms"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
@@ -17,6 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import as_pool, column_names, stack
+from histnetq.kernels.cores import count_cores
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 
 __all__ = ["CheckedRows", "group_rows", "sum_sketches"]
@@ -47,7 +47,7 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
     n_threads : int, optional
         Default: one for each core, at most 8.
     """
-    n_threads = n_threads or min(_cores(), _MOST_THREADS)
+    n_threads = n_threads or min(count_cores(), _MOST_THREADS)
     total, waiting = SketchSum(), deque[Future[BagSketch]]()
     parts = chain.from_iterable(_few_bags(chunk) for chunk in _large_chunks(chunks))
     if n_threads == 1:
@@ -176,7 +176,3 @@ def _kind(weights: NDArray | None) -> str | None:
 def _few_bags(bags: Bags) -> Iterator[Bags]:
     for start in range(0, len(bags), _BAGS_AT_ONCE):
         yield bags[start : start + _BAGS_AT_ONCE]
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,4 +1,4 @@
-"""Runs of bags on all cores, for compiled code that releases the interpreter."""
+"""The cores of this machine, and runs of bags on all of them; this module loads neither torch nor numba."""
 
 from __future__ import annotations
 
@@ -10,15 +10,23 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["over_bags"]
+__all__ = ["count_cores", "over_bags"]
 
 _FEWEST_ENTRIES = 1 << 14  # less work than this is done before a thread has started
 _RUNS_PER_CORE = 4  # bags differ in their number of iterations: smaller runs even it out
 
 
+def count_cores() -> int:
+    """Number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
 def over_bags(work: Callable[[int, int], None], offsets: NDArray[np.int64]) -> None:
-    """Call ``work(first, last)`` for runs of bags that cover all of them, of about equal numbers of entries."""
-    n_bags, cores = len(offsets) - 1, _cores()
+    """Call ``work(first, last)`` for runs of bags that cover all of them, of about equal numbers of entries.
+
+    The runs share out the cores, so `work` should be compiled code that releases the interpreter.
+    """
+    n_bags, cores = len(offsets) - 1, count_cores()
     n_runs = min(n_bags, cores * _RUNS_PER_CORE)
     if cores == 1 or n_runs == 1 or offsets[-1] < _FEWEST_ENTRIES:
         work(0, n_bags)
@@ -28,7 +36,3 @@ def over_bags(work: Callable[[int, int], None], offsets: NDArray[np.int64]) -> N
     with ThreadPoolExecutor(cores) as pool:
         for done in [pool.submit(work, int(a), int(b)) for a, b in pairwise(cuts) if b > a]:
             done.result()
-
-
-def _cores() -> int:
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
