@@ -9,7 +9,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.fitting import fit_model
+from histnetq.cli.fitting import Workbench
 from histnetq.training import fitting
 from histnetq.training.supervision import Supervision
 from tests.conftest import NETWORKS, QUANTIFIERS, QUICK, labelled
@@ -149,7 +149,7 @@ def test_the_command_line_validates_on_what_it_has_not_seen(method, tmp_path, mo
 def test_the_command_line_fits_as_python_does(monkeypatch):
     seen = []
     monkeypatch.setattr(hq.HistNetQ, "fit", lambda self, X, y=None, **kwargs: seen.append((X, y, kwargs)) or self)
-    fit_model(GIVEN["many bags"], "histnetq", calibration=0)
+    Workbench(GIVEN["many bags"], calibration=0).fit("histnetq")
     assert seen == [(GIVEN["many bags"], None, {})]
 
 

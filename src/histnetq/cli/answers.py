@@ -15,9 +15,9 @@ _DIGITS = 9  # of estimates that are written: more than any has
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "dask")
 @click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
-@click.option("--interval", type=click.Choice(["conformal", "bootstrap"]),
-              help="Kind of intervals; bootstrap needs no calibration and is for classical methods.  "
-              "[default: conformal if calibrated]")  # fmt: skip
+@click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
+              help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
+              "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @options("table", "force", "json")
 def predict(
     model: Path, new: list[str], dask: str | None, output: Path | None, force: bool, as_json: bool, **reading: Any
@@ -138,7 +138,7 @@ def info(model: Path, as_json: bool) -> None:
     facts = {
         "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
         "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
-        "provenance": q.provenance_,
+        "split": getattr(q, "split_", ""), "provenance": q.provenance_,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
@@ -146,6 +146,7 @@ def info(model: Path, as_json: bool) -> None:
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
         f"features     {', '.join(q.feature_names_ or ['not named'])}",
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
+        *([f"validation   {facts['split']}"] if facts["split"] else []),
         f"parameters   {' '.join(repr(q).split())}",
         *(f"{name:<13}{q.provenance_[name]}" for name in ("command", "date", "why") if name in q.provenance_),
     ]

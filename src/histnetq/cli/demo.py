@@ -21,8 +21,6 @@ from histnetq.report import write_report
 from histnetq.training.options import Training
 from histnetq.uncertainty.intervals import Intervals
 
-__all__ = ["run_demo"]
-
 _TRAINING = Training(epochs=60, patience=6)
 _CALIBRATION_BAGS = 200
 

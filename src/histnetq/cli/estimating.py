@@ -22,12 +22,10 @@ from histnetq.quantifiers.saving import load
 from histnetq.report import write_report
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table
-from histnetq.uncertainty.intervals import Intervals
+from histnetq.uncertainty.methods import INTERVALS
 
 if TYPE_CHECKING:
     import pandas as pd
-
-__all__ = ["compare_models", "estimate", "report", "score", "sketch"]
 
 Place = str | os.PathLike[str]
 
@@ -52,15 +50,16 @@ def estimate(
         sketches that `sketch` wrote, all of them added up.
     bag : column names
         Of sketches: those of their columns that name the bags; none keeps the bags as they are.
-    interval : "conformal", "bootstrap" or None
-        Default: conformal if the model is calibrated, else none.
+    interval : str, optional
+        A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
     dask : str, optional
         Address of the scheduler whose workers read the tables, or "local".
     """
     import pandas as pd
 
     model = load(path)
-    bags, unseen = _find_bags(model, source, bag, weight, interval == "bootstrap", dask, progress)
+    whole = "" if interval is None else INTERVALS[interval].needs_rows
+    bags, unseen = _find_bags(model, source, bag, weight, whole, dask, progress)
     n_classes = len(model.classes_)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
@@ -69,7 +68,7 @@ def estimate(
         columns |= {"estimate": model.predict(bags).ravel(), "n": np.repeat(bags.sizes, n_classes)}
         frame = pd.DataFrame(columns)
     else:
-        found = find_intervals(model, bags, interval, 0.9 if coverage is None else coverage)
+        found = model.predict_interval(bags, 0.9 if coverage is None else coverage, method=interval)
         frame = found.to_frame(model.classes_, bags.ids)
     return frame.assign(trust=np.repeat(judge(model, bags, unseen)["trust"].to_numpy(), n_classes))
 
@@ -122,7 +121,7 @@ def report(
     """Write a page about a stored model and the bags of a table, of known proportions or not."""
     model, read = load(model_path), _reader(source, **options)
     bags, unseen = read(model)
-    intervals = find_intervals(model, bags, "conformal", coverage) if hasattr(model, "calibration_") else None
+    intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
     others = {str(other): load(other) for other in against}
     rivals = {name: _by_class(other, read(other)[0]) for name, other in others.items()}
     names = [os.fspath(item) for item in (source if isinstance(source, list | tuple) else [source])]
@@ -130,18 +129,6 @@ def report(
         path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
         command=command, sources=names, force=force,
     )  # fmt: skip
-
-
-def find_intervals(model: Any, bags: Bags | BagSketch, kind: str, coverage: float) -> Intervals:
-    """Conformal intervals, or those of the bootstrap."""
-    if kind == "conformal":
-        return model.predict_interval(bags, coverage)
-    if not hasattr(model, "bootstrap_interval"):
-        raise ValueError(
-            f"interval: {type(model).__name__} has no bootstrap, which classical methods have; "
-            "fit with more bags, so that some calibrate it."
-        )
-    return model.bootstrap_interval(bags, coverage)
 
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: NDArray[np.float64]) -> pd.DataFrame:
@@ -162,7 +149,7 @@ def _find_bags(
     source: Any,
     bag: Sequence[str],
     weight: str | None,
-    whole: bool,
+    whole: str,
     dask: str | None,
     progress: bool,
 ) -> tuple[Bags | BagSketch, NDArray[np.float64]]:
@@ -172,7 +159,7 @@ def _find_bags(
     if any(stored) and not all(stored):
         raise ValueError("source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.")
     if whole and (any(stored) or dask is not None):
-        raise ValueError("interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.")
+        raise ValueError(f"interval: {whole}, which sketches do not hold; leave it out.")
     if any(stored) and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
     if any(stored):

@@ -16,8 +16,6 @@ from histnetq.data.files import is_first_process, refuse_existing, whole_file
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["KNOWN", "PATH", "command_line", "main", "options", "refuse_unknown", "say", "write_table"]
-
 PATH = click.Path(path_type=Path)
 KNOWN = ("prevalences", "counts", "label")
 

@@ -11,8 +11,7 @@ from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
-    from histnetq.cli.fitting import Fitted
-    from histnetq.data.bags import Bags
+    from histnetq.cli.fitting import Fitted, Workbench
 
 
 @main.command()
@@ -31,16 +30,13 @@ def fit(
               histnetq fit rows.csv --bag tow --label species --method auto -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
-    from histnetq.cli.fitting import fit_best, fit_model
-
-    bags = _read(train, **table)
-    about = {"command": command_line(), "sources": train}
+    bench = _workbench(train, table, loss=loss, calibration=calibration, random_state=seed)
     if method == "auto":
-        fitted, comparison = fit_best(bags, loss=loss, calibration=calibration, random_state=seed, about=about)
+        fitted, comparison = bench.fit_best()
         if not as_json:
             click.echo(f"{comparison}\n\n{fitted.model.provenance_['why']}")
     else:
-        fitted = fit_model(bags, method, loss=loss, calibration=calibration, random_state=seed, about=about)
+        fitted = bench.fit(method)
     _keep(fitted, output, force, as_json)
 
 
@@ -58,13 +54,7 @@ def tune(
 
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    from histnetq.cli.fitting import tune_model
-
-    bags = _read(train, **table)
-    about = {"command": command_line(), "sources": train}
-    fitted, _ = tune_model(
-        bags, method, trials, storage=storage, calibration=calibration, random_state=seed, about=about
-    )
+    fitted = _workbench(train, table, calibration=calibration, random_state=seed).tune(method, trials, storage)
     if not as_json:
         click.echo(fitted.model.provenance_["why"])
     _keep(fitted, output, force, as_json)
@@ -85,7 +75,6 @@ def compare(
               histnetq compare checked.csv --bag tow --label species --model old --model new
     """
     from histnetq.cli.estimating import compare_models
-    from histnetq.cli.fitting import compare_methods
 
     if models and (methods is not None or features is not None):
         raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
@@ -93,7 +82,7 @@ def compare(
         refuse_unknown(known["prevalences"], known["label"])
         found = compare_models(models, table, **known)
     else:
-        found = compare_methods(_read(table, features=features, **known), methods, random_state=seed)
+        found = _workbench(table, {"features": features, **known}, random_state=seed).compare(methods)
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
         write_table(means.reset_index(), output, force)
@@ -101,11 +90,12 @@ def compare(
     say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
 
 
-def _read(train: list[str], *, prevalences: str | None, label: str | None, **how: Any) -> Bags:
+def _workbench(train: list[str], table: dict[str, Any], **options: Any) -> Workbench:
+    from histnetq.cli.fitting import Workbench
     from histnetq.data.tables import read_bags
 
-    refuse_unknown(prevalences, label)
-    return read_bags(train, prevalences=prevalences, label=label, **how)
+    refuse_unknown(table["prevalences"], table["label"])
+    return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **options)
 
 
 def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:

@@ -14,8 +14,6 @@ from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
 from histnetq.simplex import check_prevalences, count_labels
 
-__all__ = ["Bags", "ranges"]
-
 Ints = NDArray[np.int64]
 _ABSENT = dict.fromkeys(("weights", "prevalences", "classes", "ids", "labels", "feature_names")) | {
     "weight_kind": "count"

@@ -13,12 +13,6 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import join_on_disk
 
-__all__ = [
-    "as_pool", "check_choice", "check_feature_names", "check_fraction", "check_index", "check_labels", "check_names",
-    "check_offsets", "check_weights", "check_whole", "column_names", "drop_weightless", "encode_labels", "join_weights",
-    "match_names", "name_columns", "shown", "sort_groups", "stack", "take_dense", "used_rows",
-]  # fmt: skip
-
 Ints = NDArray[np.int64]
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 

@@ -15,8 +15,6 @@ from histnetq.data.indexing import offsets_of
 if TYPE_CHECKING:
     from histnetq.data.bags import Bags
 
-__all__ = ["concat", "from_arrays", "from_labels"]
-
 
 def from_arrays(
     cls: type[Bags],

@@ -8,8 +8,6 @@ import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
-__all__ = ["are_processes_together", "is_first_process", "refuse_existing", "whole_file"]
-
 _ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
 

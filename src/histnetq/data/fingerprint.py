@@ -12,8 +12,6 @@ from histnetq.data.checks import take_dense
 if TYPE_CHECKING:
     from histnetq.data.bags import Bags
 
-__all__ = ["fingerprint"]
-
 _HASH_CHUNK = 1 << 22  # numbers hashed at a time
 
 

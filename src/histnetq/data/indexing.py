@@ -7,8 +7,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-__all__ = ["offsets_of", "ranges", "selected"]
-
 Ints = NDArray[np.int64]
 
 

@@ -10,8 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["PoolFile", "join_on_disk"]
-
 _CHUNK = 1 << 24  # numbers copied at a time
 
 

@@ -14,8 +14,6 @@ from histnetq.data.table_files import Table, is_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Codes", "Plan", "plan_features", "read_features", "read_numbers"]
-
 _MOST_CATEGORIES = 1000
 
 

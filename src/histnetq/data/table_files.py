@@ -20,8 +20,6 @@ from histnetq.data.checks import shown
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Part", "Table", "find_files", "is_number", "open_part", "open_table", "release_memory", "split_files"]
-
 _BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
 _MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]

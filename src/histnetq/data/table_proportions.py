@@ -13,8 +13,6 @@ from histnetq.data.table_columns import Codes, read_numbers
 from histnetq.data.table_files import Table, open_table
 from histnetq.simplex import first_off_simplex
 
-__all__ = ["order_classes", "read_prevalences"]
-
 Floats = NDArray[np.float64]
 
 

@@ -17,8 +17,6 @@ from histnetq.data.table_columns import Codes, plan_features, read_features, rea
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 
-__all__ = ["LongTable", "Piece", "read_bags", "read_bags_and_unseen"]
-
 Names = str | Sequence[str]
 
 

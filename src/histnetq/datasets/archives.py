@@ -10,8 +10,6 @@ import zipfile
 import zlib
 from pathlib import Path
 
-__all__ = ["Archive"]
-
 _LARGEST_MEMBER = 1 << 30  # bytes unpacked; a member is held in memory
 _LARGEST_ARCHIVE = 1 << 36  # bytes unpacked, all members together
 _LARGEST_RATIO = 200  # unpacked to packed; numbers as text reach 3 to 5

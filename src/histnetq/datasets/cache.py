@@ -24,8 +24,6 @@ from numpy.typing import NDArray
 
 from histnetq.datasets.sources import MaybePath, user_directory
 
-__all__ = ["Arrays", "choose_place", "keep"]
-
 Arrays = dict[str, NDArray]
 _FORMAT = 2
 _ROWS, _ARRAYS, _ABOUT = "rows.f32", "arrays.npz", "about.json"

@@ -13,8 +13,6 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import APP
 
-__all__ = ["Dataset", "Examples", "digits", "read_npz"]
-
 _KEYS = (
     "X", "y", "split", "class_names", "dev_bags", "dev_group", "dev_prevalences", "test_bags", "test_prevalences",
 )  # fmt: skip

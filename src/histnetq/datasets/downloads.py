@@ -20,8 +20,6 @@ from urllib.parse import unquote, urlsplit
 
 from histnetq.datasets.sources import SOURCES, MaybePath, Source
 
-__all__ = ["Remote", "download", "fetch"]
-
 _ZENODO = "https://zenodo.org/api/records/"
 _LARGEST_RECORD = 1 << 24  # bytes
 _CHUNK = 1 << 20

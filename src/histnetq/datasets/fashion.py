@@ -16,8 +16,6 @@ from histnetq.data.bags import Bags
 from histnetq.datasets.dataset import Examples
 from histnetq.datasets.sources import SOURCES, MaybePath
 
-__all__ = ["fashion_mnist", "read_idx"]
-
 _CLASSES = (
     "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
 )  # fmt: skip

@@ -25,8 +25,6 @@ from histnetq.datasets.sources import SOURCES, MaybePath
 from histnetq.kernels.cores import count_cores
 from histnetq.simplex import first_off_simplex
 
-__all__ = ["lequa2022", "lequa2024", "read_prevalences", "read_tables"]
-
 File = tuple[str, Callable[[], bytes]]  # its name, for messages, and a function that reads it
 _TASKS = {2022: ("T1A", "T1B"), 2024: ("T1", "T2", "T3", "T4")}
 _PARTS = ("training", "dev", "test")

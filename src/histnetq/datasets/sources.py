@@ -7,8 +7,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-__all__ = ["SOURCES", "MaybePath", "Source", "user_directory"]
-
 MaybePath = str | os.PathLike[str] | None
 _UNPACKED = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalences": "test_prevalences.txt"}
 

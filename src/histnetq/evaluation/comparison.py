@@ -15,8 +15,6 @@ from histnetq.metrics import MEASURES
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["CLEAR", "Comparison"]
-
 Floats = NDArray[np.float64]
 CLEAR = 0.001  # a p-value below gets no mark
 _STATISTICS = ["mean", "sd", "best", "p_value", "mark", "wins", "direction"]

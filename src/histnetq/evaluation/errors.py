@@ -18,8 +18,6 @@ from histnetq.simplex import first_off_simplex
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["align", "compare", "evaluate"]
-
 Floats = NDArray[np.float64]
 
 

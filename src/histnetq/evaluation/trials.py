@@ -34,8 +34,6 @@ from tqdm import tqdm
 from histnetq.data.checks import check_whole
 from histnetq.quantifiers.base import Quantifier
 
-__all__ = ["Space", "Trials", "quiet"]
-
 _STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials before the first may be pruned, and epochs of each
 _BEAT, _GRACE = 20, 120  # seconds between a worker's signs of life, and without one until it counts as killed
 _POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest

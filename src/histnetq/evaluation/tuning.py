@@ -33,8 +33,6 @@ from histnetq.training.supervision import Supervision
 if TYPE_CHECKING:
     from histnetq.evaluation.trials import Space, Trials
 
-__all__ = ["Tuned", "tune"]
-
 _HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
 _VALIDATION_BAGS = 200  # drawn from rows held out
 # Under these, validation losses of different trials measure different things.

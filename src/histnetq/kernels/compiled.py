@@ -24,8 +24,6 @@ from histnetq.kernels.plain import Bins, Entries
 from histnetq.kernels.precision import code_dtype
 from histnetq.kernels.threads import run_threads
 
-__all__ = ["hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad", "smooth_sum"]
-
 _WIDEST_BLOCK = 160  # features handled together
 _ROWS, _COLUMNS = 256, 32  # coded together: rows that stay in the cache, features whose tables do
 _WORTH_A_THREAD = 1 << 14  # numbers

@@ -10,8 +10,6 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["count_cores", "over_bags"]
-
 _FEWEST_ENTRIES = 1 << 14  # less work than this is done before a thread has started
 _RUNS_PER_CORE = 4  # bags differ in their number of iterations: smaller runs even it out
 

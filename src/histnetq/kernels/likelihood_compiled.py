@@ -12,8 +12,6 @@ from histnetq.kernels.compiled import run_pieces, unpacked, zeros
 from histnetq.kernels.likelihood_loops import maximise_bags, scatter_rows
 from histnetq.kernels.plain import Entries
 
-__all__ = ["maximise", "scatter"]
-
 
 def maximise(
     likelihoods: Tensor, entries: Entries, totals: Tensor, prior: float, curved: bool

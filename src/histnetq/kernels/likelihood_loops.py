@@ -18,8 +18,6 @@ import math
 import numpy as np
 from numba import njit
 
-__all__ = ["maximise_bags", "scatter_rows"]
-
 _TILE = 1 << 17  # numbers gathered together
 _CHUNK = 504  # rows whose products are summed while they are in the cache
 _WARM = 4  # steps of expectation maximisation before the first Newton step

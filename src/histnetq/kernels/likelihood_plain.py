@@ -13,8 +13,6 @@ from torch import Tensor
 
 from histnetq.kernels.plain import Entries, bag_of_entry
 
-__all__ = ["maximise", "scatter"]
-
 _STEPS = 200  # at most; some twenty are usual
 _BOUNDARY = 0.99  # part of the way to the boundary that a step may go
 _PIECE = 64  # rows multiplied at a time

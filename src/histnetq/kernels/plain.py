@@ -13,11 +13,6 @@ from torch import Tensor
 
 from histnetq.kernels.precision import code_dtype, widest
 
-__all__ = [
-    "Bins", "Entries", "bag_of_entry", "hard_codes", "hard_count", "hard_density", "hard_scatter", "smooth_grad",
-    "smooth_sum",
-]  # fmt: skip
-
 _CHUNK = 1 << 22  # numbers in one temporary
 
 

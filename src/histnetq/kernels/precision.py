@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import torch
 
-__all__ = ["code_dtype", "widest"]
-
 
 def widest(device: torch.device) -> torch.dtype:
     """float64, or float32 on devices that have nothing wider."""

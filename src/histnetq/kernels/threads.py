@@ -19,8 +19,6 @@ import torch
 
 from histnetq.kernels.cores import count_cores
 
-__all__ = ["run_threads"]
-
 _CALLBACK = ctypes.CFUNCTYPE(None, ctypes.c_void_p)
 _forked = False
 

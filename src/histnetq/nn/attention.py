@@ -20,8 +20,6 @@ from torch.nn import functional as F
 from histnetq.kernels.plain import bag_of_entry
 from histnetq.nn.pooling import Pooling
 
-__all__ = ["ISAB", "MAB", "PMA", "SAB", "SetAttention"]
-
 
 class MAB(nn.Module):
     """Multihead attention block: queries attend to keys, with residual connections and a row-wise layer.

@@ -8,8 +8,6 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
-__all__ = ["CNN", "MLP", "Standardize"]
-
 
 class MLP(nn.Sequential):
     """Fully connected layers with LeakyReLU and dropout between them, none after the last.

@@ -22,8 +22,6 @@ from histnetq.kernels import backend
 from histnetq.kernels.plain import Bins, Entries
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 
-__all__ = ["Cumulative", "HardHistogram", "Histogram", "RBFHistogram", "SigmoidHistogram", "SoftHistogram"]
-
 _LN = math.log(1.01)
 _CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
 _IN_ONE_THREAD = 1 << 15  # numbers that torch does not share out among threads

@@ -35,8 +35,6 @@ from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
-__all__ = ["Likelihood", "ShrunkLikelihood", "covariance", "maximise", "standard_errors"]
-
 _WELL_POSED = 1e-8  # squared pivots from which on a system is solved as it is
 _FIRST_THRESHOLD = -0.45  # exp(−4.5) = (a tenth)²
 _LARGEST = 10.0  # logarithm of a squared threshold that leaves hardly more than one class

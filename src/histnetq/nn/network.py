@@ -9,8 +9,6 @@ from torch import Tensor, nn
 from histnetq.nn.encoders import MLP
 from histnetq.nn.pooling import Pooling
 
-__all__ = ["BagNetwork"]
-
 
 class BagNetwork(nn.Module):
     """Rows of bags → prevalences: encode each row, pool each bag, and map the result to the simplex by a softmax.

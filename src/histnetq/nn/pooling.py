@@ -17,8 +17,6 @@ from torch.nn import functional as F
 from histnetq.kernels.plain import Entries, bag_of_entry
 from histnetq.kernels.precision import widest
 
-__all__ = ["Max", "Mean", "Median", "MergeablePooling", "Pooling", "State", "bag_totals", "check_entries"]
-
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
 _PIECE = 512  # entries added up in the rows' own precision
 

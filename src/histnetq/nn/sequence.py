@@ -11,8 +11,6 @@ from histnetq.kernels.plain import bag_of_entry
 from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling
 
-__all__ = ["SortedLSTM"]
-
 Statistics = Callable[[Tensor, Tensor, Tensor, Tensor | None], Tensor]
 _BAGS_AT_ONCE = 1024
 

@@ -29,8 +29,6 @@ from histnetq.uncertainty.trust import Trust
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Quantifier"]
-
 
 class Quantifier(BaseEstimator):
     """Base of all quantifiers.

@@ -12,8 +12,6 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import Supervision
 
-__all__ = ["MLPE"]
-
 
 class MLPE(Quantifier):
     """Maximum likelihood prevalence estimation: the training prevalences, whatever the bag. What others must beat.

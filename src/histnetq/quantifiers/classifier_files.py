@@ -15,8 +15,6 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline
 from sklearn.preprocessing import StandardScaler
 
-__all__ = ["dump_classifier", "from_plain", "load_classifier", "to_plain"]
-
 Arrays = dict[str, NDArray]
 _PLAIN: dict[type, tuple[str, ...]] = {
     LogisticRegression: ("classes_", "coef_", "intercept_", "n_iter_"),

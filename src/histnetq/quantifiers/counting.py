@@ -13,8 +13,6 @@ from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
 from histnetq.sketches.posteriors import Corners, CountedCells, PosteriorSketcher, SummedPosteriors
 
-__all__ = ["ACC", "CC", "PACC", "PCC", "assigned_shares", "misclassification", "solve_mixture"]
-
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
 

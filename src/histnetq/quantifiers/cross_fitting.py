@@ -14,8 +14,6 @@ from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.data.checks import shown
 
-__all__ = ["columns_of", "cross_fit", "posteriors_of"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 CV = int | float | None

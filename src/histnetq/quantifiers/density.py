@@ -12,8 +12,6 @@ from histnetq.quantifiers.likelihood import maximise_mixture
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import StoredArrays
 
-__all__ = ["KDEy", "kernel_densities"]
-
 _CELLS_AT_ONCE = 1 << 21  # of rows × kernels
 _SMOOTH = 0.02  # bandwidth from which single precision gives densities to 1e-3 and better
 _LEAST = -80.0  # exponents below this are cut: they change no sum, and single precision has no normal number for them

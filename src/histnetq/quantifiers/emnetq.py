@@ -23,8 +23,6 @@ from histnetq.simplex import check_prevalences
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start
 
-__all__ = ["EMNetQ"]
-
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EMNetQ(DeepQuantifier):

@@ -29,8 +29,6 @@ from histnetq.quantifiers.label_recovery import memberships, recover_labels
 from histnetq.training.batches import prepare_rows
 from histnetq.training.supervision import Supervision
 
-__all__ = ["start_scores"]
-
 _FEWEST_ROWS = 100  # that differ, to divide into folds
 _MOST_NUMBERS = 1 << 27  # in the rows that scores are learned from; of more, some bags and rows are drawn
 _FOLDS = 5

@@ -20,8 +20,6 @@ from scipy.special import log_softmax, softmax
 
 from histnetq.data.bags import Bags
 
-__all__ = ["memberships", "recover_labels"]
-
 _SLACK = 0.02
 _STEPS = 60  # of the solver; with slack, nothing changes after a few dozen
 

@@ -14,8 +14,6 @@ from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays
 
-__all__ = ["EMQ", "maximise_likelihood", "maximise_mixture"]
-
 _FEWEST = 12  # iterations before convergence is believed
 _TILE = 1024  # rows worked on together
 

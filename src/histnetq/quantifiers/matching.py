@@ -15,8 +15,6 @@ from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
-__all__ = ["DyS", "HDy", "histograms", "match_histograms"]
-
 _DIVERGENCES = ("hellinger", "topsoe")
 _EXACT = 1e-10  # step at which the search for a proportion ends
 

@@ -42,11 +42,6 @@ from histnetq.training.fitting import Start, Task, TrainedNetwork
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
-__all__ = [
-    "DeepQuantifier", "DeepSets", "Encoder", "HistNetQ", "SetTransformer", "StoredNetwork", "are_sizes", "check_sizes",
-    "keep_trained", "make_encoder", "make_standardize",
-]  # fmt: skip
-
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 _DEFAULT_ENCODER = (256, 128)
 

@@ -24,8 +24,6 @@ from histnetq.training.supervision import labelled_rows
 from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
-__all__ = ["PosteriorQuantifier", "StoredClassifier", "bag_means", "with_classifier"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 _ROWS_AT_ONCE = 1 << 16

@@ -28,8 +28,6 @@ from histnetq.training.fitting import Task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
-__all__ = ["QuaNet"]
-
 _N_METHODS = 5
 _LEAST = 1e-4  # under the estimates, whose logarithms the network reads
 

@@ -9,8 +9,6 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["METHODS", "REGISTRY", "Entry"]
-
 _CLASSIFIER: dict[str, Any] = {"classifier__logisticregression__C": (1e-3, 10.0, "log")}
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
 _ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}

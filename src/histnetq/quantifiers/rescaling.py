@@ -9,8 +9,6 @@ from scipy.special import log_softmax, softmax
 
 from histnetq.data.checks import check_choice
 
-__all__ = ["KINDS", "fit_scales", "rescale"]
-
 Floats = NDArray[np.float64]
 KINDS = ("ts", "bcts", "vs", "nbvs")
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm

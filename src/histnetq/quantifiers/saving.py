@@ -32,8 +32,6 @@ from histnetq.uncertainty.trust import Trust
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
 
-__all__ = ["Arrays", "Stored", "StoredArrays", "StoredParts", "load", "save"]
-
 Arrays = dict[str, NDArray]
 FORMAT = 1
 _CONFIG, _WEIGHTS = "config.json", "model.safetensors"

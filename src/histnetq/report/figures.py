@@ -19,8 +19,6 @@ if TYPE_CHECKING:
 
     from histnetq.report.page import Facts
 
-__all__ = ["figures"]
-
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of coverage
 _MOST_BAGS_IN_LINES, _MOST_BAGS_IN_HISTOGRAMS = 60, 500
 _MOST_LINES, _MOST_PANELS = 4, 12  # classes in one plot of estimates by bag, and in a panel each

@@ -30,8 +30,6 @@ from histnetq.uncertainty.intervals import Intervals
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Facts", "write_report"]
-
 _BASELINE = "mean of training"
 _NO_WARNING = ("ok", "unchecked")
 

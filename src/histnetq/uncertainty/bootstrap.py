@@ -12,8 +12,6 @@ from histnetq.data.checks import check_fraction, check_whole
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
-__all__ = ["Bootstrap", "resample"]
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
@@ -22,7 +20,7 @@ class Bootstrap(IntervalMethod):
     """Intervals between quantiles of resampled estimates; for methods that learn in a moment from posteriors."""
 
     name = "bootstrap"
-    needs_rows = True
+    needs_rows = "the bootstrap draws from the rows"
 
     def intervals(
         self,

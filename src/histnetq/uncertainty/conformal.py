@@ -17,8 +17,6 @@ from histnetq.data.checks import check_fraction
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
-__all__ = ["Calibration", "Conformal", "fit_size_scale", "require_calibrated", "scale_by_size", "split_for_scale"]
-
 Floats = NDArray[np.float64]
 _FOR_SCALE = 1 / 3  # of the calibration bags
 _FEWEST_FOR_SCALE = 5

@@ -15,8 +15,6 @@ from histnetq.sketches.sketch import BagSketch
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["IntervalMethod", "Intervals", "Region", "hellinger"]
-
 Floats = NDArray[np.float64]
 
 
@@ -27,12 +25,12 @@ class IntervalMethod:
     ----------
     name : str
         What `Quantifier.predict_interval` and ``--interval`` call it.
-    needs_rows : bool
-        Whether sketches, which hold no rows, are not enough.
+    needs_rows : str
+        Why sketches, which hold no rows, are not enough; empty if they are.
     """
 
     name: str
-    needs_rows = False
+    needs_rows = ""
 
     def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
         """Give the intervals of a fitted model; refuse, with the way out, where it has none of this kind."""

@@ -7,6 +7,4 @@ from histnetq.uncertainty.conformal import Conformal
 from histnetq.uncertainty.intervals import IntervalMethod
 from histnetq.uncertainty.standard_errors import StandardErrors
 
-__all__ = ["INTERVALS"]
-
 INTERVALS: dict[str, IntervalMethod] = {method.name: method for method in (Conformal(), Bootstrap(), StandardErrors())}

@@ -12,8 +12,6 @@ from histnetq.data.checks import check_fraction
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals
 
-__all__ = ["StandardErrors"]
-
 
 class StandardErrors(IntervalMethod):
     """Normal intervals: as many standard errors to both sides as the coverage takes.
@@ -22,7 +20,7 @@ class StandardErrors(IntervalMethod):
     """
 
     name = "standard-errors"
-    needs_rows = True
+    needs_rows = "standard errors come from the rows"
 
     def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
         if not hasattr(model, "standard_errors"):

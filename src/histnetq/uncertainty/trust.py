@@ -13,8 +13,6 @@ from histnetq.uncertainty.conformal import fit_size_scale, scale_by_size, split_
 if TYPE_CHECKING:
     import pandas as pd
 
-__all__ = ["Trust"]
-
 Floats = NDArray[np.float64]
 _MOST_DIRECTIONS = 10
 _DOUBT = 0.01  # p-value from which a bag is doubted
