@@ -6,6 +6,7 @@ import copy
 import itertools
 import pickle
 import sys
+from functools import partial
 
 import numpy as np
 import pytest
@@ -48,7 +49,9 @@ ON_ONE_POOL = ["APP", "UPP", "NPP", "Dirichlet", "ProtocolFromIndex"]
 
 
 @pytest.mark.parametrize(
-    "make", [hq.PACC, hq.EMQ, lambda: hq.HistNetQ(n_bins=4, **SMALL)], ids=["PACC", "EMQ", "HistNetQ"]
+    "make",
+    [partial(hq.PACC, random_state=0), partial(hq.EMQ, random_state=0), lambda: hq.HistNetQ(n_bins=4, **SMALL)],
+    ids=["PACC", "EMQ", "HistNetQ"],
 )
 def test_evaluation_in_quapy_equals_ours(make):
     X, y = labelled()
@@ -78,17 +81,19 @@ def test_grid_search_chooses_what_a_loop_chooses():
     held = collection(seed=3)
     protocol = qp.protocol.UPP(held, sample_size=20, repeats=20)
     grid = {"calibration": [None, "bcts"], "classifier__C": [1e-4, 1.0]}
-    search = GridSearchQ(to_quapy(hq.EMQ()), grid, protocol, error="mae", refit=True, raise_errors=True).fit(X, y)
+    search = GridSearchQ(
+        to_quapy(hq.EMQ(random_state=0)), grid, protocol, error="mae", refit=True, raise_errors=True
+    ).fit(X, y)
     bags = bags_from_quapy(protocol)
     errors = {}
     for calibration, C in itertools.product(*grid.values()):
-        q = hq.EMQ(LogisticRegression(C=C, max_iter=1000), calibration=calibration).fit(X, y)
+        q = hq.EMQ(LogisticRegression(C=C, max_iter=1000), calibration=calibration, random_state=0).fit(X, y)
         errors[calibration, C] = hq.metrics.ae(bags.prevalences, q.predict(bags)).mean()
     best = min(errors, key=errors.get)
     assert len(set(errors.values())) == 4
     assert search.best_params_ == {"calibration": best[0], "classifier__C": best[1]}
     assert search.best_score_ == pytest.approx(errors[best], abs=1e-12)
-    again = hq.EMQ(LogisticRegression(C=best[1], max_iter=1000), calibration=best[0])
+    again = hq.EMQ(LogisticRegression(C=best[1], max_iter=1000), calibration=best[0], random_state=0)
     again.fit(np.concatenate([X, held.X]), np.concatenate([y, held.y]))
     np.testing.assert_allclose(search.predict(held.X), again.predict(held.X), atol=1e-12)
 
@@ -104,10 +109,10 @@ def test_grid_search_over_a_network():
 
 def test_one_versus_all_equals_a_loop():
     X, y = labelled()
-    q = newOneVsAll(to_quapy(hq.PACC()))
+    q = newOneVsAll(to_quapy(hq.PACC(random_state=0)))
     assert isinstance(q, OneVsAllGeneric)
     q.fit(X, y)
-    each = np.array([hq.PACC().fit(X, y == c).predict(X[:30])[1] for c in "abc"])
+    each = np.array([hq.PACC(random_state=0).fit(X, y == c).predict(X[:30])[1] for c in "abc"])
     np.testing.assert_allclose(q.predict(X[:30]), each / each.sum(), atol=1e-12)
     assert q.dict_binary_quantifiers["a"].classes_.tolist() == [False, True]
 
