@@ -38,10 +38,9 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
-    "ACC", "APP", "CC", "EMQ", "MLPE", "NPP", "PACC", "PCC", "BagSketch", "Bags", "Combined", "Comparison",
-    "CostSensitiveAE", "CovariateShift", "DeepSets", "Dirichlet", "DyS", "EMNetQ", "HDy", "HistNetQ", "Intervals",
-    "KDEy", "Mixer", "QuaNet", "Quantifier", "SetTransformer", "Training", "Tuned", "compare", "datasets", "evaluate",
-    "interop", "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
+    *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
+    "Intervals", "Mixer", "NPP", "Quantifier", "Training", "Tuned", "compare", "datasets", "evaluate", "interop",
+    "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
 ]  # fmt: skip
 
 _HOME = {
