@@ -129,7 +129,7 @@ def test_a_model_reads_its_sketches_after_saving(named, tmp_path):
 
 
 def test_one_bag_as_an_array_has_no_id(named):
-    name, q = named
+    _, q = named
     rows = table()[1]
     sketch = q.sketch(rows[:100]) + q.sketch(rows[100:])
     assert (sketch.ids, len(sketch)) == (None, 1)
@@ -143,7 +143,7 @@ def test_one_bag_as_an_array_has_no_id(named):
 
 
 def test_intervals_and_trust_from_sketches(named):
-    name, q = named
+    _, q = named
     bags = known_bags(9, seed=9)
     sketch = sum(q.sketch(bags.select(slice(None), bags.index[p], o, None)) for p, o in halves(bags))
     trust, expected = q.trust(sketch), q.trust(bags)
