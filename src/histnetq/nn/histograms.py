@@ -73,6 +73,13 @@ class Histogram(MergeablePooling):
         raise NotImplementedError
 
     def extra_repr(self) -> str:
+        """Describe the layer's parameters.
+
+        Returns
+        -------
+        str
+            What stands between the parentheses when the layer is printed.
+        """
         return f"n_features={self.n_features}, n_bins={self.n_bins}, squash={self.squash!r}"
 
     def _initial_centers(self) -> Tensor:
