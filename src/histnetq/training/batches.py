@@ -81,7 +81,8 @@ def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDA
     step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
     for start in range(0, len(values), step):
         some = slice(start, start + step)
-        state = State(_wide(values[some], device), _wide(totals[some].astype(np.float64), device))
+        # Copies, as arrays from files cannot be written to, which torch warns of.
+        state = State(_wide(np.array(values[some]), device), _wide(totals[some].astype(np.float64), device))
         parts.append(quantify_bags(network, pooling.finish(state)))
     return torch.cat(parts).numpy()
 
