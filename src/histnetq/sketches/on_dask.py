@@ -33,14 +33,9 @@ _LOCAL_WORKERS = 2
 
 
 def predict_dask(
-    model: Quantifier,
-    source: Any,
-    *,
-    bag: str | Sequence[str],
-    weight: str | None = None,
-    client: Client | str | None = None,
-    progress: bool = False,
-) -> tuple[NDArray, NDArray[np.float64]]:
+    model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
+    client: Client | str | None = None, progress: bool = False,
+) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Estimate the bags of files that are larger than one machine, wherever their rows stand.
 
     Parameters
@@ -103,9 +98,8 @@ def sketch_dask(
 
 
 def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> BagSketch | None:
-    if open_part(part).is_empty():
-        return None
-    return sketch_table(model, part, bag=keys, weight=weight, n_threads=1)
+    empty = open_part(part).is_empty()
+    return None if empty else sketch_table(model, part, bag=keys, weight=weight, n_threads=1)
 
 
 def _add_up(sketches: list[BagSketch | None]) -> BagSketch | None:
@@ -115,37 +109,27 @@ def _add_up(sketches: list[BagSketch | None]) -> BagSketch | None:
 
 @contextlib.contextmanager
 def _connected(client: Client | str | None) -> Iterator[Client]:
-    """A client; one that was made here is closed in the end, with its cluster."""
+    """Give a client; one that was made here is closed in the end, with its cluster."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
         raise ImportError("dask: needs the package distributed; pip install 'histnetq[dask]'.") from None
-    if isinstance(client, Client):
-        yield client
-    elif client is None or client == "local":
-        # Processes that are started afresh: compiled code with threads does not survive a fork.
-        options = {"n_workers": _LOCAL_WORKERS, "threads_per_worker": 1, "processes": True, "dashboard_address": None}
-        with LocalCluster(**options, env={"OMP_NUM_THREADS": "1"}) as local, Client(local) as made:
+    with contextlib.ExitStack() as opened:
+        if client is None or client == "local":
+            # Processes that are started afresh: compiled code with threads does not survive a fork.
+            local = LocalCluster(
+                n_workers=_LOCAL_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
+                env={"OMP_NUM_THREADS": "1"},
+            )  # fmt: skip
+            yield opened.enter_context(Client(opened.enter_context(local)))
+        elif isinstance(client, Client):
+            yield client
+        else:
+            wrong = f"no scheduler answers at {client}; start one with dask scheduler, or use 'local'."
+            try:
+                made = opened.enter_context(Client(client, timeout=_PATIENCE))
+                wrong = f"the scheduler at {client} has no workers; start some with dask worker {client}."
+                made.wait_for_workers(1, timeout=_PATIENCE)
+            except (OSError, ValueError, TimeoutError):
+                raise ConnectionError(f"dask: {wrong}") from None
             yield made
-    else:
-        with _reached(str(client)) as made:
-            yield made
-
-
-def _reached(address: str) -> Client:
-    from distributed import Client
-
-    try:
-        made = Client(address, timeout=_PATIENCE)
-    except (OSError, ValueError, TimeoutError):
-        raise ConnectionError(
-            f"dask: no scheduler answers at {address}; start one with dask scheduler, or use 'local'."
-        ) from None
-    try:
-        made.wait_for_workers(1, timeout=_PATIENCE)
-    except TimeoutError:
-        made.close()
-        raise ConnectionError(
-            f"dask: the scheduler at {address} has no workers; start some with dask worker {address}."
-        ) from None
-    return made

@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -66,8 +67,7 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
 @torch.inference_mode()
 def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
     """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
-    pooling = network.pooling
-    assert isinstance(pooling, MergeablePooling)
+    pooling: Any = network.pooling
     return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
 
 
@@ -75,8 +75,7 @@ def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
 def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)`` of bags whose states have been merged."""
     network.eval()
-    pooling = network.pooling
-    assert isinstance(pooling, MergeablePooling)
+    pooling: Any = network.pooling
     device, parts = next(network.parameters()).device, []
     step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
     for start in range(0, len(values), step):

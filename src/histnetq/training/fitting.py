@@ -102,15 +102,11 @@ class Task:
             The network, its history and what it was validated on.
         """
         seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
-        sampler, everything = given.choose_sampler(self.params["sampler"]), given
-        if validation is None:
-            learned, held = given.split(self.training.validation, seed)
-            validation = held.validation_bags(sampler, self.training.validation_bags, seed)
-            sampler = learned.choose_sampler(self.params["sampler"])
-        else:
-            validation = given.check_validation(validation)
-            learned, held = given, Supervision(None, validation, how=f"{len(validation)} bags given for it")
-            everything = given.joined(validation) if self.training.refit else given
+        wanted = self.params["sampler"]
+        sampler = given.choose_sampler(wanted)
+        learned, held, everything = self._hold_out(given, validation, seed)
+        chooses = held.validation_bags(sampler, self.training.validation_bags, seed)
+        sampler = learned.choose_sampler(wanted)
 
         def run(part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
             loss, device = as_loss(self.params["loss"]), choose_device(training.device)
@@ -121,11 +117,9 @@ class Task:
                 started = has_checkpoint(training.checkpoint) or (
                     start is not None and start(network, part, sampler, loss, seed)
                 )
-            draw = part.drawing(sampler, training.bags_per_epoch)
-            identity = self._identity(part, validation, seed) if training.checkpoint else ""
-            return Run(
-                network.to(device), draw, validation, loss, training, seed, self.label_weight, identity, started, rates
-            )
+            network, draw = network.to(device), part.drawing(sampler, training.bags_per_epoch)
+            identity = self._identity(part, chooses, seed) if training.checkpoint else ""
+            return Run(network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates)
 
         first = run(learned, self.training)
         result = first.train()
@@ -141,6 +135,14 @@ class Task:
                 told = "training interrupted in its repetition on everything; the first is kept."
                 warnings.warn(told, TrainingInterrupted, stacklevel=2)
         return TrainedNetwork(network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.")
+
+    def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:
+        """Give what is learned from, what is held out, and what a repetition on everything learns from."""
+        if validation is None:
+            return *given.split(self.training.validation, seed), given
+        bags = given.check_validation(validation)
+        held = Supervision(None, bags, how=f"{len(bags)} bags given for it")
+        return given, held, given.joined(bags) if self.training.refit else given
 
     def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
         if self.random_state is None:

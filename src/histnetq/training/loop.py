@@ -13,8 +13,8 @@ import sys
 import time
 import warnings
 from collections import defaultdict
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,8 +94,8 @@ class Run:
     rates: NDArray[np.float64] | None = None
 
     def __post_init__(self) -> None:
-        self.processes, self.optimizer = Processes.started(), _optimizer(self.network, self.options)
-        self.progress = _Progress(lr=self.options.lr)
+        self.processes, self.progress = Processes.started(), _Progress(lr=self.options.lr)
+        self.optimizer = _optimizer(self.network, self.options)
         self.n_epochs = self.options.epochs if self.rates is None else len(self.rates)
         self.best: dict[str, Tensor] = {}
         self.mean: dict[str, Tensor] = {}  # empty if weights are not averaged
@@ -158,8 +158,8 @@ class Run:
                 due = self._ends() or record["epoch"] % options.checkpoint_every == 0
                 if options.checkpoint is not None and due and first:
                     self._save(options.checkpoint)
-                answers = [callback(record) for callback in options.callbacks]
-                if self.processes.any(any(answer is True for answer in answers)):
+                answers = [callback(record) is True for callback in options.callbacks]
+                if self.processes.any(any(answers)):
                     break
 
     def _ends(self) -> bool:
@@ -186,7 +186,10 @@ class Run:
         mean_loss = float(torch.stack(losses).mean())
         self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
         self.processes.spread(self.mean.values())
-        with self._averaged():
+        with ExitStack() as afterwards:
+            if self.mean:  # is validated and kept in the place of the last weights, which come back
+                afterwards.callback(self.network.load_state_dict, _copy_state(self.network))
+                self.network.load_state_dict(self.mean)
             validated = mean_loss if self.rates is not None else self._validate()
             trained, validated, seconds = self.processes.agree(mean_loss, validated, time.perf_counter() - began)
             record = {
@@ -201,9 +204,8 @@ class Run:
         micro = self.options.micro_bags or len(bags)
         mine = bags[self.processes.share(len(bags))]
         parameter = next(self.network.parameters())
-        n_labelled = 0.0
-        if self.label_weight and bags.labels is not None:
-            n_labelled = float(bags.entry_weights()[bags.labels[bags.index] >= 0].sum())
+        labelled = self.label_weight and bags.labels is not None
+        n_labelled = float(bags.entry_weights()[bags.labels[bags.index] >= 0].sum()) if labelled else 0.0  # type: ignore[index]
         total = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
         for start in range(0, len(mine), micro):
             part = mine[start : start + micro]
@@ -224,22 +226,7 @@ class Run:
         """Move the running mean towards the weights: the slower, the more updates there were."""
         pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + self.progress.updates))
         for name, value in self.network.state_dict().items():
-            if value.is_floating_point():
-                self.mean[name].lerp_(value, pace)
-            else:
-                self.mean[name].copy_(value)
-
-    @contextmanager
-    def _averaged(self) -> Iterator[None]:
-        """Put the running mean in the place of the last weights."""
-        last = _copy_state(self.network) if self.mean else None
-        if self.mean:
-            self.network.load_state_dict(self.mean)
-        try:
-            yield
-        finally:
-            if last is not None:
-                self.network.load_state_dict(last)
+            self.mean[name].lerp_(value, pace) if value.is_floating_point() else self.mean[name].copy_(value)
 
     def _objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
         """Give the part of the batch's loss that comes from these bags, `share` of all."""

@@ -1,4 +1,4 @@
-"""What a quantifier learns from, and how some of it is held out: the one way to fit, of Python and the command line."""
+"""What a quantifier learns from, and how some of it is held out, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -46,11 +46,9 @@ class Supervision:
     @classmethod
     def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
         """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
+        if isinstance(X, Bags) and bags is not None:
+            raise TypeError("bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat.")
         if isinstance(X, Bags):
-            if bags is not None:
-                raise TypeError(
-                    "bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat."
-                )
             return cls._of_bags((X if y is None else X.with_prevalences(y)).with_known_prevalences())
         if y is None:
             raise TypeError(
@@ -62,9 +60,8 @@ class Supervision:
             raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         bags = bags.with_known_prevalences()
         names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
-        columns = column_names(X) or bags.feature_names
-        rows = Bags.from_labels(X, y, classes=list(dict.fromkeys(names)), feature_names=columns)
-        both = Bags.concat([rows, bags])
+        named = {"classes": list(dict.fromkeys(names)), "feature_names": column_names(X) or bags.feature_names}
+        both = Bags.concat([Bags.from_labels(X, y, **named), bags])
         return cls(both[:1], both[1:])
 
     @classmethod
@@ -132,7 +129,7 @@ class Supervision:
         return kept, Supervision(_labelled_part(labelled, apart), None, how=how)
 
     def joined(self, bags: Bags) -> Supervision:
-        """Give the same with more bags, if there are any: what is learned from labelled rows alone stays so."""
+        """Give the same with more bags; what is learned from labelled rows alone stays so."""
         if self.bags is None:
             return self
         if self.rows is None:
@@ -141,10 +138,10 @@ class Supervision:
         return replace(self, rows=everything[:1], bags=everything[1:])
 
     def check_validation(self, bags: Bags) -> Bags:
-        """Bags to validate on, with their prevalences and with the classes in the order of these."""
+        """Give bags to validate on with their prevalences, and with the classes in the order of these."""
         if not isinstance(bags, Bags):
             raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-        if bags.rows.shape[1:] != self._first.rows.shape[1:]:
+        if tuple(bags.rows.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"validation: expected rows of shape {self.input_shape} as in training, "
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
@@ -152,7 +149,7 @@ class Supervision:
         return bags.with_known_prevalences().with_classes(self.classes)
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
-        """The protocol that training bags are drawn by; None for the given bags alone."""
+        """Give the protocol that training bags are drawn by; None for the given bags alone."""
         if wanted == "auto":
             return Mixer() if self.rows is None else APP() if self.bags is None else Combined()
         if wanted is None and self.bags is None:
@@ -171,7 +168,7 @@ class Supervision:
         return wanted
 
     def drawing(self, sampler: Protocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
-        """A function that draws the bags of an epoch."""
+        """Give a function that draws the bags of an epoch."""
         if sampler is None:
             return lambda rng: self._first
         if n_bags is None:
@@ -181,7 +178,7 @@ class Supervision:
         return lambda rng: sampler.draw(source, n_bags, rng)
 
     def validation_bags(self, sampler: Protocol | None, n_bags: int, seed: int) -> Bags:
-        """Fixed bags to validate on: those held out, else some drawn from the rows held out."""
+        """Give fixed bags to validate on: those held out, else some drawn from the rows held out."""
         if self.bags is not None:
             return self.bags
         sampler = sampler.rows if isinstance(sampler, Combined) else sampler
@@ -217,11 +214,9 @@ class Supervision:
 
 def labelled_rows(X: Any, y: Any) -> Bags:
     """Bags with labels, for quantifiers that learn from these alone: from ``fit(X, y)`` or ``fit(bags)``."""
+    if not isinstance(X, Bags) and y is None:
+        raise TypeError("y: expected a label for each row of X, got None; this quantifier learns from labelled rows.")
     if not isinstance(X, Bags):
-        if y is None:
-            raise TypeError(
-                "y: expected a label for each row of X, got None; this quantifier learns from labelled rows."
-            )
         return Bags.from_labels(X, y)
     if y is not None or X.labels is None or X.classes is None:
         raise ValueError(
