@@ -6,8 +6,10 @@ import io
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 import torch
+from pyarrow import parquet
 
 import histnetq as hq
 from histnetq.data.indexing import ranges
@@ -267,6 +269,65 @@ def test_files_without_sketches_are_refused(tmp_path, cc):
         hq.BagSketch.load(tmp_path / "x.parquet")
     with pytest.raises(FileExistsError, match="exists; choose another name"):
         cc.sketch(known_bags()).save(tmp_path / "x.parquet")
+
+
+def rewritten(sketch: hq.BagSketch, path, change) -> None:
+    """Save the sketch with other columns: `change` maps names to what takes their place, None to nothing."""
+    sketch.save(path)
+    table = parquet.read_table(path)
+    metadata = table.schema.metadata
+    for name, column in change.items():
+        place = table.column_names.index(name)
+        table = table.remove_column(place)
+        if column is not None:
+            table = table.add_column(place, name, column)
+    parquet.write_table(table.replace_schema_metadata(metadata), path)
+
+
+@pytest.mark.parametrize("name", ["n_rows", "totals", "squares", "unseen", "values", "moments"])
+def test_files_without_a_column_are_refused(tmp_path, name):
+    q = learn(hq.CC(cv=3, random_state=0)).calibrate(known_bags(30, seed=8))
+    path = tmp_path / "s.parquet"
+    rewritten(q.sketch(known_bags()), path, {name: None})
+    message = (
+        f"path: {path} has no column '{name}', which every sketch needs; make the sketches again with histnetq sketch."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.BagSketch.load(path)
+
+
+def lists(n: int, width: int, values=float) -> pa.Array:
+    return pa.FixedSizeListArray.from_arrays(pa.array([values(1)] * (n * width)), width)
+
+
+@pytest.mark.parametrize(
+    ("name", "column", "expected", "got"),
+    [
+        ("values", lists(12, 2, int), "numbers, 3", "fixed_size_list<element: int64>[2]"),
+        ("values", lists(12, 3, str), "numbers, 3", "fixed_size_list<element: string>[3]"),
+        ("values", pa.array([[1, 2, 3]] * 12), "numbers, 3", "list<element: int64>"),
+        ("values", pa.array([1] * 12), "numbers, 3", "int64"),
+        (
+            "values",
+            pa.array([None] + [[1, 2, 3]] * 11, pa.list_(pa.int64(), 3)),
+            "numbers, 3",
+            "fixed_size_list<element: int64>[3] with missing values",
+        ),
+        ("n_rows", pa.array([1.0] * 12), "whole numbers, 1", "double"),
+        ("unseen", pa.array([1] * 11 + [None]), "whole numbers, 1", "int64 with missing values"),
+        ("totals", pa.array(["1"] * 12), "numbers, 1", "string"),
+        ("squares", lists(12, 1), "numbers, 1", "fixed_size_list<element: double>[1]"),
+    ],
+)
+def test_files_with_a_damaged_column_are_refused(tmp_path, cc, name, column, expected, got):
+    path = tmp_path / "s.parquet"
+    rewritten(cc.sketch(known_bags()), path, {name: column})
+    message = (
+        f"path: {path} has a damaged column '{name}', expected {expected} per bag, got {got}; make the sketches again "
+        "with histnetq sketch."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.BagSketch.load(path)
 
 
 @pytest.mark.parametrize(

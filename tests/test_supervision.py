@@ -39,7 +39,7 @@ GIVEN = {
 def trained_on(monkeypatch, quantifier, given) -> tuple[set[int], set[int]]:
     """The pool rows that epochs draw from, and those that validate."""
     seen = {}
-    original = fitting.train
+    original = fitting.Run
 
     def spy(network, draw, validation, *args, **kwargs):
         drawn = [draw(np.random.default_rng(epoch)) for epoch in range(20)]
@@ -49,7 +49,7 @@ def trained_on(monkeypatch, quantifier, given) -> tuple[set[int], set[int]]:
         assert validation.rows is drawn[0].rows, "rows are told apart by their number in one pool"
         return original(network, draw, validation, *args, **kwargs)
 
-    monkeypatch.setattr(fitting, "train", spy)
+    monkeypatch.setattr(fitting, "Run", spy)
     quantifier.fit(given)
     return seen["learned"], seen["held"]
 

@@ -13,7 +13,7 @@ import torch
 import histnetq as hq
 from histnetq.metrics import ae, kld, rae
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
-from histnetq.training.loop import train
+from histnetq.training.loop import Run
 from tests.conftest import QUICK, known_bags, labelled
 
 
@@ -28,7 +28,7 @@ def steps(net: BagNetwork, **options) -> dict[str, torch.Tensor]:
         bags.labels = np.arange(len(bags.rows)) % 4 - 1
     label_weight = options.pop("label_weight", 0.0)
     training = hq.Training(dropout=0, dtype="float64", device="cpu", patience=99, **options)
-    train(net, lambda rng: bags, bags, ae, training, seed=0, label_weight=label_weight)
+    Run(net, lambda rng: bags, bags, ae, training, seed=0, label_weight=label_weight).train()
     return net.state_dict()
 
 
@@ -112,7 +112,7 @@ def scripted(losses: list[float], **options) -> tuple[dict, list[torch.Tensor]]:
 
     training = hq.Training(device="cpu", dtype="float64", **options)
     bags = known_bags(8)
-    result = train(net, lambda rng: bags, bags, loss, training, seed=0)
+    result = Run(net, lambda rng: bags, bags, loss, training, seed=0).train()
     result["final"] = net.head[1].weight
     return result, seen
 
@@ -162,7 +162,7 @@ def test_interrupt_in_the_first_epoch_is_passed_on():
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
-        train(network(), lambda rng: known_bags(8), known_bags(8), loss, QUICK, seed=0)
+        Run(network(), lambda rng: known_bags(8), known_bags(8), loss, QUICK, seed=0).train()
 
 
 def test_divergence_is_an_error():
@@ -251,7 +251,8 @@ def test_warm_up_epochs_are_trained_for_the_divergence():
 
     def losses(loss, **options):
         training = hq.Training(epochs=2, batch_bags=8, dropout=0, device="cpu", **options)
-        history = train(network(dtype=torch.float32), lambda rng: bags, bags, loss, training, seed=0)["history"]
+        run = Run(network(dtype=torch.float32), lambda rng: bags, bags, loss, training, seed=0)
+        history = run.train()["history"]
         return history["train_loss"], history["validation_loss"]
 
     warm, validation = losses(rae, warmup=2)
@@ -390,5 +391,5 @@ def test_the_last_weights_come_back_when_validation_of_their_mean_fails(monkeypa
 
     monkeypatch.setattr(torch.optim.AdamW, "step", step)
     with pytest.raises(KeyboardInterrupt):
-        train(net, lambda rng: bags, bags, loss, training, seed=0)
+        Run(net, lambda rng: bags, bags, loss, training, seed=0).train()
     assert torch.equal(net.head[1].weight, seen[-1])

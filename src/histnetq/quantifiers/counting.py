@@ -209,7 +209,7 @@ class PACC(ACC):
 def _assigned(q: PosteriorQuantifier) -> CountedCells:
     """Sketches of methods that see no more of a row than the class that it is assigned to."""
     corners = Corners(len(q.classes_))
-    return CountedCells(q._bag_posteriors, q._quantify, q.training_posteriors_, corners, "exact")
+    return CountedCells(q._bag_posteriors, q._quantify, q.training_posteriors_, corners)
 
 
 def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:

@@ -134,7 +134,7 @@ class DeepQuantifier(Quantifier):
             return self._network(given.input_shape, len(given.classes), statistics)
 
         self._check_params()
-        keep_trained(self, Task.of(self).train(given, make, validation, self._start()))
+        keep_trained(self, Task(self).train(given, make, validation, self._start()))
         self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
         return self
 

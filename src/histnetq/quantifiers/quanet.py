@@ -112,7 +112,7 @@ class QuaNet(PosteriorQuantifier):
     stored = (StoredClassifier(), _StoredRates(), StoredNetwork("network."))
 
     def _check(self) -> None:
-        Task.of(self)
+        Task(self)
         for name in ("hidden", "n_steps"):
             check_whole(name, getattr(self, name))
         check_sizes("head", self.head)
@@ -129,7 +129,7 @@ class QuaNet(PosteriorQuantifier):
             hard, soft = (misclassification(v[apart], labels[apart], w) for v in (assigned, posteriors))
             return self._network(_Estimates(hard, soft, self.train_prevalences_))
 
-        keep_trained(self, Task.of(self).train(Supervision(rows, None), make))
+        keep_trained(self, Task(self).train(Supervision(rows, None), make))
 
     def _network(self, estimates: _Estimates) -> BagNetwork:
         n_classes = len(estimates.prior)

@@ -9,8 +9,6 @@ from scipy import sparse
 
 from histnetq.data.bags import Bags
 
-__all__ = ["bag_moments", "finish_moments", "moment_sums"]
-
 Floats = NDArray[np.float64]
 
 

@@ -11,8 +11,6 @@ from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.batches import bag_states, predict_states
 from histnetq.training.fingerprint import describe
 
-__all__ = ["PooledStates"]
-
 
 class PooledStates(Sketcher):
     """Histograms, sums or maxima of the features that an encoder gives the rows.
@@ -20,7 +18,7 @@ class PooledStates(Sketcher):
     Parameters
     ----------
     network : BagNetwork
-        Its pooling is a `histnetq.nn.MergeablePooling`.
+        Network whose pooling is a `histnetq.nn.MergeablePooling`.
     """
 
     def __init__(self, network: BagNetwork) -> None:

@@ -13,11 +13,6 @@ from scipy import sparse
 from histnetq.data.bags import Bags
 from histnetq.sketches.sketcher import Sketcher
 
-__all__ = [
-    "Cells", "Corners", "CountedCells", "LogOdds", "NearestPoints", "PosteriorSketcher", "SummedPosteriors", "bag_sums",
-    "count_cells", "counted_entries",
-]  # fmt: skip
-
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 Posteriors = Callable[[Bags], tuple[Floats, Ints]]
@@ -27,28 +22,30 @@ _MOST_CELLS = 2048  # for more classes
 _NUMBERS_AT_ONCE = 1 << 22
 
 
-class Cells:
-    """A division of the simplex into cells, with a point ``(n_classes,)`` for each."""
+class Corners:
+    """A cell for each class, with the rows that are assigned to it.
 
-    points: Floats
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes.
 
-    def of(self, posteriors: Floats) -> Ints:
-        """(n_rows,): the cell of each row."""
-        raise NotImplementedError
-
-
-class Corners(Cells):
-    """The rows assigned to each class."""
+    Attributes
+    ----------
+    points : array of shape (n_cells, n_classes)
+        Posteriors that stand for the rows of each cell; every division of the simplex has these.
+    """
 
     def __init__(self, n_classes: int) -> None:
         self.points = np.eye(n_classes)
 
     def of(self, posteriors: Floats) -> Ints:
+        """Give the cell ``(n_rows,)`` of each row."""
         return posteriors.argmax(1)
 
 
-class LogOdds(Cells):
-    """Two classes: steps of 0.01 in the logarithm of the odds, from −20 to 20.
+class LogOdds:
+    """Cells for two classes: steps of 0.01 in the logarithm of the odds, from −20 to 20.
 
     Examples
     --------
@@ -64,12 +61,11 @@ class LogOdds(Cells):
     def of(self, posteriors: Floats) -> Ints:
         with np.errstate(divide="ignore"):
             odds = np.log(posteriors[:, 1]) - np.log(posteriors[:, 0])
-        cells = np.floor((odds + _FARTHEST) / _STEP)
-        return np.clip(cells, 0, len(self.points) - 1).astype(np.int64)
+        return np.clip(np.floor((odds + _FARTHEST) / _STEP), 0, len(self.points) - 1).astype(np.int64)
 
 
-class NearestPoints(Cells):
-    """More classes: the nearest of some training rows in Hellinger distance.
+class NearestPoints:
+    """Cells for more classes: the nearest of some training rows in Hellinger distance.
 
     The point of a cell is the mean posterior of the training rows in it, that is the posterior of the classes given the
     cell. So the likelihood of the counts is right whatever the cells: wide cells cost some precision and no bias.
@@ -79,6 +75,7 @@ class NearestPoints(Cells):
     training : (n_rows, n_classes)
         Posteriors of training rows.
     weights : (n_rows,), optional
+        Weights of these rows.
     """
 
     def __init__(self, training: NDArray, weights: NDArray | None) -> None:
@@ -95,6 +92,9 @@ class NearestPoints(Cells):
         step = max(1, _NUMBERS_AT_ONCE // len(self._roots))
         parts = [posteriors[start : start + step] for start in range(0, len(posteriors), step)]
         return np.concatenate([(np.sqrt(part.astype(np.float64)) @ self._roots.T).argmax(1) for part in parts])
+
+
+Cells = Corners | LogOdds | NearestPoints
 
 
 class PosteriorSketcher(Sketcher):
@@ -116,15 +116,14 @@ class PosteriorSketcher(Sketcher):
         self.posteriors, self.quantify, self.known = posteriors, quantify, known
 
     def identity(self) -> str:
-        known = hashlib.sha256(np.ascontiguousarray(self.known).tobytes()).hexdigest()
-        return f"{self.name} of posteriors {known}"
+        return f"{self.name} of posteriors {hashlib.sha256(np.ascontiguousarray(self.known).tobytes()).hexdigest()}"
 
     def state(self, bags: Bags) -> NDArray:
         posteriors, index = self.posteriors(bags)
         return self.summarise(posteriors, index, bags.offsets, bags.weights)
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
-        """(n_bags, ...): the states of bags of rows with these posteriors."""
+        """Give the states ``(n_bags, ...)`` of bags of rows with these posteriors."""
         raise NotImplementedError
 
 
@@ -148,18 +147,15 @@ class CountedCells(PosteriorSketcher):
     ----------
     posteriors, quantify, known
         As in `PosteriorSketcher`.
-    cells : Cells
-        How the simplex is divided.
-    kind : "exact" or "binned"
-        "exact" where the method sees no more of a row than its cell.
+    cells : Corners, LogOdds or NearestPoints
+        How the simplex is divided. Methods that count the rows assigned to each class see no more of a row than its
+        corner, and estimate from sketches exactly.
     """
 
-    def __init__(
-        self, posteriors: Posteriors, quantify: Quantify, known: NDArray, cells: Cells, kind: str = "binned"
-    ) -> None:
+    def __init__(self, posteriors: Posteriors, quantify: Quantify, known: NDArray, cells: Cells) -> None:
         super().__init__(posteriors, quantify, known)
-        self.cells, self.kind = cells, kind
-        self.name = "counts of classes" if isinstance(cells, Corners) else "counts in cells"
+        self.cells, exact = cells, isinstance(cells, Corners)
+        self.kind, self.name = ("exact", "counts of classes") if exact else ("binned", "counts in cells")
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         return count_cells(self.cells.of(posteriors), index, offsets, weights, len(self.cells.points))

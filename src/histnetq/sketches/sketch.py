@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -13,8 +14,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.files import refuse_existing, whole_file
-
-__all__ = ["BagSketch", "Maker", "SketchSum", "is_sketch", "plain_ids"]
 
 Ints = NDArray[np.int64]
 Floats = NDArray[np.float64]
@@ -55,18 +54,24 @@ class BagSketch:
     ``a + b`` adds the states of equal ids and keeps the others: exactly for counts (hard histograms, CC, ACC, HDy, DyS)
     and for the maximum, to the rounding of float64 for the rest. The order of adding is irrelevant.
 
-    Attributes
+    Parameters
     ----------
-    ids : (n_bags,), or None for one bag that was given as an array
-    n_rows, unseen : (n_bags,) of int
-        Rows, and those with a text that the model has not met.
-    totals, squares : (n_bags,)
-        Sums of the weights, and of their squares (of counts: the sum of the counts).
-    values : (n_bags, ...)
+    ids : array of shape (n_bags,) or None
+        Names of the bags; None for one bag that was given as an array.
+    n_rows : array of int, shape (n_bags,)
+        Rows of each bag.
+    totals : array of shape (n_bags,)
+        Sums of the weights.
+    squares : array of shape (n_bags,)
+        Sums of the squares of the weights; for counts, the sums of the counts.
+    unseen : array of int, shape (n_bags,)
+        Rows with a text that the model has not met.
+    values : array of shape (n_bags, ...)
         The states.
-    moments : (n_bags, 2 · n_features)
+    moments : array of shape (n_bags, 2 · n_features)
         Sums of the features and their squares around `Maker.origin`, for `Quantifier.trust`; or of width 0.
     maker : Maker
+        Where the sketch comes from.
 
     Examples
     --------
@@ -100,21 +105,31 @@ class BagSketch:
         return SketchSum().add(self).add(other).result()
 
     def __radd__(self, other: Any) -> BagSketch:
-        """With 0, so that ``sum(sketches)`` works."""
+        """Add to 0, so that ``sum(sketches)`` works."""
         return self if isinstance(other, int) and other == 0 else NotImplemented
 
     @property
     def sizes(self) -> NDArray:
-        """(n_bags,): as in `Bags.sizes`."""
+        """Sizes ``(n_bags,)`` as in `Bags.sizes`."""
         return self.totals if self.totals.dtype.kind in "iu" else self.totals**2 / self.squares
 
     @property
     def nbytes(self) -> int:
-        """In memory."""
+        """Size in memory."""
         return sum(getattr(self, name).nbytes for name in _FIELDS)
 
     def roll_up(self, to: Callable[[Any], Any] | Mapping[Any, Any] | Sequence[Any]) -> BagSketch:
-        """Put bags together: by a function of the id, a mapping of ids, or a list with the wider bag of each bag.
+        """Put bags together to wider ones.
+
+        Parameters
+        ----------
+        to : callable, mapping or sequence
+            A function of the id, a mapping of ids, or a list with the wider bag of each bag.
+
+        Returns
+        -------
+        BagSketch
+            The sketch of the wider bags, in the order in which they first occur.
 
         Examples
         --------
@@ -128,21 +143,38 @@ class BagSketch:
         if self.ids is None:
             raise ValueError("roll_up: expected bags with ids, got one bag without; add sketches of it by a + b.")
         names = self.ids.tolist()
-        if callable(to):
-            new = [to(name) for name in names]
-        elif isinstance(to, Mapping):
-            unknown = [name for name in names if name not in to]
-            if unknown:
+        if isinstance(to, Mapping):
+            if unknown := [name for name in names if name not in to]:
                 raise ValueError(f"to: has no wider bag for {unknown[0]!r}; add it.")
-            new = [to[name] for name in names]
-        else:
-            new = list(to)
-            if len(new) != len(names):
-                raise ValueError(f"to: expected the wider bag of each of the {len(names)} bags, got {len(new)}.")
+            to = to.__getitem__
+        new = [to(name) for name in names] if callable(to) else list(to)
+        if len(new) != len(names):
+            raise ValueError(f"to: expected the wider bag of each of the {len(names)} bags, got {len(new)}.")
         return SketchSum().add(replace(self, ids=np.asarray(new), maker=replace(self.maker, keys=None))).result()
 
     def roll_up_keys(self, keys: Sequence[str]) -> BagSketch:
-        """Put together the bags that agree in these of the columns that name them."""
+        """Put together the bags that agree in some of the columns that name them.
+
+        Parameters
+        ----------
+        keys : sequence of str
+            Columns in which the bags agree, of those in `Maker.keys`.
+
+        Returns
+        -------
+        BagSketch
+            The sketch of the wider bags, in the order in which they first occur.
+
+        Examples
+        --------
+        >>> import dataclasses
+        >>> from histnetq import CC, Bags
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> hours = q.sketch(Bags([[0.0], [1.0], [1.0]], offsets=[0, 1, 2, 3], ids=["mon/08", "mon/09", "tue/08"]))
+        >>> named = dataclasses.replace(hours, maker=dataclasses.replace(hours.maker, keys=("day", "hour")))
+        >>> named.roll_up_keys(["day"]).ids.tolist()
+        ['mon', 'tue']
+        """
         known = self.maker.keys or ()
         unknown = [key for key in keys if key not in known]
         if unknown or self.ids is None:
@@ -160,20 +192,56 @@ class BagSketch:
         return replace(rolled, maker=replace(rolled.maker, keys=tuple(keys)))
 
     def save(self, path: str | os.PathLike[str] | BinaryIO, *, overwrite: bool = False) -> None:
-        """Write a Parquet file (or to an open one): a row per bag, what made it in the schema's metadata."""
+        """Write a Parquet file with a row per bag, and what made the sketch in the schema's metadata.
+
+        Parameters
+        ----------
+        path : str, path or binary file
+            Where to write.
+        overwrite : bool, default=False
+            Whether a file that is there may be replaced.
+
+        Examples
+        --------
+        >>> import io
+        >>> from histnetq import CC
+        >>> file, q = io.BytesIO(), CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.sketch([[0.0], [1.0]]).save(file)
+        >>> q.predict(BagSketch.load(file))
+        array([0.5, 0.5])
+        """
         from pyarrow import parquet
 
-        table = self._to_arrow()
         if not isinstance(path, str | os.PathLike):
-            parquet.write_table(table, path, compression="zstd")
+            parquet.write_table(self._to_arrow(), path, compression="zstd")
             return
         refuse_existing(Path(path), overwrite)
         with whole_file(Path(path)) as partial:
-            parquet.write_table(table, partial, compression="zstd")
+            parquet.write_table(self._to_arrow(), partial, compression="zstd")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> BagSketch:
-        """Read what `save` wrote."""
+        """Read what `save` wrote.
+
+        Parameters
+        ----------
+        path : str, path or binary file
+            Where to read from.
+
+        Returns
+        -------
+        BagSketch
+            The sketch that was saved.
+
+        Examples
+        --------
+        >>> import io
+        >>> from histnetq import CC
+        >>> file, q = io.BytesIO(), CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.sketch([[0.0], [1.0]]).save(file)
+        >>> BagSketch.load(file).n_rows
+        array([2])
+        """
         import pyarrow as pa
         from pyarrow import parquet
 
@@ -187,7 +255,13 @@ class BagSketch:
                 f"path: {path} has format {about['format']!r}, this version of histnetq reads {_FORMAT}; "
                 "upgrade histnetq."
             )
-        return cls._from_arrow(table, about)
+        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["maker"].items()}
+        maker = Maker(**made)
+        width = 0 if maker.origin is None else 2 * len(maker.origin)
+        shapes = {"values": tuple(about["shape"]), "moments": (width,)}
+        fields: dict[str, Any] = {name: _read_column(table, name, shapes.get(name, ()), path) for name in _FIELDS}
+        ids = np.array(table.column("id").to_pylist()) if "id" in table.column_names else None
+        return cls(ids=ids, maker=maker, **fields)
 
     def _to_arrow(self) -> Any:
         import pyarrow as pa
@@ -205,24 +279,6 @@ class BagSketch:
         about = {"format": _FORMAT, "shape": self.values.shape[1:], "maker": asdict(self.maker)}
         return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
 
-    @classmethod
-    def _from_arrow(cls, table: Any, about: dict[str, Any]) -> BagSketch:
-        def column(name: str, shape: Sequence[int], dtype: Any) -> NDArray:
-            if name not in table.column_names:
-                return np.empty((table.num_rows, *shape), dtype)
-            array = table.column(name).combine_chunks()
-            flat = (array.flatten() if hasattr(array, "flatten") and shape != () else array).to_numpy()
-            return flat.reshape(table.num_rows, *shape)
-
-        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["maker"].items()}
-        maker, ids = Maker(**made), None
-        if "id" in table.column_names:
-            ids = np.array(table.column("id").to_pylist())
-        width = 0 if maker.origin is None else 2 * len(maker.origin)
-        shapes = {"values": (tuple(about["shape"]), np.uint8), "moments": ((width,), np.float64)}
-        fields = {name: column(name, *shapes.get(name, ((), np.int64))) for name in _FIELDS}
-        return cls(ids=ids, maker=maker, **fields)
-
 
 class SketchSum:
     """A sum of sketches that grows in place.
@@ -231,86 +287,79 @@ class SketchSum:
     """
 
     def __init__(self) -> None:
-        self._place: dict[Any, int] = {}
+        self._place: dict[Any, int] = {}  # of the bags; that of one bag without a name is None
         self._fields: dict[str, NDArray] = {}
         self._maker: Maker | None = None
-        self._named = True
 
     def add(self, part: BagSketch) -> SketchSum:
         """Add a sketch; refused if another model made it."""
         if part.ids is not None:
             part = replace(part, ids=plain_ids(part.ids))
-        self._refuse_other(part)
+        self._maker = maker = part.maker if self._maker is None else self._joint_maker(self._maker, part)
         names = [None] if part.ids is None else part.ids.tolist()
         bags = np.array([self._place.setdefault(name, len(self._place)) for name in names], np.int64)
-        if len(np.unique(bags)) < len(bags):
-            bags, part = _joined(part, bags)
-        assert self._maker is not None
-        if self._maker.origin != part.maker.origin:
-            # Moments around different points do not add up; without them there is no trust, but all the rest.
-            self._maker = replace(self._maker, origin=None)
+        different = len(np.unique(bags)) == len(bags)
+        if maker.origin is None:
             part = replace(part, moments=np.empty((len(part), 0)))
             self._fields["moments"] = np.empty((len(self._fields.get("moments", ())), 0))
         for name in _FIELDS:
-            self._add(name, bags, getattr(part, name))
+            merge = np.maximum if name == "values" and maker.merge == "max" else np.add
+            new = getattr(part, name)
+            held = self._room(name, len(self._place), new, -np.inf if merge is np.maximum else 0)
+            new = new.astype(held.dtype, copy=False)  # also as unsigned counts, which stay exact beyond 2 ** 53
+            if different:
+                held[bags] = merge(held[bags], new)
+            else:
+                merge.at(held, bags, new)
         return self
 
     def result(self) -> BagSketch:
-        """The sum so far."""
+        """Give the sum so far."""
         if self._maker is None:
             raise ValueError("sketches: expected at least one, got none; check where the rows come from.")
-        n = len(self._place)
-        fields = {name: array[:n].copy() for name, array in self._fields.items()}
-        ids = np.array(list(self._place)) if self._named else None
+        fields = {name: array[: len(self._place)].copy() for name, array in self._fields.items()}
+        ids = None if None in self._place else np.array(list(self._place))
         return BagSketch(ids=ids, maker=self._maker, **fields)
 
-    def _add(self, name: str, bags: Ints, new: NDArray) -> None:
-        largest = name == "values" and self._maker is not None and self._maker.merge == "max"
-        held = self._fields.get(name)
-        n = int(bags.max(initial=-1)) + 1
-        dtype = new.dtype if held is None else np.result_type(held, new)
-        if name == "values" and new.dtype.kind in "iu" and (held is None or held.dtype.kind in "iu"):
+    def _room(self, name: str, n: int, new: NDArray, empty: float) -> NDArray:
+        """Give the array of a field, with room for at least n bags and of a type that holds its sum with `new`."""
+        held = self._fields.get(name, np.empty((0, *new.shape[1:]), new.dtype))
+        dtype = np.result_type(held, new)
+        if name == "values" and held.dtype.kind in "iu" and new.dtype.kind in "iu":
             # No count exceeds the weight of its bag.
             dtype = np.min_scalar_type(int(self._fields["totals"].max(initial=0)))
-        if held is None or len(held) < n or held.dtype != dtype:
-            room = n if held is None else max(len(held), 2 * len(held) if n > len(held) else 0, n)
-            grown = np.full((room, *new.shape[1:]), -np.inf if largest else 0, dtype)
-            if held is not None:
-                grown[: len(held)] = held
-            held = self._fields[name] = grown
-        new = new.astype(dtype, copy=False)  # also as unsigned counts, which stay exact beyond 2 ** 53
-        held[bags] = np.maximum(held[bags], new) if largest else held[bags] + new
+        if len(held) < n or held.dtype != dtype:
+            grown = np.full((max(n, 2 * len(held)) if len(held) < n else len(held), *new.shape[1:]), empty, dtype)
+            grown[: len(held)] = held
+            self._fields[name] = held = grown
+        return held
 
-    def _refuse_other(self, part: BagSketch) -> None:
-        named = part.ids is not None
-        if self._maker is None:
-            self._maker, self._named = part.maker, named
-            return
-        first, other = self._maker, part.maker
+    def _joint_maker(self, first: Maker, part: BagSketch) -> Maker:
+        """Give what the makers of the sum and of the part have in common; refuse if they do not add up."""
+        other, known = part.maker, next(iter(self._place), None)
         if first.fingerprint != other.fingerprint:
             raise ValueError(
                 f"sketches: expected all of one model, got {first.quantifier} {first.fingerprint[:8]} and "
                 f"{other.quantifier} {other.fingerprint[:8]}; sketch the rows again with one of them."
             )
-        if self._named != named:
+        if (known is None) != (part.ids is None):
             raise ValueError("sketches: some have bag ids and some have none; give all of them ids.")
-        known = next(iter(self._place))
-        if named and len(part) and isinstance(known, str) != (part.ids.dtype.kind not in "iufb"):  # type: ignore[union-attr]
+        if part.ids is not None and len(part) and isinstance(known, str) != (part.ids.dtype.kind not in "iufb"):
             raise TypeError(
-                f"sketches: expected ids of one type, got {known!r} and {part.ids.tolist()[0]!r}; "  # type: ignore[union-attr]
-                "convert all to texts."
+                f"sketches: expected ids of one type, got {known!r} and {part.ids.tolist()[0]!r}; convert all to texts."
             )
-        if first.keys != other.keys:
-            self._maker = replace(first, keys=None)
+        # Moments around different points do not add up; without them there is no trust, but all the rest.
+        origin = first.origin if first.origin == other.origin else None
+        return replace(first, origin=origin, keys=first.keys if first.keys == other.keys else None)
 
 
 def plain_ids(ids: NDArray) -> NDArray:
-    """Numbers and texts as they are, dates and whatever else as texts."""
+    """Give numbers and texts as they are, and dates and whatever else as texts."""
     return ids if ids.dtype.kind in "iufbU" else np.array([str(name) for name in ids])
 
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
-    """Whether a file is a Parquet file that `BagSketch.save` wrote."""
+    """Tell whether a file is a Parquet file that `BagSketch.save` wrote."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -320,19 +369,25 @@ def is_sketch(path: str | os.PathLike[str]) -> bool:
         return False
 
 
-def _joined(part: BagSketch, bags: Ints) -> tuple[Ints, BagSketch]:
-    """The different numbers of these bags, and the part with the rows of equal ones put together."""
-    order = np.argsort(bags, kind="stable")
-    different, starts = np.unique(bags[order], return_index=True)
-
-    def put(name: str) -> NDArray:
-        array, largest = getattr(part, name)[order], name == "values" and part.maker.merge == "max"
-        wide = array if array.dtype.kind == "f" else array.astype(np.int64)
-        return (np.maximum if largest else np.add).reduceat(wide, starts) if wide[0].size else wide[starts]
-
-    fields: dict[str, Any] = {name: put(name) for name in _FIELDS}
-    ids = None if part.ids is None else part.ids[order][starts]
-    return different, replace(part, ids=ids, **fields)
+def _read_column(table: Any, name: str, shape: tuple[int, ...], path: Any) -> NDArray:
+    """Give a column of a file as numbers of shape ``(n_bags, *shape)``; those without numbers are not in files."""
+    size, n_bags = math.prod(shape), table.num_rows
+    if size == 0:
+        return np.empty((n_bags, *shape))
+    again = "make the sketches again with histnetq sketch."
+    if name not in table.column_names:
+        raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {again}")
+    column = table.column(name).combine_chunks()
+    fits = getattr(column.type, "list_size", ()) == (size if shape else ())
+    flat = column.flatten() if shape and fits else column
+    numbers, n_missing = flat.to_numpy(zero_copy_only=False), column.null_count + flat.null_count
+    wanted, kinds = ("whole numbers", "iu") if name in ("n_rows", "unseen") else ("numbers", "iuf")
+    if not fits or n_missing or numbers.dtype.kind not in kinds:
+        raise ValueError(
+            f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {column.type}"
+            f"{' with missing values' * (n_missing > 0)}; {again}"
+        )
+    return numbers.reshape(n_bags, *shape)
 
 
 def _narrow(array: NDArray) -> NDArray:

@@ -9,8 +9,6 @@ from histnetq.data.bags import Bags
 from histnetq.sketches.moments import moment_sums
 from histnetq.sketches.sketch import BagSketch, Maker
 
-__all__ = ["NoSketcher", "Sketcher"]
-
 
 class Sketcher:
     """What a quantifier holds to make sketches.
@@ -27,15 +25,15 @@ class Sketcher:
     merge: str = "sum"
 
     def identity(self) -> str:
-        """Text that differs for what would make other states, and is the same after saving and loading."""
+        """Give a text that differs for what would make other states, and is the same after saving and loading."""
         raise NotImplementedError
 
     def state(self, bags: Bags) -> NDArray:
-        """(n_bags, ...): what is kept of the rows of each bag; whole numbers wherever the weights are."""
+        """Give what is kept of the rows of each bag, ``(n_bags, ...)``; whole numbers wherever the weights are."""
         raise NotImplementedError
 
     def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-        """Prevalences ``(n_bags, n_classes)`` from the states of whole bags and their total weights."""
+        """Give prevalences ``(n_bags, n_classes)`` from the states of whole bags and their total weights."""
         raise NotImplementedError
 
     def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
@@ -51,7 +49,7 @@ class Sketcher:
 
 
 class NoSketcher(Sketcher):
-    """What a quantifier holds that needs all rows of a bag at once.
+    """What a quantifier holds if it needs all rows of a bag at once.
 
     Parameters
     ----------

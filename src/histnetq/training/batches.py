@@ -5,6 +5,7 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -16,11 +17,6 @@ from histnetq.data.checks import take_dense, used_rows
 from histnetq.kernels.precision import widest
 from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.pooling import State
-
-__all__ = [
-    "Batch", "bag_states", "choose_device", "encode_rows", "make_batch", "predict_bags", "predict_states",
-    "prepare_rows", "quantify_bags",
-]  # fmt: skip
 
 # Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
 # for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
@@ -55,7 +51,7 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
         _rows_tensor(bags, used, device, dtype),
         torch.from_numpy(index).to(device),
         torch.from_numpy(bags.offsets).to(device),
-        _weights_tensor(bags.weights, device),
+        None if bags.weights is None else _wide(bags.weights, device),
         None if bags.prevalences is None else torch.as_tensor(bags.prevalences, dtype=dtype, device=device),
         torch.as_tensor(bags.sizes, dtype=dtype, device=device),
         None if bags.labels is None else torch.from_numpy(bags.labels[used]).to(device),
@@ -71,8 +67,7 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
 @torch.inference_mode()
 def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
     """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
-    pooling = network.pooling
-    assert isinstance(pooling, MergeablePooling)
+    pooling: Any = network.pooling
     return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
 
 
@@ -80,15 +75,13 @@ def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
 def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)`` of bags whose states have been merged."""
     network.eval()
-    pooling = network.pooling
-    assert isinstance(pooling, MergeablePooling)
+    pooling: Any = network.pooling
     device, parts = next(network.parameters()).device, []
     step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
     for start in range(0, len(values), step):
         some = slice(start, start + step)
-        wide = values[some].astype(np.float64 if values.dtype.kind == "f" else np.int64)
-        sums = torch.as_tensor(totals[some].astype(np.float64), dtype=widest(device), device=device)
-        state = State(torch.as_tensor(wide, device=device, dtype=None if wide.dtype == np.int64 else sums.dtype), sums)
+        # Copies, as arrays from files cannot be written to, which torch warns of.
+        state = State(_wide(np.array(values[some]), device), _wide(totals[some].astype(np.float64), device))
         parts.append(quantify_bags(network, pooling.finish(state)))
     return torch.cat(parts).numpy()
 
@@ -106,26 +99,21 @@ def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
 def _map_bags(network: BagNetwork, bags: Bags, work: Callable[..., Tensor]) -> NDArray:
     """Call ``work(features, offsets, weights, index)`` for groups of bags, and put the results after one another."""
     network.eval()
-    if len(bags) > 1 and len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]:
-        groups = list(_groups(bags, network, _ENCODED_AT_ONCE))
-        if len(groups) > 1:
-            return np.concatenate([_map_bags(network, bags[group], work) for group in groups])
+    few_shared = len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]
+    if few_shared and len(groups := list(_groups(bags, network, _ENCODED_AT_ONCE))) > 1:
+        return np.concatenate([_map_bags(network, bags[group], work) for group in groups])
     used, index = used_rows(bags.index, bags.rows.shape[0])
     features = encode_rows(network, bags, used)
-    device = next(network.parameters()).device
-    parts = []
+    device, parts = next(network.parameters()).device, []
     at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
     for group in _groups(bags, network, at_once):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
         # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
         rows, entries = used_rows(index[first:last], len(features))
-        done = work(
-            (features if len(rows) == len(features) else features[torch.from_numpy(rows)]).to(device),
-            torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device),
-            _weights_tensor(None if bags.weights is None else bags.weights[first:last], device),
-            torch.from_numpy(entries).to(device),
-        )
-        parts.append(done)
+        taken = features if len(rows) == len(features) else features[torch.from_numpy(rows)]
+        offsets = torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device)
+        weights = None if bags.weights is None else _wide(bags.weights[first:last], device)
+        parts.append(work(taken.to(device), offsets, weights, torch.from_numpy(entries).to(device)))
     return torch.cat(parts).numpy()
 
 
@@ -135,9 +123,11 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
     parameter = next(network.parameters())
     shape = (len(used), network.pooling.n_features)
     if np.prod(shape) <= _FEATURES_IN_MEMORY:
-        features = torch.empty(shape, dtype=parameter.dtype, device=parameter.device)
+        features = parameter.new_empty(shape)
     else:
-        features = _on_disk(shape, parameter.dtype)
+        with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
+            mapped = np.memmap(file, dtype=_numpy_name(parameter.dtype), mode="w+", shape=shape)
+        features = torch.from_numpy(mapped)
     for start in range(0, len(used), _BLOCK_ROWS):
         block = _rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
         features[start : start + len(block)] = network.encode(_filled(block, _BLOCK_ROWS))[: len(block)]
@@ -164,7 +154,7 @@ def choose_device(name: str) -> torch.device:
 def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
     """Inputs of the encoder ``(len(used), n_numbers)``, in memory, of these pool rows."""
     parameter = next(network.parameters())
-    inputs = torch.empty((len(used), bags.n_features), dtype=parameter.dtype, device=parameter.device)
+    inputs = parameter.new_empty((len(used), bags.n_features))
     step = max(1, _ENCODED_AT_ONCE // bags.n_features)
     for start in range(0, len(used), step):
         some = slice(start, start + step)
@@ -176,17 +166,19 @@ def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Te
 def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
     # Wide numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate.
     wide = bags.rows.dtype.itemsize > 4 or (bags.rows.dtype.kind in "iu" and bags.rows.dtype.itemsize == 4)
-    kind = widest(device) if wide else dtype
     # By numpy, which knows every number type and byte order.
-    rows = np.ascontiguousarray(take_dense(bags.rows, used), dtype=str(kind).removeprefix("torch."))
-    return torch.from_numpy(rows).to(device)
+    kind = _numpy_name(widest(device) if wide else dtype)
+    return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
 
 
-def _weights_tensor(weights: NDArray | None, device: torch.device) -> Tensor | None:
-    if weights is None:
-        return None
-    kind = widest(device) if weights.dtype.kind == "f" else torch.int64
-    return torch.as_tensor(weights, dtype=kind, device=device)
+def _numpy_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")
+
+
+def _wide(numbers: NDArray, device: torch.device) -> Tensor:
+    """Give weights or states in the widest type of their kind that the device has."""
+    kind = widest(device) if numbers.dtype.kind == "f" else torch.int64
+    return torch.as_tensor(numbers, dtype=kind, device=device)
 
 
 def _groups(bags: Bags, network: BagNetwork, at_once: int) -> Iterator[slice]:
@@ -198,9 +190,3 @@ def _groups(bags: Bags, network: BagNetwork, at_once: int) -> Iterator[slice]:
         stop = max(start + 1, int(np.searchsorted(load, load[start] + 1, "right")) - 1)
         yield slice(start, stop)
         start = stop
-
-
-def _on_disk(shape: tuple[int, int], dtype: torch.dtype) -> Tensor:
-    kind = np.dtype(str(dtype).removeprefix("torch."))
-    with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
-        return torch.from_numpy(np.memmap(file, dtype=kind, mode="w+", shape=shape))

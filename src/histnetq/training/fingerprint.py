@@ -12,8 +12,6 @@ import joblib
 import numpy as np
 from sklearn.base import BaseEstimator
 
-__all__ = ["describe"]
-
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None), np.ndarray)
 
 

@@ -6,7 +6,7 @@ import dataclasses
 import json
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
 from typing import Any
@@ -22,12 +22,10 @@ from histnetq.nn import BagNetwork
 from histnetq.training.batches import choose_device
 from histnetq.training.checkpoint import has_checkpoint
 from histnetq.training.fingerprint import describe
-from histnetq.training.loop import train
+from histnetq.training.loop import Run
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision
-
-__all__ = ["Task", "TrainedNetwork"]
 
 Start = Callable[[BagNetwork, Supervision, Protocol | None, Measure, int], bool]
 
@@ -57,48 +55,26 @@ class TrainedNetwork:
     split: str
 
 
-@dataclass(frozen=True)
 class Task:
-    """What a network is trained for; the fields are parameters of a quantifier.
+    """What a network is trained for.
 
-    Attributes
+    Parameters
     ----------
-    name : str
-        Name of the quantifier.
-    params : dict
-        All parameters of the quantifier, which a checkpoint must agree with.
+    quantifier : Quantifier
+        Quantifier that trains a network; its parameters are checked and taken.
     """
 
-    name: str
-    params: Mapping[str, Any]
-
-    @classmethod
-    def of(cls, quantifier: Any) -> Task:
-        """Check the parameters of a quantifier that trains a network, and take them."""
-        task = cls(type(quantifier).__name__, quantifier.get_params(deep=False))
-        if not isinstance(task.training, Training):
-            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {task.training!r}.")
-        if not isinstance(task.label_weight, Real) or task.label_weight < 0:
-            raise ValueError(f"label_weight: expected a number of at least 0, got {task.label_weight!r}.")
-        seed = task.random_state
-        if not (seed is None or (isinstance(seed, Integral) and seed >= 0)):
+    def __init__(self, quantifier: Any) -> None:
+        self.name, self.params = type(quantifier).__name__, quantifier.get_params(deep=False)
+        self.training: Training = self.params["training"]
+        self.label_weight, self.random_state = self.params.get("label_weight", 0.0), self.params["random_state"]
+        if not isinstance(self.training, Training):
+            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {self.training!r}.")
+        if not isinstance(self.label_weight, Real) or self.label_weight < 0:
+            raise ValueError(f"label_weight: expected a number of at least 0, got {self.label_weight!r}.")
+        seed = self.random_state
+        if seed is not None and (not isinstance(seed, Integral) or int(seed) < 0):
             raise ValueError(f"random_state: expected None or a whole number of at least 0, got {seed!r}.")
-        return task
-
-    @property
-    def training(self) -> Training:
-        """Options of the loop."""
-        return self.params["training"]
-
-    @property
-    def label_weight(self) -> float:
-        """Weight of the rows' cross-entropy."""
-        return self.params.get("label_weight", 0.0)
-
-    @property
-    def random_state(self) -> int | None:
-        """Seed of everything that is drawn."""
-        return self.params["random_state"]
 
     def train(
         self,
@@ -116,55 +92,57 @@ class Task:
         make : callable
             Makes the network, with weights that are random.
         validation : Bags, optional
-            Bags that choose the best epoch; default: some of what is given is held out.
+            Bags that choose the best epoch; by default, some of what is given is held out.
         start : callable, optional
             Gives the network better weights than random ones, and tells whether there are any.
+
+        Returns
+        -------
+        TrainedNetwork
+            The network, its history and what it was validated on.
         """
         seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
-        sampler = given.choose_sampler(self.params["sampler"])
-        if validation is None:
-            learned, held = given.split(self.training.validation, seed)
-            validation, everything = held.validation_bags(sampler, self.training.validation_bags, seed), given
-            sampler = learned.choose_sampler(self.params["sampler"])
-        else:
-            validation = given.check_validation(validation)
-            learned, held = given, Supervision(None, validation, how=f"{len(validation)} bags given for it")
-            everything = given.joined(validation) if self.training.refit else given
+        wanted = self.params["sampler"]
+        sampler = given.choose_sampler(wanted)
+        learned, held, everything = self._hold_out(given, validation, seed)
+        chooses = held.validation_bags(sampler, self.training.validation_bags, seed)
+        sampler = learned.choose_sampler(wanted)
 
-        def work(part: Supervision, training: Training, **options: Any) -> tuple[BagNetwork, dict[str, Any]]:
-            return self._train_once(
-                part, sampler, lambda: make(part, held), start, validation, training, seed, **options
-            )
+        def run(part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
+            loss, device = as_loss(self.params["loss"]), choose_device(training.device)
+            with torch.random.fork_rng([]):
+                torch.manual_seed(seed)
+                network = make(part, held)
+                # A run that goes on has its weights in the checkpoint.
+                started = has_checkpoint(training.checkpoint) or (
+                    start is not None and start(network, part, sampler, loss, seed)
+                )
+            network, draw = network.to(device), part.drawing(sampler, training.bags_per_epoch)
+            identity = self._identity(part, chooses, seed) if training.checkpoint else ""
+            return Run(network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates)
 
-        network, result = work(learned, self.training)
-        best_epoch, history = result["best_epoch"], result["history"]
+        first = run(learned, self.training)
+        result = first.train()
+        best_epoch, history, network = result["best_epoch"], result["history"], first.network
         if self.training.refit:
             place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{best_epoch}")
             training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
             try:
-                network, _ = work(everything, training, rates=history["lr"][:best_epoch])
+                again = run(everything, training, history["lr"][:best_epoch])
+                again.train()
+                network = again.network
             except KeyboardInterrupt:
                 told = "training interrupted in its repetition on everything; the first is kept."
                 warnings.warn(told, TrainingInterrupted, stacklevel=2)
         return TrainedNetwork(network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.")
 
-    def _train_once(
-        self, learned: Supervision, sampler: Protocol | None, make: Callable[[], BagNetwork], start: Start | None,
-        validation: Bags, training: Training, seed: int, **options: Any,
-    ) -> tuple[BagNetwork, dict[str, Any]]:  # fmt: skip
-        loss, device = as_loss(self.params["loss"]), choose_device(training.device)
-        with torch.random.fork_rng([]):
-            torch.manual_seed(seed)
-            network = make()
-            # A run that goes on has its weights in the checkpoint.
-            started = has_checkpoint(training) or (start is not None and start(network, learned, sampler, loss, seed))
-        network = network.to(device)
-        result = train(
-            network, learned.drawing(sampler, training.bags_per_epoch), validation, loss, training, seed,
-            label_weight=self.label_weight, started=started,
-            identity=self._identity(learned, validation, seed) if training.checkpoint else "", **options,
-        )  # fmt: skip
-        return network, result
+    def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:
+        """Give what is learned from, what is held out, and what a repetition on everything learns from."""
+        if validation is None:
+            return *given.split(self.training.validation, seed), given
+        bags = given.check_validation(validation)
+        held = Supervision(None, bags, how=f"{len(bags)} bags given for it")
+        return given, held, given.joined(bags) if self.training.refit else given
 
     def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
         if self.random_state is None:

@@ -12,10 +12,10 @@ import hashlib
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections import defaultdict
+from collections.abc import Callable
+from contextlib import ExitStack
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -31,11 +31,10 @@ from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
-from histnetq.training.checkpoint import make_directory, read_checkpoint, write_checkpoint
+from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
+from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
-
-__all__ = ["train"]
 
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
@@ -55,41 +54,121 @@ class _Progress:
     history: dict[str, list[float]] = field(default_factory=dict)
 
 
-class _Run:
-    def __init__(
-        self,
-        network: BagNetwork,
-        draw: Callable[[np.random.Generator], Bags],
-        validation: Bags,
-        loss: Measure,
-        label_weight: float,
-        options: Training,
-        seed: int,
-        processes: Processes,
-        started: bool,
-        rates: NDArray[np.float64] | None,
-    ) -> None:
-        self.network, self.draw, self.validation, self.loss = network, draw, validation, loss
-        self.label_weight, self.options, self.seed, self.processes = label_weight, options, seed, processes
-        self.started, self.rates = started, rates
-        self.optimizer = _optimizer(network, options)
-        self.progress = _Progress(lr=options.lr)
-        self.mean: dict[str, Tensor] | None
-        self.begin()
+@dataclass
+class Run:
+    """One training of a network.
 
-    def begin(self) -> None:
-        """Take the network's weights for those of a run that has not begun."""
-        if self.progress.epoch == 0:
+    Attributes
+    ----------
+    network : BagNetwork
+        Network that is trained in place.
+    draw : callable
+        Gives the training bags of an epoch, with prevalences, from a random generator.
+    validation : Bags
+        Fixed bags, with prevalences, whose mean loss chooses the best epoch.
+    loss : callable
+        Loss of each bag, from ``p_true, p_pred, sizes``.
+    options : Training
+        Options of the loop.
+    seed : int
+        Seed of everything that is drawn.
+    label_weight : float
+        Weight of the rows' mean cross-entropy, where rows have labels and the network a classifier.
+    identity : str
+        What a checkpoint must have been made of to be continued.
+    started : bool
+        Whether the network's weights may be the best ones as they are: those of epoch 0.
+    rates : (n_epochs,), optional
+        Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
+    """
+
+    network: BagNetwork
+    draw: Callable[[np.random.Generator], Bags]
+    validation: Bags
+    loss: Measure
+    options: Training
+    seed: int
+    label_weight: float = 0.0
+    identity: str = ""
+    started: bool = False
+    rates: NDArray[np.float64] | None = None
+
+    def __post_init__(self) -> None:
+        self.processes, self.progress = Processes.started(), _Progress(lr=self.options.lr)
+        self.optimizer = _optimizer(self.network, self.options)
+        self.n_epochs = self.options.epochs if self.rates is None else len(self.rates)
+        self.best: dict[str, Tensor] = {}
+        self.mean: dict[str, Tensor] = {}  # empty if weights are not averaged
+
+    def train(self) -> dict[str, Any]:
+        """Train, and leave the network with the weights of its best epoch.
+
+        Returns
+        -------
+        dict
+            The `history` (one array per column), `best_epoch` and `best_loss`.
+        """
+        at, device = self.progress, next(self.network.parameters()).device
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            self._begin()
+            try:
+                self._epochs()
+            except KeyboardInterrupt:
+                # Several processes may have stopped in different epochs, and a repetition has no best one.
+                if not at.history or self.processes.count > 1 or self.rates is not None:
+                    raise
+                told = (
+                    f"training interrupted in epoch {at.epoch}; the weights of the best epoch so far "
+                    f"({at.best_epoch}) are kept."
+                )
+                warnings.warn(told, TrainingInterrupted, stacklevel=2)
+        self.network.load_state_dict(self.best)
+        self.network.eval()
+        history = {name: np.asarray(values) for name, values in at.history.items()}
+        return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
+
+    def _begin(self) -> None:
+        """Go on from a checkpoint of this very run, or else take the network's weights for the best so far."""
+        at, directory = self.progress, self.options.checkpoint
+        if directory is not None:
+            make_directory(directory)
+            if has_checkpoint(directory):
+                self._resume(*read_checkpoint(directory, self.identity))
+        if self.processes.count > 1:
+            self.processes.refuse_different(self._digest())
+            # An encoder that was given may have other weights in each process.
+            self.processes.spread(self.network.state_dict().values())
+        if at.epoch == 0:
             self.best = _copy_state(self.network)
-            self.mean = _copy_state(self.network) if self.options.average > 1 else None
+            self.mean = _copy_state(self.network) if self.options.average > 1 else {}
+            if self.started and self.rates is None:  # weights that are not random: no epoch may be better
+                loss = self.processes.agree(self._validate())[0]
+                at.best_loss = loss if np.isfinite(loss) else float("inf")
 
-    def look(self) -> None:
-        """Validate weights that a run starts with, if they are not random: no epoch may be better."""
-        if self.started and self.rates is None and self.progress.epoch == 0:
-            loss = self.processes.agree(self.validate())[0]
-            self.progress.best_loss = loss if np.isfinite(loss) else float("inf")
+    def _epochs(self) -> None:
+        """Train until the run ends, with a progress bar, checkpoints and callbacks."""
+        options, first = self.options, self.processes.rank == 0
+        shown = first and (sys.stderr.isatty() if options.progress is None else options.progress)
+        bar = tqdm(total=self.n_epochs, initial=self.progress.epoch, unit="epoch", disable=not shown, leave=False)
+        with bar:
+            while not self._ends():
+                record = self._epoch()
+                bar.update()
+                bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
+                due = self._ends() or record["epoch"] % options.checkpoint_every == 0
+                if options.checkpoint is not None and due and first:
+                    self._save(options.checkpoint)
+                answers = [callback(record) is True for callback in options.callbacks]
+                if self.processes.any(any(answers)):
+                    break
 
-    def epoch(self) -> dict[str, float]:
+    def _ends(self) -> bool:
+        """Tell whether no further epoch is to be trained."""
+        at, most = self.progress, self.options.minutes
+        late = most is not None and at.epoch > 0 and sum(at.history["seconds"]) >= 60 * most
+        return at.done or at.epoch >= self.n_epochs or late
+
+    def _epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result."""
         at, began = self.progress, time.perf_counter()
         at.epoch += 1
@@ -103,91 +182,70 @@ class _Run:
             group["lr"] = at.lr * group["pace"]
         self.network.train()
         n = self.options.batch_bags
-        losses = [self.step(bags[start : start + n]) for start in range(0, len(bags), n)]
+        losses = [self._step(bags[start : start + n]) for start in range(0, len(bags), n)]
         mean_loss = float(torch.stack(losses).mean())
         self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
-        self.processes.spread((self.mean or {}).values())
-        with self.averaged():
-            train_loss, validation_loss, seconds = self.processes.agree(
-                mean_loss, mean_loss if self.rates is not None else self.validate(), time.perf_counter() - began
-            )
-            _refuse_divergence(train_loss, validation_loss, at.epoch)
+        self.processes.spread(self.mean.values())
+        with ExitStack() as afterwards:
+            if self.mean:  # is validated and kept in the place of the last weights, which come back
+                afterwards.callback(self.network.load_state_dict, _copy_state(self.network))
+                self.network.load_state_dict(self.mean)
+            validated = mean_loss if self.rates is not None else self._validate()
+            trained, validated, seconds = self.processes.agree(mean_loss, validated, time.perf_counter() - began)
             record = {
-                "epoch": at.epoch, "train_loss": train_loss, "validation_loss": validation_loss,
-                "lr": at.lr, "seconds": seconds,
+                "epoch": at.epoch, "train_loss": trained, "validation_loss": validated, "lr": at.lr, "seconds": seconds,
             }  # fmt: skip
-            self.note(record)
+            self._note(record)
         return record
 
-    def step(self, bags: Bags) -> Tensor:
-        """One update of the weights from these bags."""
+    def _step(self, bags: Bags) -> Tensor:
+        """Update the weights once from these bags, and give their mean loss."""
         self.optimizer.zero_grad(set_to_none=True)
         micro = self.options.micro_bags or len(bags)
         mine = bags[self.processes.share(len(bags))]
-        parts = [mine[start : start + micro] for start in range(0, len(mine), micro)]
         parameter = next(self.network.parameters())
-        n_labelled = _labelled_weight(bags) if self.label_weight else 0.0
+        labelled = self.label_weight and bags.labels is not None
+        n_labelled = float(bags.entry_weights()[bags.labels[bags.index] >= 0].sum()) if labelled else 0.0  # type: ignore[index]
         total = torch.zeros((), dtype=parameter.dtype, device=parameter.device)
-        for part in parts:
+        for start in range(0, len(mine), micro):
+            part = mine[start : start + micro]
             batch = make_batch(part, parameter.device, parameter.dtype)
-            value = self.objective(batch, len(part) / len(bags), n_labelled)
+            value = self._objective(batch, len(part) / len(bags), n_labelled)
             value.backward()
             total += value.detach()
         total = self.processes.add_gradients(self.network.parameters(), total)
         if self.options.clip is not None:
             nn.utils.clip_grad_norm_(self.network.parameters(), self.options.clip)
         self.optimizer.step()
-        self.average()
+        self.progress.updates += 1
+        if self.mean:
+            self._average()
         return total
 
-    def average(self) -> None:
+    def _average(self) -> None:
         """Move the running mean towards the weights: the slower, the more updates there were."""
-        at = self.progress
-        at.updates += 1
-        if self.mean is None:
-            return
-        pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + at.updates))
+        pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + self.progress.updates))
         for name, value in self.network.state_dict().items():
-            if value.is_floating_point():
-                self.mean[name].lerp_(value, pace)
-            else:
-                self.mean[name].copy_(value)
+            self.mean[name].lerp_(value, pace) if value.is_floating_point() else self.mean[name].copy_(value)
 
-    @contextmanager
-    def averaged(self) -> Iterator[None]:
-        """The running mean in the place of the last weights."""
-        if self.mean is None:
-            yield
-            return
-        last = _copy_state(self.network)
-        self.network.load_state_dict(self.mean)
-        try:
-            yield
-        finally:
-            self.network.load_state_dict(last)
-
-    def objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
-        """The part of the batch's loss that comes from these bags, `share` of all."""
+    def _objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
+        """Give the part of the batch's loss that comes from these bags, `share` of all."""
+        warm, classifier = self.progress.epoch <= self.options.warmup, self.network.classifier
         features = self.network.encode(batch.rows)
         p_pred = self.network.quantify(self.network.pooling(features, batch.offsets, batch.weights, batch.index))
-        if self.progress.epoch <= self.options.warmup:
-            value = kld(batch.p_true, p_pred, batch.sizes).mean() * share
-            if self.network.classifier is not None:
-                posteriors = self.network.classifier(features).softmax(-1)
-                means = Mean(posteriors.shape[1])(posteriors, batch.offsets, batch.weights, batch.index)
-                value = value + kld(batch.p_true, means, batch.sizes).mean() * share
-        else:
-            value = self.loss(batch.p_true, p_pred, batch.sizes).mean() * share
-        if n_labelled and batch.labels is not None and self.network.classifier is not None:
-            scores = self.network.classifier(features)
-            errors = F.cross_entropy(scores, batch.labels, ignore_index=-1, reduction="none")
-            copies = torch.zeros_like(errors)
+        value: Tensor = (kld if warm else self.loss)(batch.p_true, p_pred, batch.sizes).mean() * share
+        if warm and classifier is not None:
+            posteriors = classifier(features).softmax(-1)
+            means = Mean(posteriors.shape[1])(posteriors, batch.offsets, batch.weights, batch.index)
+            value = value + kld(batch.p_true, means, batch.sizes).mean() * share
+        if n_labelled and batch.labels is not None and classifier is not None:
+            errors = F.cross_entropy(classifier(features), batch.labels, ignore_index=-1, reduction="none")
             weights = torch.ones_like(batch.index) if batch.weights is None else batch.weights
-            copies.index_add_(0, batch.index, weights.to(errors.dtype))
+            copies = torch.zeros_like(errors).index_add_(0, batch.index, weights.to(errors.dtype))
             value = value + self.label_weight * (errors * copies).sum() / n_labelled
         return value
 
-    def validate(self) -> float:
+    def _validate(self) -> float:
         like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
         bags = self.validation
         mine = bags[self.processes.share(len(bags))]
@@ -196,148 +254,49 @@ class _Run:
         p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
         return float(self.loss(p_true, p_pred, sizes).mean())
 
-    def note(self, record: dict[str, float]) -> None:
+    def _note(self, record: dict[str, float]) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
-        at = self.progress
+        at, loss = self.progress, record["validation_loss"]
+        if not (np.isfinite(record["train_loss"]) and np.isfinite(loss)):
+            raise FloatingPointError(
+                f"training: the loss is not finite in epoch {at.epoch} (training {record['train_loss']}, validation "
+                f"{loss}); lower training__lr, set training__clip, or check a custom loss for division by zero."
+            )
         for name, value in record.items():
             at.history.setdefault(name, []).append(value)
         at.stale = at.stale + 1 if at.epoch > self.options.warmup else 0
-        if self.rates is not None or record["validation_loss"] < at.best_loss:
-            at.best_loss, at.best_epoch, at.stale = record["validation_loss"], at.epoch, 0
+        if self.rates is not None or loss < at.best_loss:
+            at.best_loss, at.best_epoch, at.stale = loss, at.epoch, 0
             self.best = _copy_state(self.network)
         if self.rates is None and at.stale >= self.options.patience:
             at.done = at.lr <= self.options.min_lr
             at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
 
-    def ends(self) -> bool:
-        """Whether no further epoch is to be trained."""
-        at, most = self.progress, self.options.minutes
-        in_time = most is None or sum(at.history.get("seconds", [])) < 60 * most
-        most_epochs = self.options.epochs if self.rates is None else len(self.rates)
-        return at.done or at.epoch >= most_epochs or (at.epoch > 0 and not in_time)
+    def _save(self, directory: str) -> None:
+        """Write a checkpoint from which `_resume` goes on."""
+        states = self.optimizer.state_dict()["state"]
+        optimizer = {f"{i}/{k}": v for i, state in states.items() for k, v in state.items()}
+        tensors = {"network": self.network.state_dict(), "best": self.best, "mean": self.mean, "optimizer": optimizer}
+        write_checkpoint(directory, self.identity, dataclasses.asdict(self.progress), tensors)
 
-    def save(self, directory: Path, identity: str) -> None:
-        """Write a checkpoint from which `resume` goes on."""
-        optimizer = self.optimizer.state_dict()["state"]
-        tensors = {
-            "network": self.network.state_dict(), "best": self.best, "mean": self.mean or {},
-            "optimizer": {f"{i}/{k}": v for i, state in optimizer.items() for k, v in state.items()},
-        }  # fmt: skip
-        write_checkpoint(directory, identity, dataclasses.asdict(self.progress), tensors)
-
-    def resume(self, directory: Path, identity: str) -> None:
-        """Continue from the checkpoint in the directory, if there is one of this very run."""
-        found = read_checkpoint(directory, identity)
-        if found is None:
-            return
-        progress, tensors = found
+    def _resume(self, progress: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> None:
+        """Continue from what a checkpoint holds."""
+        device, state = next(self.network.parameters()).device, defaultdict[int, dict[str, Tensor]](dict)
         self.network.load_state_dict(tensors["network"])
-        self.best = tensors["best"]
-        if self.mean is not None:
-            self.mean = {k: v.to(self.mean[k].device) for k, v in tensors["mean"].items()}
-        state: dict[int, dict[str, Tensor]] = {}
+        self.best, self.mean = tensors["best"], {k: v.to(device) for k, v in tensors["mean"].items()}
         for name, value in tensors["optimizer"].items():
             i, key = name.split("/")
-            state.setdefault(int(i), {})[key] = value
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": state, "param_groups": groups})
-        self.progress = _Progress(**progress)
+            state[int(i)][key] = value
+        self.optimizer.load_state_dict({**self.optimizer.state_dict(), "state": state})
+        vars(self.progress).update(progress)
 
-    def digest(self) -> bytes:
-        """What processes that train together must have in common: layers, options, seed, progress and bags."""
+    def _digest(self) -> bytes:
+        """Give a checksum of what processes that train together must share: layers, options, seed, progress, bags."""
         layers = [(name, tuple(tensor.shape)) for name, tensor in self.network.state_dict().items()]
         about = (self.options.identity(), self.options.epochs, self.label_weight, self.seed, self.progress.epoch)
-        digest = hashlib.sha256(repr((layers, about)).encode())
-        for bags in (self.validation, self.draw(np.random.default_rng(self.seed))):
-            digest.update(repr(bags).encode())
-            for array in (bags.index, bags.prevalences, take_dense(bags.rows, bags.index[:_COMPARED_ROWS])):
-                digest.update(np.ascontiguousarray(array).tobytes())
-        return digest.digest()
-
-
-def train(
-    network: BagNetwork,
-    draw: Callable[[np.random.Generator], Bags],
-    validation: Bags,
-    loss: Measure,
-    options: Training,
-    seed: int,
-    *,
-    label_weight: float = 0.0,
-    identity: str = "",
-    started: bool = False,
-    rates: NDArray[np.float64] | None = None,
-) -> dict[str, Any]:
-    """Train the network in place and leave it with the weights of its best epoch.
-
-    Parameters
-    ----------
-    draw : generator → Bags
-        The training bags of an epoch, with prevalences.
-    validation : Bags
-        Fixed bags, with prevalences, whose mean loss chooses the best epoch.
-    label_weight : float
-        Weight of the rows' mean cross-entropy, where rows have labels and the network a classifier.
-    identity : str
-        What a checkpoint must have been made of to be continued.
-    started : bool
-        Whether the network's weights may be the best ones as they are: those of epoch 0.
-    rates : (n_epochs,), optional
-        Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
-
-    Returns
-    -------
-    dict with `history` (one array per column), `best_epoch` and `best_loss`.
-    """
-    directory = None if options.checkpoint is None else Path(options.checkpoint)
-    processes = Processes.started()
-    run = _Run(network, draw, validation, loss, label_weight, options, seed, processes, started, rates)
-    device = next(network.parameters()).device
-    with torch.random.fork_rng([device] if device.type == "cuda" else []):
-        if directory is not None:
-            make_directory(directory)
-            run.resume(directory, identity)
-        if processes.count > 1:
-            processes.refuse_different(run.digest())
-            processes.spread(network.state_dict().values())  # an encoder that was given may have other weights in each
-            run.begin()
-        run.look()
-        try:
-            for record in _epochs(run):
-                last = run.ends()
-                due = last or record["epoch"] % options.checkpoint_every == 0
-                if directory is not None and due and processes.is_first:
-                    run.save(directory, identity)
-                answers = [callback(record) for callback in options.callbacks]
-                if processes.any(any(answer is True for answer in answers)):
-                    break
-        except KeyboardInterrupt:
-            # Several processes may have stopped in different epochs, and a repetition has no best one.
-            if not run.progress.history or processes.count > 1 or rates is not None:
-                raise
-            warnings.warn(
-                f"training interrupted in epoch {run.progress.epoch}; "
-                f"the weights of the best epoch so far ({run.progress.best_epoch}) are kept.",
-                TrainingInterrupted,
-                stacklevel=2,
-            )
-    network.load_state_dict(run.best)
-    network.eval()
-    at = run.progress
-    history = {name: np.asarray(values) for name, values in at.history.items()}
-    return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
-
-
-def _epochs(run: _Run) -> Iterator[dict[str, float]]:
-    options, at = run.options, run.progress
-    hidden = not (run.processes.is_first and (sys.stderr.isatty() if options.progress is None else options.progress))
-    total = options.epochs if run.rates is None else len(run.rates)
-    with tqdm(total=total, initial=at.epoch, unit="epoch", disable=hidden, leave=False) as bar:
-        while not run.ends():
-            record = run.epoch()
-            bar.update()
-            bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
-            yield record
+        pair = (self.validation, self.draw(np.random.default_rng(self.seed)))
+        bags = [[repr(b), b.index, b.prevalences, take_dense(b.rows, b.index[:_COMPARED_ROWS])] for b in pair]
+        return hashlib.sha256(describe([layers, about, bags]).encode()).digest()
 
 
 def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
@@ -354,17 +313,3 @@ def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
 
 def _copy_state(network: nn.Module) -> dict[str, Tensor]:
     return {k: v.detach().clone() for k, v in network.state_dict().items()}
-
-
-def _labelled_weight(bags: Bags) -> float:
-    if bags.labels is None:
-        return 0.0
-    return float(bags.entry_weights()[bags.labels[bags.index] >= 0].sum())
-
-
-def _refuse_divergence(train_loss: float, validation_loss: float, epoch: int) -> None:
-    if not (np.isfinite(train_loss) and np.isfinite(validation_loss)):
-        raise FloatingPointError(
-            f"training: the loss is not finite in epoch {epoch} (training {train_loss}, validation {validation_loss}); "
-            "lower training__lr, set training__clip, or check a custom loss for division by zero."
-        )

@@ -6,22 +6,14 @@ import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Integral, Number, Real
+from numbers import Number
 from typing import Any
 
-__all__ = ["Training", "TrainingInterrupted"]
-
-_WHOLE = (
-    "epochs", "bags_per_epoch", "batch_bags", "micro_bags", "average", "patience", "validation_bags",
-    "checkpoint_every",
-)  # fmt: skip
-_NUMBERS = (
-    "minutes", "lr", "min_lr", "bin_lr", "weight_decay", "dropout", "input_dropout", "clip", "validation",
-)  # fmt: skip
+_IN_A_RANGE = ("lr", "dropout", "input_dropout", "validation")
 _NOT_PART_OF_THE_RESULT = (
     "epochs", "minutes", "refit", "progress", "checkpoint", "checkpoint_every", "callbacks", "device",
 )  # fmt: skip
-# Not there in checkpoints that were made before there was such an option.
+# Options at these values are left out of identities, as in checkpoints from before there were such options.
 _ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
 
 
@@ -35,54 +27,61 @@ class Training:
 
     Parameters
     ----------
-    epochs : int
-        At most so many.
-    minutes : float, optional
-        No epoch begins after so many minutes of training, those before a resumed checkpoint included.
-    bags_per_epoch : int, optional
-        Bags drawn for each epoch. Default: as many as there are training bags, at least 200; 500 for labelled rows.
-    batch_bags : int
+    epochs : int, default=200
+        Largest number of epochs.
+    minutes : float, default=None
+        No epoch begins after so many minutes of training, those before a resumed checkpoint included; None sets no
+        limit.
+    bags_per_epoch : int, default=None
+        Bags drawn for each epoch. None takes as many as there are training bags, at least 200, and 500 for labelled
+        rows.
+    batch_bags : int, default=20
         Bags per update of the weights.
-    micro_bags : int, optional
-        Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch.
-    average : int
+    micro_bags : int, default=None
+        Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch. None
+        takes the whole batch at once.
+    average : int, default=1
         The weights that are validated and kept are a running mean over about so many updates; with 1, the last ones.
-    lr, min_lr : float
-        Learning rate at the start, and the lowest one.
-    bin_lr : float
+    lr : float, default=0.001
+        Learning rate at the start.
+    min_lr : float, default=0.0001
+        Lowest learning rate.
+    bin_lr : float, default=1.0
         Learning rate of histogram bins as a multiple of `lr`; 0 keeps them where they are.
-    patience : int
+    patience : int, default=10
         Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
-    warmup : int
+    warmup : int, default=0
         Epochs at the start that are trained for the Kullback-Leibler divergence instead of the loss: of the estimates,
         and of a linear classifier's mean probabilities of a bag's rows, by which the encoder learns to tell the classes
         apart. RAE alone has a plateau, where all bags get the same estimate, that is left much faster so.
-    weight_decay : float
-        Of AdamW, on weights only: not on bins, biases and norms.
-    dropout : float
-        In encoders and heads that are given by sizes.
-    input_dropout : float
-        Of the rows' features, before an encoder that is given by sizes.
-    clip : float, optional
-        Largest norm of the gradient.
-    validation : float
-        Part of the bags, or of the labelled rows, held out to choose the best epoch.
-    validation_bags : int
-        Bags drawn, once, from held-out labelled rows.
-    refit : bool
+    weight_decay : float, default=1e-05
+        Weight decay of AdamW. It acts on weights only: not on bins, biases and norms.
+    dropout : float, default=0.1
+        Dropout in encoders and heads that are given by sizes.
+    input_dropout : float, default=0.0
+        Dropout of the rows' features, before an encoder that is given by sizes.
+    clip : float, default=None
+        Largest norm of the gradient; None leaves gradients as they are.
+    validation : float, default=0.3
+        Part of the bags, or of the labelled rows, that is held out to choose the best epoch.
+    validation_bags : int, default=200
+        Bags that are drawn, once, from held-out labelled rows.
+    refit : bool, default=False
         After the best epoch is known, train anew up to it with the same learning rates, on what was held out as well
         (and on bags that `fit` got for validation beside others); it takes up to twice as long.
-    standardize : bool
+    standardize : bool, default=True
         Bring inputs to mean 0 and variance 1 (sparse: variance only; images: per channel).
-    dtype, device : str
-        Such as "float32" and "auto", "cpu", "cuda".
-    progress : bool, optional
-        Show a progress bar. Default: on a terminal.
-    checkpoint : path, optional
+    dtype : str, default="float32"
+        Type of the weights, "float32" or "float64".
+    device : str, default="auto"
+        Device such as "cpu" or "cuda"; "auto" takes CUDA where there is one.
+    progress : bool, default=None
+        Show a progress bar; None shows it on a terminal.
+    checkpoint : path, default=None
         Directory for checkpoints; a run that finds its own there continues it.
-    checkpoint_every : int
+    checkpoint_every : int, default=1
         Epochs between checkpoints.
-    callbacks : tuple of callables
+    callbacks : tuple of callables, default=()
         Each is called with the epoch's record, a dict; training stops if one returns True.
 
     Examples
@@ -120,40 +119,51 @@ class Training:
     def __post_init__(self) -> None:
         if self.checkpoint is not None:
             object.__setattr__(self, "checkpoint", os.fspath(self.checkpoint))
-        for f in dataclasses.fields(self):  # numpy's numbers become Python's, which can be stored
-            value = getattr(self, f.name)
+        for option in dataclasses.fields(self):
+            value = getattr(self, option.name)
             if isinstance(value, Number) and hasattr(value, "item"):
-                object.__setattr__(self, f.name, value.item())
-        for name in _NUMBERS:
-            value = getattr(self, name)
-            if not (isinstance(value, Real) or (name in ("clip", "minutes") and value is None)):
-                raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
-        for name in _WHOLE:
-            value = getattr(self, name)
-            optional = name in ("bags_per_epoch", "micro_bags") and value is None
-            if not optional and (isinstance(value, bool) or not isinstance(value, Integral) or value < 1):
-                raise ValueError(f"training: expected {name} to be a whole number of at least 1, got {value!r}.")
-        if isinstance(self.warmup, bool) or not isinstance(self.warmup, Integral) or self.warmup < 0:
-            raise ValueError(f"training: expected warmup to be a whole number of at least 0, got {self.warmup!r}.")
-        for name in ("minutes", "min_lr", "bin_lr", "weight_decay", "clip"):
-            value = getattr(self, name)
-            if value is not None and not value >= 0:
-                raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
-        dropouts = (self.dropout, self.input_dropout)
-        if not self.lr > 0 or not all(0 <= rate < 1 for rate in dropouts) or not 0 < self.validation < 1:
+                object.__setattr__(self, option.name, value.item())  # numpy's numbers become Python's, which are stored
+            _check_number(option, getattr(self, option.name))
+        if not (self.lr > 0 and 0 <= self.dropout < 1 and 0 <= self.input_dropout < 1 and 0 < self.validation < 1):
+            got = ", ".join(f"{name}={getattr(self, name)!r}" for name in _IN_A_RANGE)
             raise ValueError(
-                "training: expected lr > 0, 0 ≤ dropout and input_dropout < 1 and 0 < validation < 1, "
-                f"got lr={self.lr!r}, dropout={self.dropout!r}, input_dropout={self.input_dropout!r}, "
-                f"validation={self.validation!r}."
+                f"training: expected lr > 0, 0 ≤ dropout and input_dropout < 1 and 0 < validation < 1, got {got}."
             )
         if self.dtype not in ("float32", "float64"):
             raise ValueError(f"training: expected dtype 'float32' or 'float64', got {self.dtype!r}.")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Give all options by name, as scikit-learn does.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            This has no effect, as no option has options of its own.
+
+        Returns
+        -------
+        dict
+            The options and their values.
+        """
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def identity(self) -> dict[str, Any]:
-        """The options that two runs share iff they do the same work, however long and wherever they run."""
+        """Give the options that two runs share if and only if they do the same work.
+
+        How long a run is, where it runs and how it is watched is no part of this.
+
+        Returns
+        -------
+        dict
+            The options and their values.
+
+        Examples
+        --------
+        >>> Training(epochs=5).identity() == Training(epochs=50, device="cpu").identity()
+        True
+        >>> Training(lr=0.1).identity() == Training(lr=0.2).identity()
+        False
+        """
         others = {name: value for name, value in self.get_params().items() if name not in _NOT_PART_OF_THE_RESULT}
         return {name: value for name, value in others.items() if (name, value) not in _ABSENT}
 
@@ -163,3 +173,16 @@ class Training:
     def __repr__(self) -> str:
         changed = (f for f in dataclasses.fields(self) if getattr(self, f.name) != f.default)
         return f"Training({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
+
+
+def _check_number(option: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse a value that is no number where the type of the option says so, or that is too low."""
+    name, kind, lowest = option.name, str(option.type).partition(" ")[0], int(option.name != "warmup")
+    if value is None and option.default is None:
+        return
+    if kind == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
+        raise ValueError(f"training: expected {name} to be a whole number of at least {lowest}, got {value!r}.")
+    if kind == "float" and not isinstance(value, int | float):
+        raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
+    if kind == "float" and name not in _IN_A_RANGE and not value >= 0:
+        raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")

@@ -20,8 +20,6 @@ from torch.nn import Parameter
 
 from histnetq.data.files import are_processes_together
 
-__all__ = ["Processes"]
-
 
 @dataclass(frozen=True)
 class Processes:
@@ -38,22 +36,15 @@ class Processes:
 
     @classmethod
     def started(cls) -> Processes:
-        """Those that torchrun started with this one; they are connected once and until they end."""
-        if not dist.is_available():
+        """Give the processes that torchrun started with this one; they are connected once and until they end."""
+        if not dist.is_available() or not (dist.is_initialized() or are_processes_together()):
             return cls()
         if not dist.is_initialized():
-            if not are_processes_together():
-                return cls()
             _connect()
         return cls(dist.get_rank(), dist.get_world_size())
 
-    @property
-    def is_first(self) -> bool:
-        """Whether this process is the one that writes and shows."""
-        return self.rank == 0
-
     def share(self, n: int) -> slice:
-        """Which of `n` things are this process's; none if there are fewer things than processes."""
+        """Tell which of `n` things are this process's; it may be none if there are fewer things than processes."""
         return slice(self.rank * n // self.count, (self.rank + 1) * n // self.count)
 
     def add_gradients(self, parameters: Iterable[Parameter], loss: Tensor) -> Tensor:
@@ -72,24 +63,21 @@ class Processes:
         return total[0].clone()
 
     def gather(self, part: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-        """(n, ...): the parts that the processes have of `n` things, each its share."""
-        if self.count == 1:
-            return part
+        """Put together the parts that the processes have of `n` things: (n of its share, ...) → (n, ...)."""
         whole = np.zeros((n, *part.shape[1:]))
         whole[self.share(n)] = part
-        dist.all_reduce(torch.from_numpy(whole))
+        if self.count > 1:
+            dist.all_reduce(torch.from_numpy(whole))
         return whole
 
     def agree(self, *numbers: float) -> list[float]:
-        """The numbers of the first process."""
-        if self.count == 1:
-            return list(numbers)
+        """Give the numbers of the first process."""
         told = torch.tensor(numbers, dtype=torch.float64)
-        dist.broadcast(told, 0)
+        self.spread([told])
         return told.tolist()
 
     def any(self, answer: bool) -> bool:
-        """Whether any process says so."""
+        """Tell whether any process says so."""
         return bool(self.gather(np.array([float(answer)]), self.count).any())
 
     def spread(self, tensors: Iterable[Tensor]) -> None:
@@ -99,20 +87,18 @@ class Processes:
                 dist.broadcast(tensor.detach(), 0)
 
     def refuse_different(self, digest: bytes) -> None:
-        """Refuse to train together what is not the same, of which the digest tells."""
-        numbers = np.frombuffer(digest, np.uint32).astype(np.float64)[None]
-        found = self.gather(numbers, self.count)
-        for rank, other in enumerate(found):
-            if (other != found[0]).any():
-                raise ValueError(
-                    f"torchrun: process {rank} has other data, parameters or checkpoints than process 0, expected the "
-                    "same everywhere; give what is drawn at random a seed."
-                )
+        """Refuse to train together if the processes have different digests of what they train."""
+        found = self.gather(np.frombuffer(digest, np.uint32).astype(np.float64)[None], self.count)
+        different = np.flatnonzero((found != found[0]).any(1))
+        if len(different):
+            raise ValueError(
+                f"torchrun: process {different[0]} has other data, parameters or checkpoints than process 0, expected "
+                "the same everywhere; give what is drawn at random a seed."
+            )
 
 
 def _connect() -> None:
-    cuda = torch.cuda.is_available()
-    if cuda:
+    if cuda := torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         store, rank, count = next(dist.rendezvous("env://"))
@@ -126,9 +112,4 @@ def _connect() -> None:
             f"torchrun: the processes cannot be connected ({reason}); check RANK, WORLD_SIZE, MASTER_ADDR and "
             "MASTER_PORT, or unset them to train on one process."
         ) from None
-    atexit.register(_disconnect)
-
-
-def _disconnect() -> None:
-    if dist.is_initialized():
-        dist.destroy_process_group()
+    atexit.register(lambda: dist.destroy_process_group() if dist.is_initialized() else None)

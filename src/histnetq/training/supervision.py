@@ -1,4 +1,4 @@
-"""What a quantifier learns from, and how some of it is held out: the one way to fit, of Python and the command line."""
+"""What a quantifier learns from, and how some of it is held out, in Python and on the command line."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, take_dense, used_rows
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
-
-__all__ = ["Supervision", "labelled_rows"]
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
@@ -48,11 +46,9 @@ class Supervision:
     @classmethod
     def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
         """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
+        if isinstance(X, Bags) and bags is not None:
+            raise TypeError("bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat.")
         if isinstance(X, Bags):
-            if bags is not None:
-                raise TypeError(
-                    "bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat."
-                )
             return cls._of_bags((X if y is None else X.with_prevalences(y)).with_known_prevalences())
         if y is None:
             raise TypeError(
@@ -64,9 +60,8 @@ class Supervision:
             raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         bags = bags.with_known_prevalences()
         names = [*bags.classes.tolist(), *np.unique(np.asarray(y)).tolist()]  # type: ignore[union-attr]
-        columns = column_names(X) or bags.feature_names
-        rows = Bags.from_labels(X, y, classes=list(dict.fromkeys(names)), feature_names=columns)
-        both = Bags.concat([rows, bags])
+        named = {"classes": list(dict.fromkeys(names)), "feature_names": column_names(X) or bags.feature_names}
+        both = Bags.concat([Bags.from_labels(X, y, **named), bags])
         return cls(both[:1], both[1:])
 
     @classmethod
@@ -81,15 +76,11 @@ class Supervision:
 
     @property
     def _first(self) -> Bags:
-        first = self.rows if self.bags is None else self.bags
-        assert first is not None
-        return first
+        return self.rows if self.bags is None else self.bags  # type: ignore[return-value]
 
     @property
     def classes(self) -> NDArray:
-        classes = self._first.classes
-        assert classes is not None
-        return classes
+        return self._first.classes  # type: ignore[return-value]
 
     @property
     def input_shape(self) -> tuple[int, ...]:
@@ -103,9 +94,7 @@ class Supervision:
         """Prevalences of the labelled rows, or else the mean over the bags."""
         if self.rows is not None:
             return self.rows.label_prevalences()[0]
-        assert self.bags is not None
-        assert self.bags.prevalences is not None
-        return self.bags.prevalences.mean(0)
+        return self.bags.prevalences.mean(0)  # type: ignore[union-attr]
 
     def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
         """Hold out this fraction: of whole bags, or of the labelled rows of each class.
@@ -118,28 +107,29 @@ class Supervision:
         """
         if self.bags is None:
             return self._split_rows(fraction, seed)
-        labelled = self.one_pool and self.rows is not None and len(self.rows.index) == len(self.bags.index)
-        if labelled and (len(self.bags) < _FEWEST_WHOLE or _share_rows(self.bags)):
-            return self._split_rows(fraction, seed)
+        rows, entries = self.rows, self.bags.index
+        if self.one_pool and rows is not None and len(rows.index) == len(entries):
+            share_rows = len(used_rows(entries, self.bags.rows.shape[0])[0]) < len(entries)
+            if len(self.bags) < _FEWEST_WHOLE or share_rows:
+                return self._split_rows(fraction, seed)
         kept, held = self.bags.split(1 - fraction, seed)
-        rows = self.rows
         if self.one_pool and rows is not None:
             rows = _labelled_part(rows, ~np.isin(rows.index, held.index))
         how = f"{len(held)} of {len(self.bags)} bags, whole"
         return replace(self, rows=rows, bags=kept), Supervision(None, held, how=how)
 
     def _split_rows(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
-        assert self.rows is not None
-        rows = np.unique(self.rows.index)
-        out = _drawn_of_each_class(rows, self.rows, fraction, seed)
-        apart = np.isin(self.rows.index, out)
-        kept, held = _labelled_part(self.rows, ~apart), _labelled_part(self.rows, apart)
-        how = f"bags drawn from {len(out)} of {len(rows)} labelled rows"
+        labelled: Bags = self.rows  # type: ignore[assignment]
+        rows = np.unique(labelled.index)
+        out = _drawn_of_each_class(rows, labelled, fraction, seed)
+        apart = np.isin(labelled.index, out)
         bags = None if self.bags is None else _without_rows(self.bags, out)
-        return replace(self, rows=kept, bags=bags), Supervision(held, None, how=how)
+        how = f"bags drawn from {len(out)} of {len(rows)} labelled rows"
+        kept = replace(self, rows=_labelled_part(labelled, ~apart), bags=bags)
+        return kept, Supervision(_labelled_part(labelled, apart), None, how=how)
 
     def joined(self, bags: Bags) -> Supervision:
-        """Give the same with more bags, if there are any: what is learned from labelled rows alone stays so."""
+        """Give the same with more bags; what is learned from labelled rows alone stays so."""
         if self.bags is None:
             return self
         if self.rows is None:
@@ -148,10 +138,10 @@ class Supervision:
         return replace(self, rows=everything[:1], bags=everything[1:])
 
     def check_validation(self, bags: Bags) -> Bags:
-        """Bags to validate on, with their prevalences and with the classes in the order of these."""
+        """Give bags to validate on with their prevalences, and with the classes in the order of these."""
         if not isinstance(bags, Bags):
             raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-        if bags.rows.shape[1:] != self._first.rows.shape[1:]:
+        if tuple(bags.rows.shape[1:]) != self.input_shape:
             raise ValueError(
                 f"validation: expected rows of shape {self.input_shape} as in training, "
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
@@ -159,14 +149,12 @@ class Supervision:
         return bags.with_known_prevalences().with_classes(self.classes)
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
-        """The protocol that training bags are drawn by; None for the given bags alone."""
+        """Give the protocol that training bags are drawn by; None for the given bags alone."""
         if wanted == "auto":
-            if self.rows is None:
-                return Mixer()
-            return APP() if self.bags is None else Combined()
+            return Mixer() if self.rows is None else APP() if self.bags is None else Combined()
+        if wanted is None and self.bags is None:
+            raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
         if wanted is None:
-            if self.bags is None:
-                raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
             return None
         if isinstance(wanted, str | type) or not hasattr(wanted, "draw"):
             raise ValueError(f"sampler: expected 'auto', None or a protocol such as Mixer(), got {wanted!r}.")
@@ -180,25 +168,22 @@ class Supervision:
         return wanted
 
     def drawing(self, sampler: Protocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
-        """A function that draws the bags of an epoch."""
+        """Give a function that draws the bags of an epoch."""
         if sampler is None:
             return lambda rng: self._first
         if n_bags is None:
             n_bags = _BAGS_PER_EPOCH if self.bags is None else max(len(self.bags), _FEWEST_PER_EPOCH)
-        if sampler.draws_from == "both":
-            return lambda rng: sampler.draw((self.rows, self.bags), n_bags, rng)
         labelled = self.rows is not None and sampler.draws_from == "rows"
-        source = self.rows if labelled else self.bags
+        source = (self.rows, self.bags) if sampler.draws_from == "both" else self.rows if labelled else self.bags
         return lambda rng: sampler.draw(source, n_bags, rng)
 
     def validation_bags(self, sampler: Protocol | None, n_bags: int, seed: int) -> Bags:
-        """Fixed bags to validate on: those held out, else some drawn from the rows held out."""
+        """Give fixed bags to validate on: those held out, else some drawn from the rows held out."""
         if self.bags is not None:
             return self.bags
         sampler = sampler.rows if isinstance(sampler, Combined) else sampler
-        return (sampler if sampler is not None and sampler.draws_from == "rows" else APP()).draw(
-            self.rows, n_bags, seed
-        )
+        draws_rows = sampler is not None and sampler.draws_from == "rows"
+        return (sampler if draws_rows else APP()).draw(self.rows, n_bags, seed)  # type: ignore[union-attr]
 
     def statistics(self) -> tuple[NDArray, NDArray]:
         """Mean and standard deviation of each feature, or of each channel of images, over all rows in use.
@@ -207,36 +192,31 @@ class Supervision:
         """
         pool = self._first.rows
         parts = [part for part in (self.rows, self.bags) if part is not None]
-        entries = np.concatenate([part.index for part in parts])
-        used, place = used_rows(entries, pool.shape[0])
+        used, place = used_rows(np.concatenate([part.index for part in parts]), pool.shape[0])
         weights = np.bincount(place, np.concatenate([part.entry_weights() for part in parts]).astype(np.float64))
         image = len(pool.shape) > 2
         step = max(1, _CHUNK // self._first.n_features)
         # About the mean of the first rows: a sum of squares about 0 loses the digits of features far from 0.
         first = take_dense(pool, used[:step]).astype(np.float64)
-        centred = not hasattr(pool, "tocsr")
-        shift = first.mean((0, -2, -1) if image else 0, keepdims=True) if centred else np.zeros_like(first[:1])
-        sums = squares = np.zeros(shift.shape)
+        centred = float(not hasattr(pool, "tocsr"))
+        shift = first.mean((0, -2, -1) if image else 0, keepdims=True) * centred
+        sums = np.zeros((2, *shift.shape))  # of the distances and of their squares
         for start in range(0, len(used), step):
             x = take_dense(pool, used[start : start + step]) - shift
-            w = weights[start : start + step]
-            moments = [np.tensordot(w, v, 1)[None] for v in (x, x**2)]
-            if image:
-                moments = [m.mean((-2, -1), keepdims=True) for m in moments]
-            sums, squares = sums + moments[0], squares + moments[1]
-        offset = sums / weights.sum() if centred else np.zeros_like(shift)
-        mean, scale = shift + offset, np.sqrt(np.maximum(squares / weights.sum() - offset**2, 0))
+            moments = np.stack([np.tensordot(weights[start : start + step], v, 1)[None] for v in (x, x**2)])
+            sums += moments.mean((-2, -1), keepdims=True) if image else moments
+        first_moment, second_moment = sums / weights.sum()
+        offset = first_moment * centred
+        mean, scale = shift + offset, np.sqrt(np.maximum(second_moment - offset**2, 0))
         scale[scale <= 1e-12 * np.abs(mean)] = 1.0
         return mean[0], scale[0]
 
 
 def labelled_rows(X: Any, y: Any) -> Bags:
     """Bags with labels, for quantifiers that learn from these alone: from ``fit(X, y)`` or ``fit(bags)``."""
+    if not isinstance(X, Bags) and y is None:
+        raise TypeError("y: expected a label for each row of X, got None; this quantifier learns from labelled rows.")
     if not isinstance(X, Bags):
-        if y is None:
-            raise TypeError(
-                "y: expected a label for each row of X, got None; this quantifier learns from labelled rows."
-            )
         return Bags.from_labels(X, y)
     if y is not None or X.labels is None or X.classes is None:
         raise ValueError(
@@ -253,10 +233,6 @@ def _labelled_part(labelled: Bags, chosen: NDArray[np.bool_]) -> Bags | None:
     index, weights = labelled.index[chosen], None if labelled.weights is None else labelled.weights[chosen]
     part = labelled.drawn(index, np.array([0, len(index)]), weights, None)
     return part.with_prevalences(part.label_prevalences())
-
-
-def _share_rows(bags: Bags) -> bool:
-    return len(used_rows(bags.index, bags.rows.shape[0])[0]) < len(bags.index)
 
 
 def _without_rows(bags: Bags, out: NDArray[np.int64]) -> Bags | None:
