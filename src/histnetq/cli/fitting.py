@@ -25,15 +25,6 @@ _FEWEST_TO_JUDGE = 3
 
 
 @dataclass(frozen=True)
-class Fitted:
-    """A fitted model, with the bags it was fitted to and those it was calibrated by (None if too few)."""
-
-    model: Quantifier
-    learned: Bags
-    calibrated: Bags | None
-
-
-@dataclass(frozen=True)
 class Workbench:
     """Bags of known proportions, or of labelled rows, and how quantifiers are fitted to them.
 
@@ -57,12 +48,12 @@ class Workbench:
     random_state: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def fit(self, method: str) -> Fitted:
+    def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
         began, (learned, held) = time.perf_counter(), self._kept_apart()
         return self._finished(self.make(method).fit(learned), learned, held, began)
 
-    def fit_best(self) -> tuple[Fitted, Comparison]:
+    def fit_best(self) -> tuple[Quantifier, Comparison]:
         """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all."""
         began, (learned, held) = time.perf_counter(), self._kept_apart()
         comparison = replace(self, bags=learned).compare(None)
@@ -91,7 +82,7 @@ class Workbench:
         fitted = {type(model).__name__: model.fit(learned) for model in made}
         return compare({**fitted, _FLOOR: self.make("mlpe").fit(learned)}, held)
 
-    def tune(self, method: str, trials: int, storage: str | None) -> Fitted:
+    def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
         """Search the method's parameters by AE on bags that are kept apart, and fit the best."""
         from histnetq.evaluation.tuning import tune
 
@@ -128,7 +119,7 @@ class Workbench:
 
     def _finished(
         self, model: Quantifier, learned: Bags, held: Bags | None, began: float, why: str | None = None
-    ) -> Fitted:
+    ) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         if held is not None:
             model.calibrate(held)
@@ -139,7 +130,7 @@ class Workbench:
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
-        return Fitted(model, learned, held)
+        return model
 
 
 def _classifier() -> Any:
