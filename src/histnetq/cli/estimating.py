@@ -7,9 +7,10 @@ import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pandas as pd
 
 from histnetq.data.bags import Bags
 from histnetq.data.table_files import find_files
@@ -24,9 +25,6 @@ from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table
 from histnetq.uncertainty.methods import INTERVALS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Place = str | os.PathLike[str]
 
@@ -47,8 +45,6 @@ def estimate(
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are), and `weight`, `dask` and
         `progress` as in `sketch`.
     """
-    import pandas as pd
-
     model = load(path)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
     bags, unseen = _find_bags(model, source, whole, **reading)
@@ -123,8 +119,6 @@ def report(
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
     """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
-    import pandas as pd
-
     unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
     if hasattr(model, "trust_") and not unmeasured:
         found = model.trust(bags)
@@ -169,8 +163,6 @@ def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
 
 def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
     """Estimates with the classes as columns."""
-    import pandas as pd
-
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
 
 

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.evaluation.comparison import Comparison
@@ -106,11 +110,11 @@ class Workbench:
                 f"method: {entry.name} learns from labelled rows, but these have none; name the label column, "
                 "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."
             )
-        kind = entry.load()
-        wanted = {"random_state": self.random_state, "classifier": _classifier(), "loss": self.loss}
-        accepted = kind().get_params(deep=False)
-        model: Quantifier = kind(**{name: value for name, value in wanted.items() if name in accepted})
-        return model
+        model: Quantifier = entry.load()()
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))  # for columns of any units
+        wanted = {"random_state": self.random_state, "classifier": classifier, "loss": self.loss}
+        accepted = model.get_params(deep=False)
+        return model.set_params(**{name: value for name, value in wanted.items() if name in accepted})
 
     def _kept_apart(self) -> tuple[Bags, Bags | None]:
         if self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
@@ -131,12 +135,3 @@ class Workbench:
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
         return model
-
-
-def _classifier() -> Any:
-    """Make the usual classifier, for columns of any units."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.simplex import Floats
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -21,7 +23,6 @@ __all__ = [
     "bias", "coverage", "error_by_shift", "estimates", "histograms", "prevalences", "require_matplotlib", "training",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 _MARKERS = "osv^Dxp"
 _MOST_LINES = 6  # histograms in one picture
