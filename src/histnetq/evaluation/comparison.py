@@ -215,8 +215,9 @@ class Comparison:
         columns = [[escape(cell) for cell in column] for column in columns]
         for measure in self.measures:
             part = self.table[measure]
-            cells = [escape(cell) for cell in _cells(part)]
-            cells = [best.format(cell) if is_best else cell for cell, is_best in zip(cells, part["best"], strict=True)]
+            cells = [
+                (best if b else "{}").format(escape(cell)) for cell, b in zip(_cells(part), part["best"], strict=True)
+            ]
             columns.append([escape(measure.upper() if measure in MEASURES else measure), *cells])
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -239,8 +240,7 @@ def _cells(part: pd.DataFrame) -> list[str]:
     magnitude = -1 if np.isnan(lowest) else int(np.floor(np.log10(lowest)))
     decimals = max(0, 3 - magnitude) if magnitude >= 0 else min(8, max(4, 2 - magnitude))
     means, sds = ([f"{x:.{decimals}f}" for x in part[name]] for name in ("mean", "sd"))
-    arrows = np.where(part["direction"] == "lower", "↓", "")
-    suffixes = [f" {mark}{arrow}".rstrip() for mark, arrow in zip(part["mark"], arrows, strict=True)]
+    suffixes = [f" {marks}".rstrip() for marks in part["mark"] + np.where(part["direction"] == "lower", "↓", "")]
     wide, wide_sd = max(map(len, means)), max(map(len, sds))
     cells = zip(means, sds, suffixes, strict=True)
     return ["–" if m == "nan" else f"{m:>{wide}} ± {sd:>{wide_sd}}{suffix}" for m, sd, suffix in cells]

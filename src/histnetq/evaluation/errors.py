@@ -177,7 +177,7 @@ def _with_truth(bags: Bags) -> Bags:
             "bags: expected known prevalences or row labels to measure errors against, got neither; "
             "pass prevalences= when making them."
         )
-    return bags.with_prevalences(bags.label_prevalences()) if bags.prevalences is None else bags
+    return bags.with_known_prevalences()
 
 
 def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, Floats, Floats | None]:

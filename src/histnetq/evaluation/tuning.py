@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from numbers import Integral
@@ -194,13 +194,19 @@ class _Search:
     def score(self, trial: Any) -> float:
         """Return the mean error of a quantifier with the trial's parameters."""
         quantifier = self.make(trial.params)
+        training = quantifier.get_params(deep=False).get("training")
         # Losses are reported if training has some and they can be compared between trials.
-        prunes = "training" in quantifier.get_params(deep=False) and not self.space.distributions.keys() & _INCOMPARABLE
-        if prunes:
-            training = quantifier.training
-            quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
-        _fit(quantifier, self.learned)
-        if prunes:
+        if training is not None and not self.space.distributions.keys() & _INCOMPARABLE:
+            callbacks = (*training.callbacks, lambda record: _report(trial, record))
+            quantifier.training = dataclasses.replace(training, callbacks=callbacks)
+        with warnings.catch_warnings():
+            # An interrupted training, which keeps its weights and warns, counts as an interrupted search.
+            warnings.simplefilter("error", TrainingInterrupted)
+            try:
+                quantifier.fit(*self.learned)
+            except TrainingInterrupted:
+                raise KeyboardInterrupt from None
+        if training is not None:
             quantifier.training = training
         bags = align(self.validation, [str(c) for c in quantifier.classes_])
         value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
@@ -288,25 +294,13 @@ def _twin(quantifier: Quantifier) -> Quantifier:
     return made
 
 
-def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+def _report(trial: Any, record: dict[str, float]) -> None:
+    """Tell Optuna the validation loss of an epoch, and end the trial if it is to be pruned."""
     from optuna import TrialPruned
 
-    def report(record: dict[str, float]) -> None:
-        try:
-            trial.report(record["validation_loss"], int(record["epoch"]))
-        except RuntimeError:  # others took this worker for killed, and do the trial again
-            raise TrialPruned from None
-        if trial.should_prune():
-            raise TrialPruned
-
-    return report
-
-
-def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
-    """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TrainingInterrupted)
-        try:
-            quantifier.fit(*args)
-        except TrainingInterrupted:
-            raise KeyboardInterrupt from None
+    try:
+        trial.report(record["validation_loss"], int(record["epoch"]))
+    except RuntimeError:  # others took this worker for killed, and do the trial again
+        raise TrialPruned from None
+    if trial.should_prune():
+        raise TrialPruned

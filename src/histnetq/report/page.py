@@ -101,9 +101,8 @@ def write_report(
         raise ValueError(
             f"trust: expected {len(bags)} rows with p_value and trust, got {len(trust)} with {', '.join(trust)}."
         )
-    expected = len(bags), len(model.classes_)
-    if intervals is not None and np.shape(intervals.estimates) != expected:
-        got = np.shape(intervals.estimates)
+    expected, got = (len(bags), len(model.classes_)), None if intervals is None else np.shape(intervals.estimates)
+    if got not in (None, expected):
         raise ValueError(
             f"intervals: expected shape (n_bags, n_classes) = {expected}, got {got}; make them of these bags."
         )
