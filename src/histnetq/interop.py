@@ -11,6 +11,7 @@ import importlib
 import itertools
 import os
 from collections.abc import Iterator, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -20,11 +21,10 @@ from sklearn.base import clone
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
 from histnetq.quantifiers.base import Quantifier
+from histnetq.simplex import Floats, Ints
 from histnetq.training.supervision import labelled_rows
 
 __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", "to_quapy"]
-
-Ints = NDArray[np.int64]
 
 
 def to_quapy(quantifier: Quantifier) -> Any:
@@ -254,7 +254,7 @@ class QuapyQuantifier(Quantifier):
             "or use a quantifier of histnetq."
         )
 
-    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+    def _predict(self, bags: Bags) -> Floats:
         index, offsets = _copies(bags)
         aggregative, rows, estimate = _quapy("method.aggregative"), bags.rows, self.quantifier_.predict
         # A method of its own to predict may do something else than classify and aggregate.
@@ -274,12 +274,8 @@ class QuapyQuantifier(Quantifier):
 
 
 def _quapy(module: str) -> Any:
-    try:
-        importlib.import_module("quapy")
-    except ModuleNotFoundError as error:
-        if error.name != "quapy":
-            raise
-        raise ImportError("interop: needs QuaPy; pip install quapy.") from None
+    if find_spec("quapy") is None:
+        raise ImportError("interop: needs QuaPy; pip install quapy.")
     return importlib.import_module(f"quapy.{module}")
 
 
@@ -293,9 +289,8 @@ def _adapter() -> Any:
             self.quantifier.fit(X, y)
             return self
 
-        def predict(self, X: Any) -> NDArray[np.float64]:
-            estimate = self.quantifier.predict(X)
-            return estimate[np.argsort(self.quantifier.classes_)]
+        def predict(self, X: Any) -> Floats:
+            return self.quantifier.predict(X)[np.argsort(self.quantifier.classes_)]
 
         @property
         def classes_(self) -> NDArray:
@@ -326,7 +321,7 @@ def _bag_protocol() -> Any:
         def __init__(self, bags: Bags) -> None:
             self.bags = bags
 
-        def __call__(self) -> Iterator[tuple[Any, NDArray[np.float64]]]:
+        def __call__(self) -> Iterator[tuple[Any, Floats]]:
             index, offsets = _copies(self.bags)
             prevalences = self.bags.prevalences[:, np.argsort(self.bags.classes)]  # type: ignore[index,arg-type]
             for (a, b), prevalence in zip(itertools.pairwise(offsets), prevalences, strict=True):

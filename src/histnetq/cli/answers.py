@@ -19,9 +19,7 @@ _DIGITS = 9  # of estimates that are written: more than any has
               help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
               "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @options("table", "force", "json")
-def predict(
-    model: Path, new: list[str], dask: str | None, output: Path | None, force: bool, as_json: bool, **reading: Any
-) -> None:
+def predict(model: Path, new: list[str], output: Path | None, force: bool, as_json: bool, **reading: Any) -> None:
     """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
 
     NEW are tables, or files that histnetq sketch wrote, which are added up. The column trust is "ok", or says that a
@@ -36,7 +34,7 @@ def predict(
     """
     from histnetq.cli.estimating import estimate
 
-    table = estimate(model, new, dask=dask, progress=dask is not None and not as_json, **reading)
+    table = estimate(model, new, progress=not as_json, **reading)
     table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
@@ -56,9 +54,7 @@ def predict(
 @options("MODEL", "TABLE", "bag", "weight", "dask")
 @click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
 @options("force", "json")
-def sketch(
-    model: Path, table: list[str], dask: str | None, output: Path, force: bool, as_json: bool, **reading: Any
-) -> None:
+def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
 
     Sketches of other rows of the same bags add up to those of all rows, so that no row is read again.
@@ -69,8 +65,9 @@ def sketch(
              histnetq predict model days/*.parquet --bag site
     """
     from histnetq.cli.estimating import sketch as make
+    from histnetq.quantifiers.saving import load
 
-    made = make(model, table, dask=dask, progress=dask is not None and not as_json, **reading)
+    made = make(load(model), table, progress=not as_json, **reading)
     made.save(output, overwrite=force)
     size, n_rows = output.stat().st_size, int(made.n_rows.sum())
     facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from histnetq.data.bags import Bags
 from histnetq.data.table_files import find_files
@@ -20,26 +21,16 @@ from histnetq.metrics import MEASURES
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.saving import load
 from histnetq.report import write_report
+from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table
 from histnetq.uncertainty.methods import INTERVALS
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 Place = str | os.PathLike[str]
 
 
 def estimate(
-    path: Place,
-    source: Any,
-    *,
-    bag: Sequence[str],
-    weight: str | None = None,
-    coverage: float | None = None,
-    interval: str | None = None,
-    dask: str | None = None,
-    progress: bool = False,
+    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
 ) -> pd.DataFrame:
     """Estimate the bags of a table, or of sketches, by a stored model: bag, class, estimate, lower and upper, n, trust.
 
@@ -48,18 +39,15 @@ def estimate(
     source : paths
         Of tables, which are read in one pass where the model's sketches are exact and no bootstrap is asked for; or of
         sketches that `sketch` wrote, all of them added up.
-    bag : column names
-        Of sketches: those of their columns that name the bags; none keeps the bags as they are.
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
-    dask : str, optional
-        Address of the scheduler whose workers read the tables, or "local".
+    **reading
+        `bag`, the columns that name the bags (none keeps the bags of sketches as they are), and `weight`, `dask` and
+        `progress` as in `sketch`.
     """
-    import pandas as pd
-
     model = load(path)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
-    bags, unseen = _find_bags(model, source, bag, weight, whole, dask, progress)
+    bags, unseen = _find_bags(model, source, whole, **reading)
     n_classes = len(model.classes_)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
@@ -74,16 +62,22 @@ def estimate(
 
 
 def sketch(
-    path: Place,
-    source: Any,
-    *,
-    bag: Sequence[str],
-    weight: str | None = None,
-    dask: str | None = None,
-    progress: bool = False,
+    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None, dask: str | None, progress: bool
 ) -> BagSketch:
-    """Sketch the bags of a table by a stored model."""
-    return _sketch_rows(load(path), source, bag, weight, dask, progress)
+    """Sketch the bags of a table.
+
+    Parameters
+    ----------
+    dask : str or None
+        Address of the scheduler whose workers read the table, or "local".
+    progress : bool
+        Whether their progress is shown.
+    """
+    if dask is None:
+        return sketch_table(model, source, bag=bag, weight=weight)
+    from histnetq.sketches.on_dask import sketch_dask
+
+    return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
 
 
 def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float]]:
@@ -92,7 +86,7 @@ def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[
     Options are those of `read_bags`.
     """
     model = load(path)
-    bags = _read(model, source, **options)[0]
+    bags = _reader(source, **options)(model)[0]
     errors, known = evaluate(model, bags), bags.with_known_prevalences().with_classes(model.classes_)
     floor = np.tile(model.train_prevalences_, (len(bags), 1))
     means = {name: float(MEASURES[name](known.prevalences, floor, bags.sizes).mean()) for name in ("ae", "rae")}
@@ -108,33 +102,23 @@ def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Compa
 
 
 def report(
-    path: Path,
-    model_path: Place,
-    source: Any,
-    *,
-    against: Sequence[Place] = (),
-    coverage: float = 0.9,
-    command: str = "",
-    force: bool = False,
-    **options: Any,
-) -> None:
+    path: Path, model_path: Place, source: Any, *, against: Sequence[Place] = (), coverage: float = 0.9,
+    command: str = "", force: bool = False, **options: Any,
+) -> None:  # fmt: skip
     """Write a page about a stored model and the bags of a table, of known proportions or not."""
     model, read = load(model_path), _reader(source, **options)
     bags, unseen = read(model)
     intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
     others = {str(other): load(other) for other in against}
     rivals = {name: _by_class(other, read(other)[0]) for name, other in others.items()}
-    names = [os.fspath(item) for item in (source if isinstance(source, list | tuple) else [source])]
     write_report(
         path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
-        command=command, sources=names, force=force,
+        command=command, sources=source if isinstance(source, list) else [source], force=force,
     )  # fmt: skip
 
 
-def judge(model: Quantifier, bags: Bags | BagSketch, unseen: NDArray[np.float64]) -> pd.DataFrame:
+def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
     """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
-    import pandas as pd
-
     unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
     if hasattr(model, "trust_") and not unmeasured:
         found = model.trust(bags)
@@ -145,14 +129,9 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: NDArray[np.float64]
 
 
 def _find_bags(
-    model: Quantifier,
-    source: Any,
-    bag: Sequence[str],
-    weight: str | None,
-    whole: str,
-    dask: str | None,
-    progress: bool,
-) -> tuple[Bags | BagSketch, NDArray[np.float64]]:
+    model: Quantifier, source: Any, whole: str, *, bag: Sequence[str], weight: str | None = None,
+    dask: str | None = None, progress: bool = False,
+) -> tuple[Bags | BagSketch, Floats]:  # fmt: skip
     """Bags or their sketches, and the part of each bag's rows with texts not met in training."""
     files = find_files(source, "source")
     stored = [is_sketch(file) for file in files]
@@ -162,25 +141,15 @@ def _find_bags(
         raise ValueError(f"interval: {whole}, which sketches do not hold; leave it out.")
     if any(stored) and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
+    if not any(stored) and not bag:
+        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
     if any(stored):
         found = _add_up(files, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not whole):
-        found = _sketch_rows(model, source, bag, weight, dask, progress)
+        found = sketch(model, source, bag=bag, weight=weight, dask=dask, progress=progress)
     else:
-        _require_bag(bag)
-        return _read(model, source, bag=bag, weight=weight)
+        return _reader(source, bag=bag, weight=weight)(model)
     return found, found.unseen / found.n_rows
-
-
-def _sketch_rows(
-    model: Quantifier, source: Any, bag: Sequence[str], weight: str | None, dask: str | None, progress: bool
-) -> BagSketch:
-    _require_bag(bag)
-    if dask is None:
-        return sketch_table(model, source, bag=bag, weight=weight)
-    from histnetq.sketches.on_dask import sketch_dask
-
-    return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
 
 
 def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
@@ -192,33 +161,24 @@ def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
     return replace(found, ids=np.zeros(1, np.int64)) if found.ids is None else found
 
 
-def _require_bag(bag: Sequence[str]) -> None:
-    if not bag:
-        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
-
-
 def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
     """Estimates with the classes as columns."""
-    import pandas as pd
-
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
 
 
-def _reader(source: Any, **options: Any) -> Callable[[Quantifier], tuple[Bags, NDArray[np.float64]]]:
-    """Return a `_read` of this table that reads it once for all models with the same feature columns."""
-    found: dict[tuple[str, ...] | None, tuple[Bags, NDArray[np.float64]]] = {}
+def _reader(source: Any, **options: Any) -> Callable[[Quantifier], tuple[Bags, Floats]]:
+    """Return what reads the bags of this table for a model, and which part of a bag's rows has texts new to it.
 
-    def read(model: Quantifier) -> tuple[Bags, NDArray[np.float64]]:
-        columns = None if model.feature_names_ is None else tuple(model.feature_names_)
-        if columns not in found:
-            found[columns] = _read(model, source, **options)
-        return found[columns]
+    The table is read once for all models with the same feature columns.
+    """
 
-    return read
+    @functools.cache
+    def read(features: tuple[str, ...]) -> tuple[Bags, Floats]:
+        return read_bags_and_unseen(source, features=list(features), **options)
 
+    def read_for(model: Quantifier) -> tuple[Bags, Floats]:
+        if model.feature_names_ is None:
+            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+        return read(tuple(model.feature_names_))
 
-def _read(model: Quantifier, source: Any, **options: Any) -> tuple[Bags, NDArray[np.float64]]:
-    """The bags of a table with the model's features, and which part of a bag's rows has texts not met in training."""
-    if model.feature_names_ is None:
-        raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
-    return read_bags_and_unseen(source, features=model.feature_names_, **options)
+    return read_for

@@ -10,6 +10,10 @@ from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
 from histnetq.evaluation.comparison import Comparison
@@ -22,15 +26,6 @@ _FLOOR = "mean of training"
 _HELD_OUT = 0.25  # part of the bags that methods are compared on
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _FEWEST_TO_JUDGE = 3
-
-
-@dataclass(frozen=True)
-class Fitted:
-    """A fitted model, with the bags it was fitted to and those it was calibrated by (None if too few)."""
-
-    model: Quantifier
-    learned: Bags
-    calibrated: Bags | None
 
 
 @dataclass(frozen=True)
@@ -57,12 +52,12 @@ class Workbench:
     random_state: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
 
-    def fit(self, method: str) -> Fitted:
+    def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
         began, (learned, held) = time.perf_counter(), self._kept_apart()
         return self._finished(self.make(method).fit(learned), learned, held, began)
 
-    def fit_best(self) -> tuple[Fitted, Comparison]:
+    def fit_best(self) -> tuple[Quantifier, Comparison]:
         """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all."""
         began, (learned, held) = time.perf_counter(), self._kept_apart()
         comparison = replace(self, bags=learned).compare(None)
@@ -91,7 +86,7 @@ class Workbench:
         fitted = {type(model).__name__: model.fit(learned) for model in made}
         return compare({**fitted, _FLOOR: self.make("mlpe").fit(learned)}, held)
 
-    def tune(self, method: str, trials: int, storage: str | None) -> Fitted:
+    def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
         """Search the method's parameters by AE on bags that are kept apart, and fit the best."""
         from histnetq.evaluation.tuning import tune
 
@@ -115,11 +110,11 @@ class Workbench:
                 f"method: {entry.name} learns from labelled rows, but these have none; name the label column, "
                 "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."
             )
-        kind = entry.load()
-        wanted = {"random_state": self.random_state, "classifier": _classifier(), "loss": self.loss}
-        accepted = kind().get_params(deep=False)
-        model: Quantifier = kind(**{name: value for name, value in wanted.items() if name in accepted})
-        return model
+        model: Quantifier = entry.load()()
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))  # for columns of any units
+        wanted = {"random_state": self.random_state, "classifier": classifier, "loss": self.loss}
+        accepted = model.get_params(deep=False)
+        return model.set_params(**{name: value for name, value in wanted.items() if name in accepted})
 
     def _kept_apart(self) -> tuple[Bags, Bags | None]:
         if self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
@@ -128,7 +123,7 @@ class Workbench:
 
     def _finished(
         self, model: Quantifier, learned: Bags, held: Bags | None, began: float, why: str | None = None
-    ) -> Fitted:
+    ) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         if held is not None:
             model.calibrate(held)
@@ -139,13 +134,4 @@ class Workbench:
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
-        return Fitted(model, learned, held)
-
-
-def _classifier() -> Any:
-    """Make the usual classifier, for columns of any units."""
-    from sklearn.linear_model import LogisticRegression
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
+        return model

@@ -11,7 +11,8 @@ from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
-    from histnetq.cli.fitting import Fitted, Workbench
+    from histnetq.cli.fitting import Workbench
+    from histnetq.quantifiers.base import Quantifier
 
 
 @main.command()
@@ -32,12 +33,12 @@ def fit(
     """
     bench = _workbench(train, table, loss=loss, calibration=calibration, random_state=seed)
     if method == "auto":
-        fitted, comparison = bench.fit_best()
+        model, comparison = bench.fit_best()
         if not as_json:
-            click.echo(f"{comparison}\n\n{fitted.model.provenance_['why']}")
+            click.echo(f"{comparison}\n\n{model.provenance_['why']}")
     else:
-        fitted = bench.fit(method)
-    _keep(fitted, output, force, as_json)
+        model = bench.fit(method)
+    _keep(model, output, force, as_json)
 
 
 @main.command()
@@ -54,10 +55,10 @@ def tune(
 
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    fitted = _workbench(train, table, calibration=calibration, random_state=seed).tune(method, trials, storage)
+    model = _workbench(train, table, calibration=calibration, random_state=seed).tune(method, trials, storage)
     if not as_json:
-        click.echo(fitted.model.provenance_["why"])
-    _keep(fitted, output, force, as_json)
+        click.echo(model.provenance_["why"])
+    _keep(model, output, force, as_json)
 
 
 @main.command()
@@ -98,22 +99,21 @@ def _workbench(train: list[str], table: dict[str, Any], **options: Any) -> Workb
     return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **options)
 
 
-def _keep(fitted: Fitted, output: Path, force: bool, as_json: bool) -> None:
+def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
     """Save the model and tell what it is."""
-    model = fitted.model
     if is_first_process():
         model.save(output, overwrite=force)
-    names, n_calibrated = model.feature_names_ or [], 0 if fitted.calibrated is None else len(fitted.calibrated)
+    names, known = model.feature_names_ or [], model.provenance_
     facts = {
-        "model": str(output), "method": type(model).__name__, "bags": len(fitted.learned),
-        "calibration_bags": n_calibrated, "features": names, "classes": model.classes_.tolist(),
-        "why": model.provenance_.get("why"),
+        "model": str(output), "method": type(model).__name__, "bags": known["bags"],
+        "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
+        "why": known.get("why"),
     }  # fmt: skip
     lines = [
-        f"{facts['method']} learned {len(facts['classes'])} classes from {len(fitted.learned)} bags and "
+        f"{facts['method']} learned {len(facts['classes'])} classes from {known['bags']} bags and "
         f"{len(names)} features; kept in {output}.",
-        f"Calibrated by {n_calibrated} other bags: predict gives intervals."
-        if n_calibrated
+        f"Calibrated by {known['calibration_bags']} other bags: predict gives intervals."
+        if known["calibration_bags"]
         else "Too few bags to keep some apart for intervals: predict gives estimates alone"
         + ("; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "."),
     ]

@@ -8,14 +8,14 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from histnetq.metrics import MEASURES
+from histnetq.simplex import Floats
 
 if TYPE_CHECKING:
     import pandas as pd
 
-Floats = NDArray[np.float64]
 CLEAR = 0.001  # a p-value below gets no mark
 _STATISTICS = ["mean", "sd", "best", "p_value", "mark", "wins", "direction"]
 _MISSING = (np.nan, np.nan, False, np.nan, "", np.nan, "")
@@ -215,8 +215,9 @@ class Comparison:
         columns = [[escape(cell) for cell in column] for column in columns]
         for measure in self.measures:
             part = self.table[measure]
-            cells = [escape(cell) for cell in _cells(part)]
-            cells = [best.format(cell) if is_best else cell for cell, is_best in zip(cells, part["best"], strict=True)]
+            cells = [
+                (best if b else "{}").format(escape(cell)) for cell, b in zip(_cells(part), part["best"], strict=True)
+            ]
             columns.append([escape(measure.upper() if measure in MEASURES else measure), *cells])
         return [list(row) for row in zip(*columns, strict=True)]
 
@@ -239,8 +240,7 @@ def _cells(part: pd.DataFrame) -> list[str]:
     magnitude = -1 if np.isnan(lowest) else int(np.floor(np.log10(lowest)))
     decimals = max(0, 3 - magnitude) if magnitude >= 0 else min(8, max(4, 2 - magnitude))
     means, sds = ([f"{x:.{decimals}f}" for x in part[name]] for name in ("mean", "sd"))
-    arrows = np.where(part["direction"] == "lower", "↓", "")
-    suffixes = [f" {mark}{arrow}".rstrip() for mark, arrow in zip(part["mark"], arrows, strict=True)]
+    suffixes = [f" {marks}".rstrip() for marks in part["mark"] + np.where(part["direction"] == "lower", "↓", "")]
     wide, wide_sd = max(map(len, means)), max(map(len, sds))
     cells = zip(means, sds, suffixes, strict=True)
     return ["–" if m == "nan" else f"{m:>{wide}} ± {sd:>{wide_sd}}{suffix}" for m, sd, suffix in cells]
@@ -249,27 +249,22 @@ def _cells(part: pd.DataFrame) -> list[str]:
 def _summary(errors: pd.DataFrame, methods: list[str], alpha: float) -> pd.DataFrame:
     """Return the statistics of one measure: errors (n_bags, methods with a result) → one row for each method."""
     import pandas as pd
+    from scipy.stats import wilcoxon
 
     means, sds = errors.mean(), errors.std().fillna(0.0)
     best = means.index[np.isclose(means, means.min(), rtol=1e-12, atol=0).argmax()]
     rows = dict.fromkeys(methods, _MISSING)
     for name in errors:
-        p_value, wins, losses = _versus(errors[name].to_numpy(), errors[best].to_numpy())
+        # In units of the largest error, so that rounding errors make ties and not small differences.
+        unit = max(errors[[name, best]].abs().to_numpy().max(), np.finfo(float).tiny)
+        gap = np.round((errors[name] - errors[best]).to_numpy() / unit, 12)
+        p_value = float(wilcoxon(gap[gap != 0]).pvalue) if gap.any() else 1.0
         mark = "" if p_value < CLEAR else "†" if p_value <= alpha else "‡"
-        direction = "lower" if wins > 0.5 else "higher" if losses > 0.5 else ""
+        wins = float((gap < 0).mean())
+        direction = "lower" if wins > 0.5 else "higher" if (gap > 0).mean() > 0.5 else ""
         rows[name] = (means[name], sds[name], False, p_value, mark, wins, direction)
     rows[best] = (means[best], sds[best], True, *_MISSING[3:])
     return pd.DataFrame.from_dict(rows, orient="index", columns=_STATISTICS).rename_axis("method")
-
-
-def _versus(a: Floats, b: Floats) -> tuple[float, float, float]:
-    """Return Wilcoxon's p-value of errors a against b (n_bags,), and the fractions of bags where a is lower, higher."""
-    from scipy.stats import wilcoxon
-
-    # In units of the largest error, so that rounding errors make ties and not small differences.
-    gap = np.round((a - b) / max(np.abs(a).max(), np.abs(b).max(), np.finfo(float).tiny), 12)
-    p_value = float(wilcoxon(gap[gap != 0]).pvalue) if gap.any() else 1.0
-    return p_value, float((gap < 0).mean()), float((gap > 0).mean())
 
 
 def _edges(bins: int | ArrayLike, shift: Floats) -> Floats:

@@ -13,12 +13,10 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, shown
 from histnetq.evaluation.comparison import CLEAR, Comparison
 from histnetq.metrics import MEASURES, Measure, as_loss
-from histnetq.simplex import first_off_simplex
+from histnetq.simplex import Floats, first_off_simplex
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
 
 
 def evaluate(
@@ -179,23 +177,17 @@ def _with_truth(bags: Bags) -> Bags:
             "bags: expected known prevalences or row labels to measure errors against, got neither; "
             "pass prevalences= when making them."
         )
-    return bags.with_prevalences(bags.label_prevalences()) if bags.prevalences is None else bags
-
-
-def _native(quantifier: Any) -> Any:
-    """Wrap a quantifier of QuaPy; return anything else as it is."""
-    if not any(kind.__module__.startswith("quapy.") for kind in type(quantifier).__mro__):
-        return quantifier
-    from histnetq.interop import from_quapy
-    from histnetq.quantifiers.base import Quantifier
-
-    return quantifier if isinstance(quantifier, Quantifier) else from_quapy(quantifier)
+    return bags.with_known_prevalences()
 
 
 def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, Floats, Floats | None]:
     """Return the bags with the classes of the estimates, the estimates (n_bags, n_classes), and the shift if known."""
-    quantifier, columns = _native(quantifier), column_names(quantifier) or []
-    values, classes = quantifier, np.asarray(bags.classes)
+    if any(kind.__module__.startswith("quapy.") for kind in type(quantifier).__mro__):
+        from histnetq.interop import from_quapy
+        from histnetq.quantifiers.base import Quantifier
+
+        quantifier = quantifier if isinstance(quantifier, Quantifier) else from_quapy(quantifier)
+    values, classes, columns = quantifier, np.asarray(bags.classes), column_names(quantifier) or []
     if columns:
         values, classes = _read_table(name, quantifier, columns, bags)
     elif hasattr(quantifier, "predict"):

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.simplex import Floats
+
 if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
@@ -21,7 +23,6 @@ __all__ = [
     "bias", "coverage", "error_by_shift", "estimates", "histograms", "prevalences", "require_matplotlib", "training",
 ]  # fmt: skip
 
-Floats = NDArray[np.float64]
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 _MARKERS = "osv^Dxp"
 _MOST_LINES = 6  # histograms in one picture
@@ -86,9 +87,8 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     classes = _classes(table)
     errors = [table[f"estimated_{name}"] - table[f"true_{name}"] for name in classes]
     dots = {"marker": ".", "markersize": 3, "markeredgecolor": "#999999"}
-    boxes = ax.boxplot(errors, flierprops=dots, patch_artist=True, medianprops={"color": "black"})
-    for box in boxes["boxes"]:
-        box.set(facecolor=COLORS[5], alpha=0.6)
+    paint = {"facecolor": COLORS[5], "alpha": 0.6}
+    ax.boxplot(errors, flierprops=dots, patch_artist=True, medianprops={"color": "black"}, boxprops=paint)
     ax.axhline(0, color="black", linewidth=0.8)
     _name_ticks(ax, range(1, len(classes) + 1), classes)
     return _finished(ax, ylabel="estimate − truth")
@@ -244,14 +244,14 @@ def prevalences(
         reach = np.maximum(np.stack([p[0] - lower[0], upper[0] - p[0]]), 0)
         ax.bar(range(len(classes)), p[0], yerr=reach, color=COLORS[5], capsize=3)
         _name_ticks(ax, range(len(classes)), classes)
-        return _finished(ax, ylabel="prevalence", ylim=(0, None))
-    x = np.arange(len(p))
-    for j, name in enumerate(classes):
-        ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
-        ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
-    names = [_label(i) for i in (x if ids is None else ids)]
-    step = -(-len(names) // 12)
-    ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
+    else:
+        x = np.arange(len(p))
+        for j, name in enumerate(classes):
+            ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
+            ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
+        names = [_label(i) for i in (x if ids is None else ids)]
+        step = -(-len(names) // 12)
+        ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
     return _finished(ax, ylabel="prevalence", ylim=(0, None))
 
 
@@ -293,8 +293,7 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
         kind = type(quantifier).__name__
         raise TypeError(f"quantifier: expected a fitted HistNetQ, the only one with histograms, got {kind}.")
     pooled = _pooled(quantifier.network_, bags).reshape(len(bags), -1, pooling.n_bins)
-    if feature is None:
-        feature = int(pooled.var(0).sum(1).argmax())
+    feature = int(pooled.var(0).sum(1).argmax()) if feature is None else feature
     if not 0 <= feature < pooled.shape[1]:
         raise ValueError(f"feature: expected a number from 0 to {pooled.shape[1] - 1}, got {feature!r}.")
     ax, shares = _axes(ax), pooled[:, feature]
@@ -306,8 +305,8 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
         ax.plot(centers[order], line[order], label=_label(name), **_line(i, markersize=3, linewidth=1.2))
     held = shares.max(0) >= 0.005 * shares.max()
     ends = (centers - widths / 2)[held].min(), (centers + widths / 2)[held].max()
-    labels = {"xlabel": f"feature {feature} of the encoder", "ylabel": "share of the rows"}
-    return _finished(ax, xlim=ends, ylim=(0, None), **labels)
+    ax.set(xlabel=f"feature {feature} of the encoder", ylabel="share of the rows")
+    return _finished(ax, xlim=ends, ylim=(0, None))
 
 
 def _pooled(network: Any, bags: Bags) -> Floats:

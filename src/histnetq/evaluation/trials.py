@@ -307,6 +307,5 @@ def _range(name: str, values: Any) -> BaseDistribution:
         )
     if not (low < high and (low > 0 or not rest)):
         raise ValueError(f"space: expected for {name} low < high{', low > 0' if rest else ''}, got {values!r}.")
-    if isinstance(low, Integral) and isinstance(high, Integral):
-        return IntDistribution(int(low), int(high), log=bool(rest))
-    return FloatDistribution(float(low), float(high), log=bool(rest))
+    whole = isinstance(low, Integral) and isinstance(high, Integral)
+    return (IntDistribution if whole else FloatDistribution)(low, high, log=bool(rest))

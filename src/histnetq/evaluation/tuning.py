@@ -10,7 +10,7 @@ import dataclasses
 import math
 import os
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.util import find_spec
 from numbers import Integral
@@ -160,9 +160,12 @@ def tune(
     if not callable(measure) and measure not in MEASURES:
         known = ", ".join(MEASURES)
         raise ValueError(f"measure: expected one of {known} or a callable (p_true, p_pred), got {measure!r}.")
-    data = _Data.of(X, y, validation, random_state)
-    identity = {} if storage is None else _identity(base, ranges, data, measure)
-    search = _Search(base, ranges, data, as_loss(measure), random_state)
+    whole: tuple[Any, Any] = (X.with_prevalences(y), None) if isinstance(X, Bags) and y is not None else (X, y)
+    learned, bags = (whole, validation) if validation is not None else _hold_out(whole, random_state)
+    if not isinstance(bags, Bags):
+        raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; draw some by APP().")
+    search = _Search(base, ranges, whole, learned, bags.with_known_prevalences(), as_loss(measure), random_state)
+    identity = {} if storage is None else search.identity(measure)
     with quiet():
         done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
@@ -175,55 +178,37 @@ def tune(
         return search.result(done, refit)
 
 
-@dataclass(frozen=True)
-class _Data:
-    """The arguments of `fit` for all data and for a trial, the validation bags, and whether these were held out."""
-
-    whole: tuple[Any, Any]
-    learned: tuple[Any, Any]
-    validation: Bags
-    held_out: bool
-
-    @classmethod
-    def of(cls, X: Any, y: Any, validation: Bags | None, random_state: int | None) -> _Data:
-        if isinstance(X, Bags) and y is not None:
-            X, y = X.with_prevalences(y), None
-        if validation is not None:
-            if not isinstance(validation, Bags):
-                raise TypeError(f"validation: expected Bags, got {type(validation).__name__}; draw some by APP().")
-            return cls((X, y), (X, y), validation.with_known_prevalences(), False)
-        # The same bags also without a random_state: a search that is continued compares values on them.
-        seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
-        kept, held = Supervision.of(X, y, None).split(_HELD_OUT, seed)
-        learned: tuple[Any, Any] = (kept.rows if kept.bags is None else kept.bags, None)
-        if not isinstance(X, Bags):
-            learned = learned[0].gather(), learned[0].classes[learned[0].labels[learned[0].index]]
-        return cls((X, y), learned, held.validation_bags(APP(), _VALIDATION_BAGS, seed), True)
-
-
 @dataclass
 class _Search:
     """What a trial does, and the best quantifier that this process has fitted."""
 
     quantifier: Quantifier
     space: Space
-    data: _Data
+    whole: tuple[Any, Any]  # arguments of `fit` for all data
+    learned: tuple[Any, Any]  # the same object if nothing is held out
+    validation: Bags
     loss: Measure
-    random_state: int | None = None
+    random_state: int | None
     best: tuple[float, int, Quantifier | None] = (math.inf, -1, None)  # error, number of the trial, fitted quantifier
 
     def score(self, trial: Any) -> float:
         """Return the mean error of a quantifier with the trial's parameters."""
         quantifier = self.make(trial.params)
+        training = quantifier.get_params(deep=False).get("training")
         # Losses are reported if training has some and they can be compared between trials.
-        prunes = "training" in quantifier.get_params(deep=False) and not self.space.distributions.keys() & _INCOMPARABLE
-        if prunes:
-            training = quantifier.training
-            quantifier.training = dataclasses.replace(training, callbacks=(*training.callbacks, _pruning(trial)))
-        _fit(quantifier, self.data.learned)
-        if prunes:
+        if training is not None and not self.space.distributions.keys() & _INCOMPARABLE:
+            callbacks = (*training.callbacks, lambda record: _report(trial, record))
+            quantifier.training = dataclasses.replace(training, callbacks=callbacks)
+        with warnings.catch_warnings():
+            # An interrupted training, which keeps its weights and warns, counts as an interrupted search.
+            warnings.simplefilter("error", TrainingInterrupted)
+            try:
+                quantifier.fit(*self.learned)
+            except TrainingInterrupted:
+                raise KeyboardInterrupt from None
+        if training is not None:
             quantifier.training = training
-        bags = align(self.data.validation, [str(c) for c in quantifier.classes_])
+        bags = align(self.validation, [str(c) for c in quantifier.classes_])
         value = float(np.mean(self.loss(bags.prevalences, quantifier.predict(bags), bags.sizes)))
         if not math.isfinite(value):
             raise FloatingPointError(f"measure: expected a finite mean over the validation bags, got {value}.")
@@ -242,31 +227,42 @@ class _Search:
             made.set_params(random_state=self.random_state)
         return made.set_params(**values)
 
+    def identity(self, measure: str | Measure) -> dict[str, str]:
+        """Return what two runs of one search have in common, as text that is the same in another process."""
+        params = self.quantifier.get_params(deep=False)
+        if "training" in params:
+            params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
+        X, y = self.whole
+        given = {
+            "quantifier": (type(self.quantifier).__name__, params),
+            "space": {name: self.space.choices.get(name, kind) for name, kind in self.space.distributions.items()},
+            "measure": measure,
+            "data": (X if isinstance(X, Bags) else Bags.from_labels(X, y)).fingerprint(),
+            "validation": self.validation.fingerprint(),
+        }
+        return {part: describe(value) for part, value in given.items()}
+
     def result(self, trials: Trials, refit: bool) -> Tuned:
         best = trials.best()
         if best is None:
             errors = [t.user_attrs["error"] for t in trials.ended() if "error" in t.user_attrs]
             raise ValueError(f"tune: every trial failed, the first of {len(errors)} with: {errors[0]}")
         quantifier = self.best[2] if self.best[1] == best.number else None
-        if refit and (self.data.held_out or quantifier is None):
-            quantifier = self.make(best.params).fit(*self.data.whole)
+        if refit and (self.learned is not self.whole or quantifier is None):
+            quantifier = self.make(best.params).fit(*self.whole)
         return Tuned(self.space.values(best.params), best.value, quantifier, trials.table())
 
 
-def _identity(quantifier: Quantifier, space: Space, data: _Data, measure: Any) -> dict[str, str]:
-    """Return what two runs of one search have in common, as text that is the same in another process."""
-    params = quantifier.get_params(deep=False)
-    if "training" in params:
-        params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
-    X, y = data.whole
-    given = {
-        "quantifier": (type(quantifier).__name__, params),
-        "space": {name: space.choices.get(name, kind) for name, kind in space.distributions.items()},
-        "measure": measure,
-        "data": (X if isinstance(X, Bags) else Bags.from_labels(X, y)).fingerprint(),
-        "validation": data.validation.fingerprint(),
-    }
-    return {part: describe(value) for part, value in given.items()}
+def _hold_out(data: tuple[Any, Any], random_state: int | None) -> tuple[tuple[Any, Any], Bags]:
+    """Return the arguments of `fit` for a part of the data, and validation bags of the other part."""
+    # The same bags also without a random_state: a search that is continued compares values on them.
+    seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
+    kept, held = Supervision.of(*data, None).split(_HELD_OUT, seed)
+    bags = held.validation_bags(APP(), _VALIDATION_BAGS, seed)
+    learned: Any = kept.rows if kept.bags is None else kept.bags
+    if isinstance(data[0], Bags):
+        return (learned, None), bags
+    return (learned.gather(), learned.classes[learned.labels[learned.index]]), bags
 
 
 def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
@@ -298,25 +294,13 @@ def _twin(quantifier: Quantifier) -> Quantifier:
     return made
 
 
-def _pruning(trial: Any) -> Callable[[dict[str, float]], None]:
+def _report(trial: Any, record: dict[str, float]) -> None:
+    """Tell Optuna the validation loss of an epoch, and end the trial if it is to be pruned."""
     from optuna import TrialPruned
 
-    def report(record: dict[str, float]) -> None:
-        try:
-            trial.report(record["validation_loss"], int(record["epoch"]))
-        except RuntimeError:  # others took this worker for killed, and do the trial again
-            raise TrialPruned from None
-        if trial.should_prune():
-            raise TrialPruned
-
-    return report
-
-
-def _fit(quantifier: Quantifier, args: tuple[Any, Any]) -> None:
-    """Fit; an interrupted training, which keeps its weights and warns, counts as an interrupted search."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TrainingInterrupted)
-        try:
-            quantifier.fit(*args)
-        except TrainingInterrupted:
-            raise KeyboardInterrupt from None
+    try:
+        trial.report(record["validation_loss"], int(record["epoch"]))
+    except RuntimeError:  # others took this worker for killed, and do the trial again
+        raise TrialPruned from None
+    if trial.should_prune():
+        raise TrialPruned

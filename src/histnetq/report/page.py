@@ -31,7 +31,6 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _BASELINE = "mean of training"
-_NO_WARNING = ("ok", "unchecked")
 
 
 @dataclass(frozen=True)
@@ -51,17 +50,6 @@ class Facts:
     @property
     def method(self) -> str:
         return type(self.model).__name__
-
-    @property
-    def provenance(self) -> Mapping[str, Any]:
-        return getattr(self.model, "provenance_", None) or {}
-
-    @property
-    def warnings(self) -> int | None:
-        """Number of bags with a trust warning, or None if no bag could be checked."""
-        if self.trust is None or (self.trust["trust"] == "unchecked").all():
-            return None
-        return int((~self.trust["trust"].isin(_NO_WARNING)).sum())
 
     def observed(self, found: Intervals) -> tuple[float, float]:
         """Return the fractions of the intervals and of the joint regions that hold the truth."""
@@ -113,9 +101,8 @@ def write_report(
         raise ValueError(
             f"trust: expected {len(bags)} rows with p_value and trust, got {len(trust)} with {', '.join(trust)}."
         )
-    expected = len(bags), len(model.classes_)
-    if intervals is not None and np.shape(intervals.estimates) != expected:
-        got = np.shape(intervals.estimates)
+    expected, got = (len(bags), len(model.classes_)), None if intervals is None else np.shape(intervals.estimates)
+    if got not in (None, expected):
         raise ValueError(
             f"intervals: expected shape (n_bags, n_classes) = {expected}, got {got}; make them of these bags."
         )
@@ -137,8 +124,8 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
 
 def _page(facts: Facts) -> str:
     heads, columns = zip(*_columns(facts), strict=True)
-    reasons = ["ok"] * len(facts.bags) if facts.trust is None else facts.trust["trust"]
-    warnings = ["" if why in _NO_WARNING else why for why in reasons]
+    reasons = ["unchecked"] * len(facts.bags) if facts.trust is None else list(facts.trust["trust"])
+    warnings = ["" if why in ("ok", "unchecked") else why for why in reasons]
     means = {} if facts.comparison is None else dict(facts.comparison.table["ae", "mean"])
     rivals = [name for name in list(means)[1:] if name != _BASELINE]
     packages = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
@@ -148,7 +135,8 @@ def _page(facts: Facts) -> str:
     )  # fmt: skip
     environment.filters["number"] = format
     return environment.get_template("page.html").render(
-        facts=facts, baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
+        facts=facts, n_warnings=sum(map(bool, warnings)) if set(reasons) - {"unchecked"} else None,
+        baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
         figures=figures(facts), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
         rows=zip(warnings, map("".join, zip(*columns, strict=True)), strict=True),
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
