@@ -12,12 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data import checks, constructors
 from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
-from histnetq.simplex import check_prevalences, count_labels
-
-Ints = NDArray[np.int64]
-_ABSENT = dict.fromkeys(("weights", "prevalences", "classes", "ids", "labels", "feature_names")) | {
-    "weight_kind": "count"
-}
+from histnetq.simplex import Ints, check_prevalences, count_labels
 
 
 class Bags:

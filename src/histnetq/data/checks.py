@@ -12,8 +12,8 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import join_on_disk
+from histnetq.simplex import Ints
 
-Ints = NDArray[np.int64]
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-Ints = NDArray[np.int64]
+from histnetq.simplex import Ints
 
 
 def offsets_of(lengths: ArrayLike) -> Ints:
@@ -32,6 +33,29 @@ def ranges(starts: NDArray, lengths: NDArray) -> Ints:
     ends = np.cumsum(lengths)
     total = int(ends[-1]) if len(ends) else 0
     return np.arange(total) + np.repeat(starts - (ends - lengths), lengths)
+
+
+def divide(taken: Ints, counts: Ints, offsets: Ints, draw: Callable[[Ints, Ints, Ints], Ints]) -> Ints:
+    """How many of those taken from each segment fall on each of its entries; all segments at once, by halving.
+
+    ``draw(left, right, taken)`` tells how many fall on the left halves, from the counts in both halves.
+
+    Examples
+    --------
+    >>> divide(np.array([4, 3]), np.array([3, 1, 7]), np.array([0, 2, 3]), lambda left, right, taken: taken // 2)
+    array([2, 2, 3])
+    """
+    drawn, total = np.zeros_like(counts), offsets_of(counts)
+    start, stop = offsets[:-1], offsets[1:]
+    while len(start):
+        single = stop - start == 1
+        drawn[start[single]] = taken[single]
+        wide = stop - start > 1
+        start, stop, taken = start[wide], stop[wide], taken[wide]
+        middle = (start + stop) // 2
+        left = draw(total[middle] - total[start], total[stop] - total[middle], taken)
+        start, stop, taken = np.append(start, middle), np.append(middle, stop), np.append(left, taken - left)
+    return drawn
 
 
 def selected(key: Any, n_bags: int) -> Ints:

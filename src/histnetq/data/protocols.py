@@ -17,13 +17,11 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
-from histnetq.data.indexing import offsets_of, ranges
-from histnetq.simplex import apportion, draw_uniform
+from histnetq.data.indexing import divide, offsets_of, ranges
+from histnetq.simplex import Floats, Ints, apportion, draw_uniform
 
 __all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "Protocol"]
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 Size = int | tuple[int, int] | None
 _DEFAULT_SIZE = 250
 _TILT_CHUNK = 1 << 24  # bags × rows handled at a time under covariate shift
@@ -385,8 +383,7 @@ def _check_proportion(name: str, value: float) -> None:
 
 def _cycle(n: int, count: int, rng: np.random.Generator) -> Ints:
     """`count` of `n` numbers in random order, none twice before all were once."""
-    rounds = [rng.permutation(n) for _ in range(-(-count // n))]
-    return np.concatenate([*rounds, np.empty(0, np.int64)])[:count].astype(np.int64)
+    return np.concatenate([rng.permutation(n) for _ in range(-(-count // n))])[:count]
 
 
 def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
@@ -396,7 +393,7 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
         sizes = pairs.sizes
         if sizes.max() >= 10**9:
             raise ValueError(f"Mixer: expected bags of fewer than 10⁹ copies, got {sizes.max()}; divide the counts.")
-        counts = _hypergeometric(pairs.weights, pairs.offsets, (sizes + up) // 2, rng)
+        counts = divide((sizes + up) // 2, pairs.weights, pairs.offsets, rng.hypergeometric)
         kept = counts > 0
         return pairs.drawn(pairs.index[kept], offsets_of(kept)[pairs.offsets], counts[kept], None)
     lengths = np.diff(pairs.offsets)
@@ -405,25 +402,3 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
     chosen = np.sort(order[ranges(pairs.offsets[:-1], taken)])
     weights = None if pairs.weights is None else pairs.weights[chosen]
     return pairs.drawn(pairs.index[chosen], offsets_of(taken), weights, None)
-
-
-def _hypergeometric(counts: Ints, offsets: Ints, taken: Ints, rng: np.random.Generator) -> Ints:
-    """Draw ``taken[i]`` items without replacement from the multiset of each segment, by repeated halving.
-
-    A segment's draw is split between its left and right half by a univariate draw, all segments at once, so that a
-    segment of n entries takes log2(n) steps.
-    """
-    drawn = np.zeros_like(counts)
-    total = offsets_of(counts)
-    start, stop = offsets[:-1], offsets[1:]
-    while True:
-        single = stop - start == 1
-        drawn[start[single]] = taken[single]
-        open_ = ~single & (stop > start)
-        if not open_.any():
-            return drawn
-        start, stop, taken = start[open_], stop[open_], taken[open_]
-        middle = (start + stop) // 2
-        left = rng.hypergeometric(total[middle] - total[start], total[stop] - total[middle], taken)
-        taken = np.concatenate([left, taken - left])
-        start, stop = np.concatenate([start, middle]), np.concatenate([middle, stop])

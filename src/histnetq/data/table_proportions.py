@@ -11,9 +11,7 @@ from numpy.typing import NDArray
 from histnetq.data.checks import check_names, shown
 from histnetq.data.table_columns import Codes, read_numbers
 from histnetq.data.table_files import Table, open_table
-from histnetq.simplex import first_off_simplex
-
-Floats = NDArray[np.float64]
+from histnetq.simplex import Floats, first_off_simplex
 
 
 def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[Any] | None) -> tuple[Floats, NDArray]:

@@ -60,14 +60,10 @@ def _room(n_classes):
 @njit(cache=True, nogil=True)
 def _present(index, weights, weighted, total, begin, end):
     """Rows of the entries that weigh anything, and their share of the total."""
-    rows, share = np.empty(end - begin, np.int64), np.empty(end - begin)
-    n = 0
-    for e in range(begin, end):
-        w = weights[e] if weighted else weights[0]
-        if w > 0:
-            rows[n], share[n] = index[e], w / total
-            n += 1
-    return rows[:n], share[:n]
+    if not weighted:
+        return index[begin:end], np.full(end - begin, weights[0] / total)
+    kept = begin + np.flatnonzero(weights[begin:end] > 0)
+    return index[kept], weights[kept] / total
 
 
 @njit(cache=True, nogil=True)
@@ -104,16 +100,9 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
 @njit(cache=True, nogil=True)
 def _choose(p, slopes, floor):
     """Classes that are present or ought to be, minus how steeply the likelihood rises, how far p may fall."""
-    chosen, falls, low = np.empty(len(p), np.int64), np.empty(len(p)), np.empty(len(p))
-    k = 0
-    for c in range(len(p)):
-        if p[c] > 0.0 or slopes[c] > 1.0 + _ABSENT:
-            chosen[k] = c
-            falls[k] = 1.0 - slopes[c]
-            # With a prior no class vanishes: a step takes most of it at most.
-            low[k] = -0.9 * p[c] if floor > 0.0 else -p[c]
-            k += 1
-    return chosen[:k], falls[:k], low[:k]
+    chosen = np.flatnonzero((p > 0.0) | (slopes > 1.0 + _ABSENT))
+    # With a prior no class vanishes: a step takes most of it at most.
+    return chosen, 1.0 - slopes[chosen], p[chosen] * (-0.9 if floor > 0.0 else -1.0)
 
 
 @njit(cache=True, nogil=True)
@@ -247,22 +236,15 @@ def _minimise(bends, falls, low, step):
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _approach(bends, falls, low, step):
     """Go to the minimum over the classes that no bound holds, or up to the first bound; whether it was reached."""
-    inner = np.empty(len(falls), np.int64)
-    k = 0
-    for a in range(len(falls)):
-        if step[a] > low[a] or falls[a] < 0.0:
-            inner[k] = a
-            k += 1
-    way = np.empty(k)
-    if not _solve(bends, falls, inner[:k], way):
+    inner = np.flatnonzero((step[: len(falls)] > low) | (falls < 0.0))
+    way = np.empty(len(inner))
+    if not _solve(bends, falls, inner, way):
         return False
     part = 1.0
-    for x in range(k):
-        a = inner[x]
+    for x, a in enumerate(inner):
         if step[a] + way[x] < low[a]:
             part = min(part, (low[a] - step[a]) / way[x])
-    for x in range(k):
-        a = inner[x]
+    for x, a in enumerate(inner):
         change = max(low[a], step[a] + part * way[x]) - step[a]
         step[a] += change
         for b in range(len(falls)):

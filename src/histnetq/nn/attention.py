@@ -111,8 +111,7 @@ class SAB(nn.Module):
         Tensor of shape (n_bags, n, size)
             One row per row.
         """
-        out: Tensor = self.block(rows, rows, bias)
-        return out
+        return self.block(rows, rows, bias)
 
 
 class ISAB(nn.Module):
@@ -156,8 +155,7 @@ class ISAB(nn.Module):
             One row per row.
         """
         summary = self.gather(self.points.expand(len(rows), -1, -1), rows, bias)
-        out: Tensor = self.spread(rows, summary)
-        return out
+        return self.spread(rows, summary)
 
 
 class PMA(nn.Module):
@@ -199,8 +197,7 @@ class PMA(nn.Module):
         Tensor of shape (n_bags, n_seeds, size)
             One row per query.
         """
-        out: Tensor = self.block(self.seeds.expand(len(rows), -1, -1), rows, bias)
-        return out
+        return self.block(self.seeds.expand(len(rows), -1, -1), rows, bias)
 
 
 class SetAttention(Pooling):
@@ -263,5 +260,4 @@ class SetAttention(Pooling):
 
     def _blocks(self, padded: Tensor, bias: Tensor) -> Tensor:
         rows = self.second(self.first(padded, bias), bias)
-        out: Tensor = self.out(self.summary(rows, bias).squeeze(1))
-        return out
+        return self.out(self.summary(rows, bias).squeeze(1))

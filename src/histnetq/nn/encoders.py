@@ -95,8 +95,7 @@ class CNN(nn.Module):
         Tensor of shape (n_rows, n_features)
             Features of each image.
         """
-        out: Tensor = self.dense(self.dropout(self.convolutions(rows.reshape(len(rows), *self.input_shape))))
-        return out
+        return self.dense(self.dropout(self.convolutions(rows.reshape(len(rows), *self.input_shape))))
 
 
 class Standardize(nn.Module):

@@ -123,14 +123,12 @@ class HardHistogram(Histogram):
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         entries = Entries(index, offsets, weights)
-        out: Tensor = _HardFunction.apply(rows, self.centers, self.half_widths, entries, self.squash is not None)
-        return out
+        return _HardFunction.apply(rows, self.centers, self.half_widths, entries, self.squash is not None)
 
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
         codes = _codes(rows, edges, self.squash is not None)
-        inside: Tensor = backend(rows).hard_count(codes, ranks, entries)
-        return inside
+        return backend(rows).hard_count(codes, ranks, entries)
 
 
 class SmoothHistogram(Histogram):
@@ -142,28 +140,23 @@ class SmoothHistogram(Histogram):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         (centers, scales), entries = self.bins(), Entries(index, offsets, weights)
         bins = Bins(self.kind, centers.detach(), scales.detach(), self.gamma)
-        out: Tensor = _SmoothFunction.apply(rows, centers, scales, bins, entries, self.squash is not None)
-        return out
+        return _SmoothFunction.apply(rows, centers, scales, bins, entries, self.squash is not None)
 
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         centers, scales = (t.detach() for t in self.bins())
         values = _squash(rows) if self.squash else rows
-        sums: Tensor = backend(rows).smooth_sum(Bins(self.kind, centers, scales, self.gamma), values, entries)
-        return sums
+        return backend(rows).smooth_sum(Bins(self.kind, centers, scales, self.gamma), values, entries)
 
 
 class _LearnedWidth(SmoothHistogram):
     """Learnable centres and inverse widths; the logarithm is learned, which keeps the width positive."""
 
+    initial_scale: float  # inverse width of a bin before training, times the number of bins
+
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
         super().__init__(n_features, n_bins, squash)
         self.centers = nn.Parameter(self._initial_centers())
-        self.log_inverse_widths = nn.Parameter(
-            torch.full((n_features, n_bins), math.log(self._initial_inverse_width()))
-        )
-
-    def _initial_inverse_width(self) -> float:
-        raise NotImplementedError
+        self.log_inverse_widths = nn.Parameter(torch.full((n_features, n_bins), math.log(self.initial_scale * n_bins)))
 
     def bins(self) -> tuple[Tensor, Tensor]:
         return self.centers, self.log_inverse_widths.exp()
@@ -189,9 +182,7 @@ class SoftHistogram(_LearnedWidth):
     """
 
     kind = "soft"
-
-    def _initial_inverse_width(self) -> float:
-        return float(self.n_bins)
+    initial_scale = 1.0
 
 
 class RBFHistogram(_LearnedWidth):
@@ -215,9 +206,7 @@ class RBFHistogram(_LearnedWidth):
     """
 
     kind = "rbf"
-
-    def _initial_inverse_width(self) -> float:
-        return 2.0 * self.n_bins
+    initial_scale = 2.0
 
 
 class SigmoidHistogram(SmoothHistogram):

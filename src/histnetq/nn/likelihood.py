@@ -72,7 +72,7 @@ class Likelihood(Pooling):
         self.prior = _check_prior(prior)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        return _maximise(rows, Entries(index, offsets, weights), self.prior)
+        return _Maximise.apply(rows, weights, Entries(index, offsets, weights), self.prior)
 
     def standard_errors(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
@@ -142,10 +142,8 @@ class ShrunkLikelihood(Likelihood):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         p = super().pool(rows, index, offsets, weights)
         totals = bag_totals(offsets, weights).clamp(min=1).to(p.dtype)
-        squares = p * p
-        shrunk = (
-            p * squares / (squares + (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp() / totals[:, None])
-        )
+        squares, threshold = p * p, (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp()
+        shrunk = p * squares / (squares + threshold / totals[:, None])
         return shrunk / shrunk.sum(1, keepdim=True)
 
 
@@ -187,7 +185,7 @@ def maximise(
             [ 0.6138, -0.6138]])
     """
     entries = check_entries(scores, offsets, weights, index, may_be_empty=True)
-    return _maximise(scores, entries, _check_prior(prior))
+    return _Maximise.apply(scores, entries.weights, entries, _check_prior(prior))
 
 
 def covariance(
@@ -244,12 +242,6 @@ def standard_errors(
 
 def _roots(covariances: Tensor, like: Tensor) -> Tensor:
     return covariances.diagonal(dim1=1, dim2=2).clamp(min=0).sqrt().to(like.dtype)
-
-
-def _maximise(scores: Tensor, entries: Entries, prior: float) -> Tensor:
-    """Maximise the likelihood for entries that are checked."""
-    p: Tensor = _Maximise.apply(scores, entries.weights, entries, prior)
-    return p
 
 
 class _Maximise(torch.autograd.Function):

@@ -106,8 +106,7 @@ class BagNetwork(nn.Module):
         >>> BagNetwork(MLP(4, (3,)), Mean(3), head=(), n_classes=2).encode(torch.zeros(7, 4)).shape
         torch.Size([7, 3])
         """
-        features: Tensor = self.encoder(self.prepare(rows).to(next(self.parameters()).dtype))
-        return features
+        return self.encoder(self.prepare(rows).to(next(self.parameters()).dtype))
 
     def quantify(self, pooled: Tensor) -> Tensor:
         """Map pooled bags to prevalences.
@@ -131,5 +130,4 @@ class BagNetwork(nn.Module):
         """
         if self.head is None:
             return pooled
-        logits: Tensor = self.head(pooled.to(next(self.parameters()).dtype))
-        return logits.softmax(-1)
+        return self.head(pooled.to(next(self.parameters()).dtype)).softmax(-1)

@@ -62,18 +62,13 @@ class SortedLSTM(Pooling):
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         chosen = self._in_order(rows, index, offsets, weights)
-        read = torch.cat([self._read(rows[part]) for part in chosen.split(_BAGS_AT_ONCE)])
+        last = [self.lstm(rows[part])[1][0] for part in chosen.split(_BAGS_AT_ONCE)]  # (2, n_bags, hidden) each
+        read = torch.cat(last, dim=1).transpose(0, 1).flatten(1)
         if self.statistics is None:
             return read
         with torch.no_grad():
             known = self.statistics(rows, index, offsets, weights)
         return torch.cat([read, known.to(read)], dim=1)
-
-    def _read(self, sequences: Tensor) -> Tensor:
-        """(n_bags, n_steps, n_classes) → (n_bags, 2 · hidden)."""
-        _, (last, _) = self.lstm(sequences)
-        state: Tensor = last.transpose(0, 1).flatten(1)
-        return state
 
     @torch.no_grad()
     def _in_order(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:

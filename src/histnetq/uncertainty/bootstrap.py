@@ -9,11 +9,10 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_whole
+from histnetq.data.indexing import divide
+from histnetq.simplex import Ints
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
-
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class Bootstrap(IntervalMethod):
@@ -65,23 +64,8 @@ def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None
     """
     lengths = np.diff(bags.offsets)
     if bags.weights is not None and bags.weight_kind == "count":
-        return np.arange(len(bags.index)), _multinomial(bags.weights, bags.offsets, rng)
+        drawn = divide(bags.sizes, bags.weights, bags.offsets, lambda a, b, n: rng.binomial(n, a / (a + b)))
+        return np.arange(len(bags.index)), drawn
     starts = np.repeat(bags.offsets[:-1], lengths)
     drawn = starts + (rng.random(len(starts)) * np.repeat(lengths, lengths)).astype(np.int64)
     return drawn, None if bags.weights is None else bags.weights[drawn]
-
-
-def _multinomial(counts: Ints, offsets: Ints, rng: np.random.Generator) -> Ints:
-    """How often each copy of each segment's entries is drawn; all segments at once, by repeated halving."""
-    drawn = np.zeros_like(counts)
-    total = np.concatenate([[0], np.cumsum(counts)])
-    start, stop = offsets[:-1], offsets[1:]
-    taken = total[stop] - total[start]
-    while len(start):
-        single = stop - start == 1
-        drawn[start[single]] = taken[single]
-        start, stop, taken = start[~single], stop[~single], taken[~single]
-        middle = (start + stop) // 2
-        left = rng.binomial(taken, (total[middle] - total[start]) / (total[stop] - total[start]))
-        start, stop, taken = np.append(start, middle), np.append(middle, stop), np.append(left, taken - left)
-    return drawn
