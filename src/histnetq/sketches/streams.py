@@ -19,8 +19,6 @@ from histnetq.data.checks import as_pool, column_names, stack
 from histnetq.kernels.cores import count_cores
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 
-__all__ = ["CheckedRows", "group_rows", "sum_sketches"]
-
 _ROWS_AT_ONCE = 1 << 17  # rows of small chunks are put together first: most bags have few rows in each
 _NUMBERS_AT_ONCE = 1 << 22  # in them: larger arrays are new memory each time, which the system clears first
 _BAGS_AT_ONCE = 1 << 11  # whose states are in memory side by side before they are added

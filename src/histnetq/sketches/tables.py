@@ -16,8 +16,6 @@ from histnetq.sketches.streams import CheckedRows
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
 
-__all__ = ["sketch_table"]
-
 
 def sketch_table(
     model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, n_threads: int | None = None
