@@ -11,7 +11,6 @@ from histnetq.data.checks import check_choice
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, bag_means
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
-from histnetq.sketches.posteriors import Corners, CountedCells, PosteriorSketcher, SummedPosteriors
 
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
@@ -50,11 +49,10 @@ class CC(PosteriorQuantifier):
     array([0.25, 0.75])
     """
 
+    reads = "class"
+
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return assigned_shares(posteriors, index, offsets, weights)
-
-    def _sketcher(self) -> PosteriorSketcher:
-        return _assigned(self)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -90,11 +88,10 @@ class PCC(PosteriorQuantifier):
     array([0.25, 0.75])
     """
 
+    reads = "mean"
+
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return bag_means(posteriors, index, offsets, weights)
-
-    def _sketcher(self) -> PosteriorSketcher:
-        return SummedPosteriors(self._bag_posteriors, self._quantify, self.training_posteriors_)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -136,6 +133,7 @@ class ACC(PosteriorQuantifier):
     array([0.25, 0.75])
     """
 
+    reads = "class"
     solver: str = "least-squares"
     stored = (*PosteriorQuantifier.stored, StoredArrays("matrix_"))
 
@@ -152,9 +150,6 @@ class ACC(PosteriorQuantifier):
         if self.solver == "inverse":
             return project(counted @ np.linalg.pinv(self.matrix_).T)
         return solve_mixture(self.matrix_, counted)
-
-    def _sketcher(self) -> PosteriorSketcher:
-        return _assigned(self)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -196,20 +191,13 @@ class PACC(ACC):
     array([0.67, 0.33])
     """
 
+    reads = "mean"
+
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         self.matrix_ = misclassification(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return self._adjust(bag_means(posteriors, index, offsets, weights))
-
-    def _sketcher(self) -> PosteriorSketcher:
-        return SummedPosteriors(self._bag_posteriors, self._quantify, self.training_posteriors_)
-
-
-def _assigned(q: PosteriorQuantifier) -> CountedCells:
-    """Sketches of methods that see no more of a row than the class that it is assigned to."""
-    corners = Corners(len(q.classes_))
-    return CountedCells(q._bag_posteriors, q._quantify, q.training_posteriors_, corners)
 
 
 def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:

@@ -111,7 +111,14 @@ def maximise_likelihood(
     if (prior == 0).any():
         floor = max(tol, 1e-12)
         prior = (prior + floor) / (prior + floor).sum()
-    return _maximise(posteriors, prior, prior, index, offsets, weights, tol, max_iter)
+    w = np.ones(1) if weights is None else weights.astype(np.float64)
+    out = np.empty((len(offsets) - 1, len(prior)))
+
+    def work(first: int, last: int) -> None:
+        _em(posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, first, last, out)
+
+    over_bags(work, offsets)
+    return out
 
 
 def maximise_mixture(
@@ -131,34 +138,13 @@ def maximise_mixture(
     >>> maximise_mixture(np.array([[2.0, 0.0], [0.0, 5.0]]), np.array([0, 0, 1, 0]), np.array([0, 4])).round(2)
     array([[0.75, 0.25]])
     """
-    n_classes = densities.shape[1]
-    ones = np.ones(n_classes)
-    return _maximise(densities, ones, ones / n_classes, index, offsets, weights, tol, max_iter)
-
-
-def _maximise(
-    scores: Floats,
-    prior: Floats,
-    start: Floats,
-    index: Ints,
-    offsets: Ints,
-    weights: NDArray | None,
-    tol: float,
-    max_iter: int,
-) -> Floats:
-    w = np.ones(1) if weights is None else weights.astype(np.float64)
-    out = np.empty((len(offsets) - 1, len(prior)))
-
-    def work(first: int, last: int) -> None:
-        _em(scores, prior, start, index, offsets, w, weights is not None, tol, max_iter, first, last, out)
-
-    over_bags(work, offsets)
-    return out
+    uniform = np.full(densities.shape[1], 1 / densities.shape[1])
+    return maximise_likelihood(densities, uniform, index, offsets, weights, tol, max_iter)
 
 
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _em(  # type: ignore[no-untyped-def]
-    scores, prior, start, index, offsets, weights, weighted, tol, max_iter, first, last, out
+    scores, prior, index, offsets, weights, weighted, tol, max_iter, first, last, out
 ):
     n_classes = len(prior)
     # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
@@ -166,7 +152,7 @@ def _em(  # type: ignore[no-untyped-def]
     share, new = np.empty(_TILE), np.empty(n_classes)
     for bag in range(first, last):
         p = out[bag]
-        p[:] = start
+        p[:] = prior
         begin, end = offsets[bag], offsets[bag + 1]
         for iteration in range(max_iter):
             new[:] = 0.0

@@ -18,7 +18,7 @@ from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, l
 from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.simplex import first_off_simplex
-from histnetq.sketches.posteriors import CountedCells, LogOdds, NearestPoints, bag_sums
+from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
 from histnetq.uncertainty.bootstrap import resample
@@ -80,6 +80,7 @@ class PosteriorQuantifier(Quantifier):
     random_state: int | None = None
 
     resamples: ClassVar[bool] = True
+    reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
         StoredArrays("training_posteriors_", "training_labels_", "training_weights_"),
@@ -255,8 +256,12 @@ class PosteriorQuantifier(Quantifier):
         raise NotImplementedError
 
     def _sketcher(self) -> Sketcher:
-        cells = LogOdds() if len(self.classes_) == 2 else self._nearest_points()
-        return CountedCells(self._bag_posteriors, self._quantify, self.training_posteriors_, cells)
+        parts, n_classes = (self._bag_posteriors, self._quantify, self.training_posteriors_), len(self.classes_)
+        if self.reads == "mean":
+            return SummedPosteriors(*parts)
+        if self.reads == "class":
+            return CountedCells(*parts, Corners(n_classes))
+        return CountedCells(*parts, LogOdds() if n_classes == 2 else self._nearest_points())
 
     def _nearest_points(self) -> NearestPoints:
         # They are learned once for a model, and kept beside what they were learned from.

@@ -186,10 +186,10 @@ def _to_json(value: Any) -> Any:
         return value
     if isinstance(value, np.integer | np.floating):
         return value.item()
-    if isinstance(value, np.ndarray | range):
-        return [_to_json(v) for v in value]
-    if isinstance(value, tuple | list) and all(not isinstance(_to_json(v), dict) for v in value):
-        return [_to_json(v) for v in value]
+    if isinstance(value, np.ndarray | range | tuple | list):
+        listed = [_to_json(v) for v in value]
+        if not any(isinstance(v, dict) for v in listed):
+            return listed
     plain = to_plain(value) if isinstance(value, BaseEstimator) else None
     if plain is not None and not plain[1]:
         return {"sklearn": plain[0]}
