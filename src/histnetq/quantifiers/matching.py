@@ -81,8 +81,7 @@ class DyS(PosteriorQuantifier):
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         bins, _ = self._matching()
-        n_classes = posteriors.shape[1]
-        judged = [1] if n_classes == 2 else range(n_classes)
+        judged = self._judged()
         w = np.ones(len(labels)) if weights is None else weights
         self.positive_ = np.stack([histograms(posteriors[:, c], w * (labels == c), bins, 1.0) for c in judged])
         self.negative_ = np.stack([histograms(posteriors[:, c], w * (labels != c), bins, 0.0) for c in judged])

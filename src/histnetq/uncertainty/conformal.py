@@ -87,10 +87,6 @@ class Calibration:
             )
         return rank
 
-    def to_arrays(self) -> dict[str, Floats]:
-        """All attributes, to be stored."""
-        return dict(vars(self))
-
 
 class Conformal(IntervalMethod):
     """Intervals by the errors of calibration bags, which hold whatever the quantifier if bags are exchangeable."""

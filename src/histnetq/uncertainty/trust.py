@@ -87,10 +87,6 @@ class Trust:
         words = np.select([doubted & small, doubted, small], ["unusual; small", "unusual", "small"], "ok")
         return pd.DataFrame({"p_value": p, "small": small, "trust": words})
 
-    def to_arrays(self) -> dict[str, Floats]:
-        """All attributes, to be stored."""
-        return dict(vars(self))
-
 
 def _standard(moments: Floats, center: Floats, unit: Floats) -> Floats:
     return np.clip((moments - center) / unit, -_FARTHEST, _FARTHEST)
