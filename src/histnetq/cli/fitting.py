@@ -70,7 +70,7 @@ class Workbench:
         )
         if errors.index[0] == _FLOOR:
             why += f" But {_FLOOR} errs less: these features tell little about the classes."
-        return self._finished(self.make(best.lower()).fit(learned), learned, held, began, why), comparison
+        return self._finished(self.make(best.lower()).fit(learned), learned, held, began, why=why), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
@@ -100,7 +100,7 @@ class Workbench:
         )
         assert found.quantifier is not None
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
-        return self._finished(found.quantifier, learned, held, began, why)
+        return self._finished(found.quantifier, learned, held, began, why=why)
 
     def make(self, method: str) -> Quantifier:
         """Make an unfitted quantifier that can learn from the bags."""
@@ -121,15 +121,13 @@ class Workbench:
             return self.bags.split(1 - self.calibration, self.random_state)
         return self.bags, None
 
-    def _finished(
-        self, model: Quantifier, learned: Bags, held: Bags | None, began: float, why: str | None = None
-    ) -> Quantifier:
+    def _finished(self, model: Quantifier, learned: Bags, held: Bags | None, began: float, **why: str) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         if held is not None:
             model.calibrate(held)
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
         model.provenance_ = {
-            **self.about, **({} if why is None else {"why": why}), "bags": len(learned), "rows": len(learned.index),
+            **self.about, **why, "bags": len(learned), "rows": len(learned.index),
             "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},

@@ -215,9 +215,8 @@ class Comparison:
         columns = [[escape(cell) for cell in column] for column in columns]
         for measure in self.measures:
             part = self.table[measure]
-            cells = [
-                (best if b else "{}").format(escape(cell)) for cell, b in zip(_cells(part), part["best"], strict=True)
-            ]
+            styled = zip(np.where(part["best"], best, "{}"), _cells(part), strict=True)
+            cells = [style.format(escape(cell)) for style, cell in styled]
             columns.append([escape(measure.upper() if measure in MEASURES else measure), *cells])
         return [list(row) for row in zip(*columns, strict=True)]
 

@@ -67,15 +67,9 @@ class Space:
 
     @classmethod
     def of(cls, quantifier: Quantifier, space: Mapping[str, Any]) -> Space:
-        found: dict[str, Any] = {}
-        choices: dict[str, list[Any]] = {}
-        for name, values in space.items():
-            if isinstance(values, CategoricalDistribution):
-                values = list(values.choices)
-            if isinstance(values, list) and values:
-                found[name], choices[name] = CategoricalDistribution(range(len(values))), values
-            else:
-                found[name] = values if isinstance(values, BaseDistribution) else _range(name, values)
+        listed = {n: list(v.choices) if isinstance(v, CategoricalDistribution) else v for n, v in space.items()}
+        found = {name: _distribution(name, values) for name, values in listed.items()}
+        choices = {name: values for name, values in listed.items() if isinstance(values, list)}
         _refuse_unknown(quantifier, choices, found)
         return cls(found, choices)
 
@@ -86,11 +80,9 @@ class Space:
         return math.prod(map(len, self.choices.values())) if only_lists else math.inf
 
     def n_trials(self, wanted: int | None) -> int:
-        if wanted is not None:
-            return int(min(self.size, check_whole("trials", wanted)))
-        if self.size == math.inf:
+        if wanted is None and self.size == math.inf:
             raise ValueError("trials: expected a number, as the space has ranges, got None; pass it, or lists alone.")
-        return int(self.size)
+        return int(self.size if wanted is None else min(self.size, check_whole("trials", wanted)))
 
     def missing(self, trials: Iterable[FrozenTrial]) -> list[dict[str, int]]:
         """Return the combinations of choices that none of these trials has."""
@@ -297,7 +289,11 @@ def _refuse_unknown(quantifier: Quantifier, choices: Mapping[str, list[Any]], na
             raise ValueError(f"space: {kind} has no parameter {name!r}; did you mean {' or '.join(near)}?")
 
 
-def _range(name: str, values: Any) -> BaseDistribution:
+def _distribution(name: str, values: Any) -> BaseDistribution:
+    if isinstance(values, BaseDistribution):
+        return values
+    if isinstance(values, list) and values:
+        return CategoricalDistribution(range(len(values)))
     low, high, *rest = values if isinstance(values, tuple) and len(values) in (2, 3) else (None, None)
     numbers = all(isinstance(v, Real) and not isinstance(v, bool) for v in (low, high))
     if not numbers or rest not in ([], ["log"]):

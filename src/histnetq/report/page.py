@@ -47,10 +47,6 @@ class Facts:
     table: pd.DataFrame | None = None
     comparison: Comparison | None = None
 
-    @property
-    def method(self) -> str:
-        return type(self.model).__name__
-
     def observed(self, found: Intervals) -> tuple[float, float]:
         """Return the fractions of the intervals and of the joint regions that hold the truth."""
         p: Any = self.bags.prevalences
@@ -114,7 +110,7 @@ def write_report(
 
 
 def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
-    prior, p, name = facts.model.train_prevalences_, facts.estimates, facts.method
+    prior, p, name = facts.model.train_prevalences_, facts.estimates, type(facts.model).__name__
     bags = align(facts.bags, [str(c) for c in facts.model.classes_])
     estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p, **rivals}
     estimates.setdefault(_BASELINE, np.tile(prior, (len(bags), 1)))
