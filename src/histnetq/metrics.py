@@ -73,8 +73,7 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     >>> nae(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([[1.0, 0.0], [1.0, 0.0]]))
     array([1., 1.])
     """
-    n_classes = p_true.shape[-1]
-    worst = 2 * (1 - _min(p_true)) / n_classes
+    worst = 2 * (1 - _namespace(p_true).amin(p_true, -1)) / p_true.shape[-1]
     return ae(p_true, p_pred) / worst
 
 
@@ -130,7 +129,7 @@ def nrae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """
     t, e = _smooth("nrae", p_true, p_pred, sizes)
     n_classes = p_true.shape[-1]
-    least = _min(t)
+    least = _namespace(t).amin(t, -1)
     worst = (n_classes - 1 + (1 - least) / least) / n_classes
     return (abs(t - e) / t).mean(-1) / worst
 
@@ -276,16 +275,8 @@ class CostSensitiveAE:
 
 
 MEASURES: dict[str, Measure] = {
-    "ae": ae,
-    "rae": rae,
-    "nae": nae,
-    "nrae": nrae,
-    "se": se,
-    "mse": se,
-    "kld": kld,
-    "nkld": nkld,
-    "nmd": nmd,
-}
+    "ae": ae, "rae": rae, "nae": nae, "nrae": nrae, "se": se, "mse": se, "kld": kld, "nkld": nkld, "nmd": nmd,
+}  # fmt: skip
 
 
 def as_loss(loss: str | Measure) -> Measure:
@@ -335,10 +326,6 @@ def _takes_sizes(loss: Measure) -> bool:
 
 def _namespace(x: Array) -> ModuleType:
     return np if isinstance(x, np.ndarray) else sys.modules["torch"]
-
-
-def _min(p: Array) -> Array:
-    return _namespace(p).amin(p, -1)
 
 
 def _smooth(name: str, p_true: Array, p_pred: Array, sizes: Array | None) -> tuple[Array, Array]:

@@ -323,9 +323,8 @@ class Bags:
         if not 0 < fraction < 1:
             raise ValueError(f"fraction: expected a number between 0 and 1, got {fraction!r}.")
         if len(self) < 2:
-            raise ValueError(
-                f"bags: expected at least 2 bags to split into training and validation, got {len(self)}; add bags."
-            )
+            expected = "at least 2 bags to split into training and validation"
+            raise checks.wrong("bags", expected, len(self), "add bags")
         order = np.random.default_rng(random_state).permutation(len(self))
         cut = min(max(round(fraction * len(self)), 1), len(self) - 1)
         return self[np.sort(order[:cut])], self[np.sort(order[cut:])]

@@ -17,6 +17,11 @@ from histnetq.simplex import Ints
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 
 
+def wrong(name: str, expected: str, got: Any, way_out: str, error: type[Exception] = ValueError) -> Exception:
+    """The error that names an argument, what was expected, what came and the way out."""
+    return error(f"{name}: expected {expected}, got {got}; {way_out}.")
+
+
 def as_pool(rows: Any, name: str = "rows") -> Any:
     """Check a pool of rows, without copying it: a numpy array or a CSR matrix of finite numbers, or a list of texts."""
     if _are_texts(rows):
@@ -28,17 +33,13 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
     elif not isinstance(rows, np.ndarray):
         rows = _as_array(rows, name)
     if np.ma.is_masked(rows):
-        raise ValueError(
-            f"{name}: expected a value everywhere, got a masked array; fill or drop the masked values first."
-        )
+        raise wrong(name, "a value everywhere", "a masked array", "fill or drop the masked values first")
     if rows.dtype.kind not in "fiub":
         kind = f"dtype {rows.dtype}" if rows.ndim else type(rows.item()).__name__
         raise TypeError(f"{name}: expected numbers, got {kind}; encode categories and dates first.")
     if rows.ndim < 2:
-        raise ValueError(
-            f"{name}: expected one row per example, shape (n_rows, n_features), got shape {rows.shape}; "
-            "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row."
-        )
+        way_out = "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row"
+        raise wrong(name, "one row per example, shape (n_rows, n_features)", f"shape {rows.shape}", way_out)
     if 0 in rows.shape[1:]:
         raise ValueError(f"{name}: expected at least one feature, got shape {rows.shape}; check the selected columns.")
     _refuse_not_finite(rows, name)
@@ -49,15 +50,12 @@ def _as_array(rows: Any, name: str) -> NDArray:
     if isinstance(rows, list | tuple) and len(rows) and hasattr(rows[0], "offsets"):
         raise TypeError(f"{name}: expected one Bags, got a list of them; join them with Bags.concat.")
     if isinstance(rows, list | tuple) and len(rows) and np.ndim(rows[0]) >= 2:
-        raise TypeError(
-            f"{name}: expected one array of rows, got a list of {len(rows)}; use Bags.from_arrays for several bags."
-        )
+        way_out = "use Bags.from_arrays for several bags"
+        raise wrong(name, "one array of rows", f"a list of {len(rows)}", way_out, TypeError)
     try:
         array = np.asarray(rows)
     except ValueError:
-        raise ValueError(
-            f"{name}: expected rows of one length, got a ragged list; give every row the same features."
-        ) from None
+        raise wrong(name, "rows of one length", "a ragged list", "give every row the same features") from None
     if array.dtype == object and array.ndim:
         with contextlib.suppress(TypeError, ValueError):  # a frame whose columns are numbers of different types
             return array.astype(np.float64)
@@ -113,11 +111,10 @@ def check_index(index: ArrayLike, n_rows: int) -> Ints:
     array = np.asarray(index)
     if array.ndim != 1 or (array.size and array.dtype.kind not in "iu"):
         raise TypeError(f"index: expected a flat list of row numbers, got dtype {array.dtype} of shape {array.shape}.")
-    wrong = array[(array < 0) | (array >= n_rows)]
-    if wrong.size:
-        raise ValueError(
-            f"index: row {wrong[0]} is out of range, expected 0 to {n_rows - 1} for a pool of {n_rows} rows."
-        )
+    stray = array[(array < 0) | (array >= n_rows)]
+    if stray.size:
+        expected = f"expected 0 to {n_rows - 1} for a pool of {n_rows} rows"
+        raise ValueError(f"index: row {stray[0]} is out of range, {expected}.")
     return array.astype(np.int64, copy=False)
 
 
@@ -127,10 +124,8 @@ def check_offsets(offsets: ArrayLike, n_entries: int) -> Ints:
         raise TypeError(f"offsets: expected n_bags + 1 whole numbers, got dtype {array.dtype} of shape {array.shape}.")
     array = array.astype(np.int64)
     if array[0] != 0 or array[-1] != n_entries or (np.diff(array) < 0).any():
-        raise ValueError(
-            f"offsets: expected to rise from 0 to the number of entries ({n_entries}), "
-            f"got {array[0]} … {array[-1]}{'' if (np.diff(array) >= 0).all() else ', not rising'}."
-        )
+        got = f"got {array[0]} … {array[-1]}{'' if (np.diff(array) >= 0).all() else ', not rising'}"
+        raise ValueError(f"offsets: expected to rise from 0 to the number of entries ({n_entries}), {got}.")
     return array
 
 
@@ -143,10 +138,8 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
         return w.astype(np.float64)
     counts = w.astype(np.int64)
     if (counts != w).any():
-        raise ValueError(
-            f"weights: expected whole numbers for weight_kind='count', got {w[counts != w][0]:g}; "
-            "pass weight_kind='survey'."
-        )
+        expected, got = "whole numbers for weight_kind='count'", f"{w[counts != w][0]:g}"
+        raise wrong("weights", expected, got, "pass weight_kind='survey'")
     return counts
 
 
@@ -197,17 +190,14 @@ def name_columns(prevalences: Any, classes: Any) -> tuple[Any, Any]:
 def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
     codes = np.asarray(labels)
     if codes.shape != (n_rows,) or codes.dtype.kind not in "iu":
-        raise ValueError(
-            f"labels: expected one class code per pool row, shape ({n_rows},), got {codes.dtype} of {codes.shape}; "
-            "use Bags.from_labels for class names."
-        )
+        expected, got = f"one class code per pool row, shape ({n_rows},)", f"{codes.dtype} of {codes.shape}"
+        raise wrong("labels", expected, got, "use Bags.from_labels for class names")
     codes = codes.astype(np.int64, copy=False)
     too_high = n_classes is not None and codes.max(initial=-1) >= n_classes
     if codes.min(initial=0) < -1 or too_high:
         top = "the last class" if n_classes is None else n_classes - 1
-        raise ValueError(
-            f"labels: expected codes from -1 (unknown) to {top}, got {codes.min()} to {codes.max()}; check classes=."
-        )
+        got = f"{codes.min()} to {codes.max()}"
+        raise wrong("labels", f"codes from -1 (unknown) to {top}", got, "check classes=")
     return codes
 
 
@@ -217,14 +207,10 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
     found, codes = np.unique(names, return_inverse=True)
     if classes is None:
         if len(found) < 2:
-            raise ValueError(
-                f"y: expected at least 2 classes, got only {found.tolist()}; "
-                "Bags.from_labels takes classes= with the names of those that have no rows."
-            )
+            way_out = "Bags.from_labels takes classes= with the names of those that have no rows"
+            raise wrong("y", "at least 2 classes", f"only {found.tolist()}", way_out)
         if found.dtype.kind == "f" and len(found) == len(names) > 10:
-            raise ValueError(
-                f"y: expected classes, got a different number in each of {len(names)} rows; bin a continuous y."
-            )
+            raise wrong("y", "classes", f"a different number in each of {len(names)} rows", "bin a continuous y")
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
     return match_names(found, wanted, "y: {} is not among classes {}; add it or correct the label.")[codes], wanted
@@ -322,19 +308,13 @@ def shown(names: NDArray) -> str:
 
 def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None) -> None:
     """Refuse bags whose rows have another shape than those of training, or columns of other names."""
-    found = tuple(bags.rows.shape[1:])
+    found, way_out = tuple(bags.rows.shape[1:]), "give the same columns in the same order"
     if found != shape:
-        raise ValueError(
-            f"rows: expected {_shape_text(shape)} as in training, got {_shape_text(found)}; "
-            "give the same columns in the same order."
-        )
+        raise wrong("rows", f"{_shape_text(shape)} as in training", _shape_text(found), way_out)
     if None not in (bags.feature_names, names) and bags.feature_names != names:
         pairs = zip(bags.feature_names, names or (), strict=True)
         i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
-        raise ValueError(
-            f"rows: column {i} is {got!r}, expected {expected!r} as in training; give the same columns in the same "
-            "order."
-        )
+        raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

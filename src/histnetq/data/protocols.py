@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import take_dense
+from histnetq.data.checks import take_dense, wrong
 from histnetq.data.indexing import divide, offsets_of, ranges
 from histnetq.simplex import Floats, Ints, apportion, draw_uniform
 
@@ -246,9 +246,7 @@ class Mixer(Protocol):
         parts = [_numbered(source[_cycle(len(source), n_real, rng)])] if n_real else []
         if n_real < n_bags:
             if len(source) < 2:
-                raise ValueError(
-                    f"Mixer: expected at least 2 bags to mix, got {len(source)}; add bags or use sampler=None."
-                )
+                raise wrong("Mixer", "at least 2 bags to mix", len(source), "add bags or use sampler=None")
             parts.append(self._mix(source, n_bags - n_real, rng))
         return _numbered(Bags.concat(parts))
 
@@ -293,10 +291,8 @@ class Combined(Protocol):
 
     def _draw(self, source: tuple[Bags, Bags], n_bags: int, rng: np.random.Generator) -> Bags:
         if not isinstance(source, tuple) or len(source) != 2:
-            raise TypeError(
-                f"source: expected the pair (labelled rows, bags) on one pool, got {type(source).__name__}; "
-                "make it by Bags.concat and slices."
-            )
+            expected, way_out = "the pair (labelled rows, bags) on one pool", "make it by Bags.concat and slices"
+            raise wrong("source", expected, type(source).__name__, way_out, TypeError)
         n_rows = round(self.row_proportion * n_bags)
         shares = zip((self.rows, self.bags), source, (n_rows, n_bags - n_rows), strict=True)
         return _numbered(Bags.concat([protocol.draw(part, n, rng) for protocol, part, n in shares if n > 0]))
@@ -314,7 +310,6 @@ class _LabelledRows:
             raise ValueError("source: none of its rows has a label, expected at least one of each class.")
         labels = source.labels[rows]
         order = np.argsort(labels, kind="stable")
-        self.source = source
         self.rows = rows[order]
         self.weights = None
         if source.weights is not None:
@@ -324,17 +319,6 @@ class _LabelledRows:
             # The mean over the bags a row is in, so that weights of one are no weights.
             self.weights = (total / np.bincount(place[kept], minlength=len(rows)))[order]
         self.counts = np.bincount(labels, minlength=len(source.classes))
-        self.starts = np.cumsum(self.counts) - self.counts
-        self.present = np.flatnonzero(self.counts)
-
-    def draw(self, prevalences: Floats, sizes: Ints, rng: np.random.Generator) -> Bags:
-        """Bags of these sizes; `prevalences` has a column for each class that is present."""
-        counts = np.zeros((len(sizes), len(self.counts)), np.int64)
-        counts[:, self.present] = apportion(prevalences, sizes)
-        label = np.repeat(np.tile(np.arange(len(self.counts)), len(sizes)), counts.ravel())
-        # With replacement: APP may ask for more of a rare class than the pool holds.
-        index = self.pick(self.starts[label], self.counts[label], rng)
-        return self.source.drawn(index, offsets_of(sizes), None, counts / sizes[:, None])
 
     def pick(self, starts: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
         """One row of each range ``starts[i]`` to ``starts[i] + counts[i]`` of `self.rows`."""
@@ -351,7 +335,13 @@ def _draw_by_class(
 ) -> Bags:
     """Bags of the proportions that ``prevalences(n_bags, n_classes, rng)`` gives, drawn within each class."""
     pool, sizes = _LabelledRows(source), _draw_sizes(bag_size, source, n_bags, rng)
-    return pool.draw(prevalences(n_bags, len(pool.present), rng), sizes, rng)
+    counts, present = np.zeros((n_bags, len(pool.counts)), np.int64), np.flatnonzero(pool.counts)
+    counts[:, present] = apportion(prevalences(n_bags, len(present), rng), sizes)
+    label = np.repeat(np.tile(np.arange(len(pool.counts)), n_bags), counts.ravel())
+    # With replacement: APP may ask for more of a rare class than the pool holds.
+    starts = np.cumsum(pool.counts) - pool.counts
+    index = pool.pick(starts[label], pool.counts[label], rng)
+    return source.drawn(index, offsets_of(sizes), None, counts / sizes[:, None])
 
 
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.data.checks import shown
+from histnetq.data.checks import shown, wrong
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -249,7 +249,5 @@ def _as_arrow(source: Any, argument: str) -> Any:
         return pa.Table.from_pandas(source, preserve_index=False)
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
-    raise TypeError(
-        f"{argument}: expected a path, a list of paths or a data frame, got {type(source).__name__}; "
-        "use Bags.from_arrays for arrays."
-    )
+    expected, way_out = "a path, a list of paths or a data frame", "use Bags.from_arrays for arrays"
+    raise wrong(argument, expected, type(source).__name__, way_out, TypeError)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
+from histnetq.data.checks import wrong
 from histnetq.datasets.sources import SOURCES, MaybePath, Source
 
 _ZENODO = "https://zenodo.org/api/records/"
@@ -87,9 +88,7 @@ def _locate(source: Source, url: str | None) -> list[Remote]:
     last = unquote(urlsplit(address).path.rpartition("/")[2])
     if last.endswith((".zip", ".gz")):
         if not re.fullmatch(r"[\w.-]+", last):
-            raise ValueError(
-                f"url: expected a plain file name at the end, got {last!r}; pass the address of the folder."
-            )
+            raise wrong("url", "a plain file name at the end", repr(last), "pass the address of the folder")
         return [Remote(last, address)]
     # The publisher's checksums hold for the publisher's files; the same content may be packed otherwise elsewhere.
     known = source.md5 if url is None else {}
