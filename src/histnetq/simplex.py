@@ -126,17 +126,13 @@ def check_prevalences(
             f"got {type(prevalences).__name__} that does not convert to one."
         ) from None
     if p.ndim != 2:
-        raise ValueError(
-            f"prevalences: expected shape (n_bags, n_classes), got {p.shape}; "
-            "give one row per bag and one column per class."
-        )
+        way_out = "give one row per bag and one column per class"
+        raise ValueError(f"prevalences: expected shape (n_bags, n_classes), got {p.shape}; {way_out}.")
     if len(p) != n_bags:
         raise ValueError(f"prevalences: expected one row for each of the {n_bags} bags, got {len(p)} rows.")
     if n_classes is not None and p.shape[1] != n_classes:
-        raise ValueError(
-            f"prevalences: expected {n_classes} columns, one per class, got {p.shape[1]}; "
-            "check classes= or the table's columns."
-        )
+        expected, way_out = f"{n_classes} columns, one per class", "check classes= or the table's columns"
+        raise ValueError(f"prevalences: expected {expected}, got {p.shape[1]}; {way_out}.")
     if p.shape[1] < 2:
         raise ValueError(f"prevalences: expected at least 2 classes, got {p.shape[1]}; add the columns of the others.")
     wrong = first_off_simplex(p, tolerance=tolerance, normalize=normalize)

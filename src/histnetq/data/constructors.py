@@ -65,10 +65,8 @@ def from_arrays(
             )
         found = column_names(array)
         if found and names and found != names:
-            raise ValueError(
-                f"arrays: bag {i} has columns {found}, expected {names} as in bag 0; "
-                "give every bag the same columns in the same order."
-            )
+            way_out = "give every bag the same columns in the same order"
+            raise ValueError(f"arrays: bag {i} has columns {found}, expected {names} as in bag 0; {way_out}.")
     if kwargs.get("weights") is not None:
         kwargs["weights"] = join_weights(kwargs["weights"], pools)
     offsets = offsets_of([pool.shape[0] for pool in pools])
@@ -177,11 +175,9 @@ def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
 def _refuse_mixture(parts: Sequence[Bags]) -> None:
     first = parts[0]
     for i, part in enumerate(parts):
-        if part.rows.shape[1:] != first.rows.shape[1:]:
-            raise ValueError(
-                f"parts: number {i} has rows of shape {tuple(part.rows.shape[1:])}, "
-                f"expected {tuple(first.rows.shape[1:])} as in number 0."
-            )
+        found, expected = tuple(part.rows.shape[1:]), tuple(first.rows.shape[1:])
+        if found != expected:
+            raise ValueError(f"parts: number {i} has rows of shape {found}, expected {expected} as in number 0.")
         if part.feature_names != first.feature_names:
             raise ValueError(f"parts: number {i} has other feature_names than number 0; give both the same columns.")
     if len({p.weight_kind for p in parts if p.weights is not None}) > 1:

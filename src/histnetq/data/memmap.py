@@ -36,10 +36,8 @@ class PoolFile:
         try:
             self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - lives as long as this
         except OSError as error:
-            raise OSError(
-                f"scratch: {directory} cannot be written to ({error.strerror}); name a directory with room for the "
-                "rows."
-            ) from None
+            way_out = "name a directory with room for the rows"
+            raise OSError(f"scratch: {directory} cannot be written to ({error.strerror}); {way_out}.") from None
 
     def add(self, part: NDArray) -> None:
         np.ascontiguousarray(part, self.dtype).tofile(self._file)

@@ -182,8 +182,7 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int,
         row = int(np.argmin(finite))
         too_large = f"{exact[row]:g} (too large)" if np.isfinite(exact[row]) else str(values[row])
         what = "nothing" if np.isnan(values[row]) else too_large
-        raise ValueError(
-            f"{table}: row {first_row + row} has {what} in column {column!r}, expected a number; "
-            "fill it in, drop the row, or name the features without this column."
-        )
+        found = f"row {first_row + row} has {what} in column {column!r}"
+        way_out = "fill it in, drop the row, or name the features without this column"
+        raise ValueError(f"{table}: {found}, expected a number; {way_out}.")
     return values
