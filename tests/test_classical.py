@@ -502,15 +502,16 @@ def test_wrong_input(act, error, message):
 
 
 def test_columns_stay_where_they_are_after_other_parameters():
+    # The classes are numbers, which may be taken for codes.
     X, y = labelled()
-    names = np.array([{"a": "2", "b": "0", "c": "1"}[name] for name in y])
-    classifier = LogisticRegression().fit(X, names)
-    q = hq.PCC(classifier, cv=None).fit(hq.Bags.from_labels(X, names, classes=["2", "1", "0"]))
-    expected = q.predict(X)
-    np.testing.assert_array_equal(q.set_params(cv=5).predict(X), expected)
-    fitted = hq.PCC(random_state=0).fit(hq.Bags.from_labels(X, names, classes=["2", "1", "0"]))
+    names = np.array([{"a": 2, "b": 0, "c": 1}[name] for name in y])
+    bags = hq.Bags.from_labels(X, names, classes=[2, 1, 0])
+    fitted = hq.PCC(random_state=0).fit(bags)
     expected = fitted.predict(X)
     np.testing.assert_array_equal(fitted.set_params(cv=None).predict(X), expected)
+    given = hq.PCC(LogisticRegression().fit(X, names), cv=None).fit(bags)
+    expected = given.predict(X)
+    np.testing.assert_array_equal(given.set_params(cv=5).predict(X), expected)
 
 
 def test_no_seed_is_another_one_each_time():

@@ -243,11 +243,11 @@ def test_streams_leave_torch_its_threads():
     import torch
 
     q = hq.HistNetQ(n_bins=4, **SMALL).fit(known_bags())
-    X, _ = labelled()
+    X, _ = labelled(2000)
     before = torch.get_num_threads()
     torch.set_num_threads(2)
     try:
-        q.sketch_stream([(np.arange(120) % 5, X)] * 6, n_threads=3)
+        q.sketch_stream([hq.Bags(X, ids=["a"])] * 24, n_threads=4)
         seen = [torch.get_num_threads()]
         thread = threading.Thread(target=lambda: seen.append(torch.get_num_threads()))
         thread.start()
