@@ -88,3 +88,21 @@ def test_another_process_says_the_same():
         subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout for _ in "ab"
     )
     assert first == second
+
+
+def closing_over_modules():
+    import numpy
+    import torch
+
+    return lambda p, q: numpy.abs(p - q) + torch.abs(p - q)
+
+
+def test_modules_classes_and_cycles_have_a_text():
+    def recursive(n):
+        return recursive(n - 1)
+
+    looped = Loss(1)
+    looped.me = looped
+    for value in (closing_over_modules(), torch.nn.Linear, recursive, looped, abs, np.float64(1)):
+        assert describe(value) == describe(value)
+    assert describe(torch.nn.Linear) != describe(torch.nn.ReLU)

@@ -273,3 +273,9 @@ def test_every_number_of_a_streamed_table_is_scanned_once(place, monkeypatch, we
     rows = [(np.zeros(50, int), np.ones((50, 4), np.float32)), (np.ones(50, int), np.ones((50, 4), np.float32))]
     model.sketch_stream(rows)
     assert sum(counts) == 2 * 50 * 4
+
+
+def test_bags_between_rows_keep_their_place():
+    q = hq.CC(random_state=0).fit(*labelled())
+    X, _ = labelled()
+    assert q.predict_stream([(["x"], X[:1]), hq.Bags(X[:2], ids=["y"]), (["z"], X[:1])])[0].tolist() == ["x", "y", "z"]

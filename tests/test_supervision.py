@@ -94,6 +94,48 @@ def test_a_model_tells_how_it_was_split(tmp_path):
     assert given.split_ == "Validated on 8 bags given for it."
 
 
+def test_prevalences_that_are_given_are_kept_beside_labels():
+    X, y = labelled()
+    few = hq.Bags(X, offsets=np.arange(0, 121, 10), labels=np.where(np.arange(120) < 10, 0, -1), classes=list("abc"))
+    few = few.with_prevalences(np.tile([0.1, 0.3, 0.6], (12, 1)))
+    np.testing.assert_allclose(hq.MLPE().fit(few).predict(X), [0.1, 0.3, 0.6])
+    codes = np.searchsorted(list("abc"), y)
+    other = hq.Bags(X, offsets=np.arange(0, 121, 10), labels=codes, prevalences=np.tile([1.0, 0, 0], (12, 1)))
+    kept, held = Supervision.of(other, None, None).split(0.3, 0)
+    assert (kept.bags.prevalences == [1, 0, 0]).all()
+    assert (held.bags.prevalences == [1, 0, 0]).all()
+    np.testing.assert_allclose(hq.MLPE().fit(other).predict(X), [1, 0, 0])
+
+
+def test_labels_of_rows_that_validate_are_forgotten():
+    # A search hands on the bags that it keeps, whose rows may also be in those that it holds out.
+    drawn = unlabelled_rows(hq.APP(30).draw(hq.Bags.from_labels(*labelled()), 40, random_state=0), 10)
+    kept, held = Supervision.of(drawn, None, None).split(0.3, 0)
+    again = Supervision.of(kept.bags, None, None)
+    assert again.rows is None or not set(again.rows.index) & set(held.bags.index)
+    assert drawn.labels.max() == 2, "the bags that were given stay as they are"
+
+
+def test_validation_bags_have_the_columns_of_training():
+    X, y = labelled()
+    frame, groups = pd.DataFrame(X, columns=list("wxyz")), np.arange(120) // 10
+    bags = hq.Bags.from_labels(frame, y, groups=groups)
+    with pytest.raises(ValueError, match="rows: column 0 is 'z', expected 'w' as in training"):
+        QUANTIFIERS["HistNetQ-hard"]().fit(bags, validation=hq.Bags.from_labels(frame[list("zyxw")], y, groups=groups))
+
+
+def test_weights_of_labelled_rows_count_at_the_start():
+    X, y = labelled(300)
+    counts = np.where(X[:, 1] > 0, 9, 1)
+    training = hq.Training(epochs=1, bags_per_epoch=4, lr=1e-12, validation_bags=5, standardize=False)
+
+    def weights(bags):
+        return hq.EMNetQ(training=training, random_state=0).fit(bags).network_.encoder[-1].weight.detach().numpy()
+
+    plain, weighted = weights(hq.Bags.from_labels(X, y)), weights(hq.Bags.from_labels(X, y, weights=counts))
+    assert np.abs(plain - weighted).max() > 1e-3
+
+
 def noise(n_bags: int, size: int, seed: int) -> hq.Bags:
     """Bags of rows that tell nothing about their labels."""
     rng = np.random.default_rng(seed)

@@ -124,3 +124,36 @@ def test_what_cannot_be_resampled():
         q.bootstrap_interval(known_bags())
     with pytest.raises(ValueError, match=exactly("n_resamples: expected a whole number of at least 1, got 0.")):
         hq.CC().fit(*labelled()).bootstrap_interval(known_bags(), n_resamples=0)
+
+
+def test_intervals_from_standard_errors():
+    X, y = labelled(300)
+    q = hq.EMNetQ(prior=0.0, training=hq.Training(epochs=2), random_state=0).fit(X, y)
+    found = q.predict_interval(hq.Bags(X, offsets=[0, 100, 300]), 0.9, method="standard-errors")
+    reach = 1.6448536 * q.standard_errors(hq.Bags(X, offsets=[0, 100, 300]))
+    np.testing.assert_allclose(found.upper, np.minimum(found.estimates + reach, 1), atol=1e-6)
+    assert found.region.contains(found.estimates).all()
+    alone = q.predict_interval(np.tile(X[:1], (50, 1)), method="standard-errors")
+    assert alone.region.contains(alone.estimates).all()
+    with pytest.raises(ValueError, match="interval: CC has no standard errors, which EMNetQ has"):
+        hq.CC().fit(X, y).predict_interval(X, method="standard-errors")
+
+
+def test_intervals_refuse_what_they_cannot_use():
+    q = hq.PACC(random_state=0).fit(*labelled())
+    message = "X: expected rows, got a sketch, as the bootstrap draws from the rows; pass the Bags themselves."
+    with pytest.raises(TypeError, match=exactly(message)):
+        q.predict_interval(q.sketch(known_bags()), method="bootstrap")
+    with pytest.raises(ValueError, match="option of bootstrap intervals: expected one of 'n_resamples', "):
+        q.predict_interval(known_bags(), method="bootstrap", n_resample=3)
+    with pytest.raises(ValueError, match="method: expected one of 'conformal', 'bootstrap', 'standard-errors'"):
+        q.predict_interval(known_bags(), method="x")
+
+
+def test_a_count_of_training_rows_is_copies_in_the_bootstrap():
+    P, y = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]] * 5), np.array([0, 1, 0, 1] * 5)
+    few, many = hq.PACC(), hq.PACC()
+    few._learn_all(P, y, np.ones(20, np.int64), np.arange(2))
+    many._learn_all(P, y, np.full(20, 1000), np.arange(2))
+    spreads = [np.std([q._relearned(np.random.default_rng(i)).matrix_[0, 0] for i in range(50)]) for q in (few, many)]
+    assert spreads[1] < 0.1 * spreads[0]

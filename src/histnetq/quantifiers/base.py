@@ -183,9 +183,13 @@ class Quantifier(BaseEstimator):
         >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap").contains([0.25, 0.75])
         array([ True,  True])
         """
-        check_choice("method", method, tuple(INTERVALS))
+        chosen = INTERVALS[check_choice("method", method, tuple(INTERVALS))]
+        for name in options:
+            check_choice(f"option of {method} intervals", name, chosen.options)
+        if isinstance(X, BagSketch) and chosen.needs_rows:
+            raise TypeError(f"X: expected rows, got a sketch, as {chosen.needs_rows}; pass the Bags themselves.")
         bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)
-        found = INTERVALS[method].intervals(self, bags, coverage, **options)
+        found = chosen.intervals(self, bags, coverage, **options)
         return found if _many(X) else found.of_one()
 
     def trust(self, X: Any) -> pd.DataFrame:

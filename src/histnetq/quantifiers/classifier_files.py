@@ -32,7 +32,9 @@ def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] 
     >>> from_plain(*to_plain(model)).predict([[0.0], [1.0]])
     array([0, 1])
     """
-    if type(estimator) is Pipeline and estimator.memory is None:
+    if type(estimator) is Pipeline and repr(estimator.get_params(deep=False)) == repr(
+        Pipeline(estimator.steps).get_params(deep=False)
+    ):
         parts = [to_plain(step, f"{prefix}{i}/") for i, (_, step) in enumerate(estimator.steps)]
         if any(part is None for part in parts):
             return None

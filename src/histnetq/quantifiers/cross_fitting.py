@@ -13,9 +13,8 @@ from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.utils.validation import has_fit_parameter
 
 from histnetq.data.checks import shown
+from histnetq.simplex import Floats, Ints
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 CV = int | float | None
 
 

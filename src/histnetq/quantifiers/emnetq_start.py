@@ -116,11 +116,13 @@ class _Examples:
     """Rows of bags, then labelled ones, each once, with the labels they are taken to have."""
 
     def __init__(
-        self, rows: Tensor, n_labelled: int, labels: Floats, codes: NDArray | None, bags: Bags | None, entries: NDArray
-    ) -> None:
+        self, rows: Tensor, known_weights: NDArray, labels: Floats, codes: NDArray | None, bags: Bags | None,
+        entries: NDArray,
+    ) -> None:  # fmt: skip
         self.rows, self.labels, self.codes, self.bags, self.entries = rows, labels, codes, bags, entries
         self.weights = np.ones(len(rows))
         self.priors = np.zeros_like(labels)  # logarithms of the prevalences among bags' and among labelled rows
+        n_labelled = len(known_weights)
         n = self.n_recovered = len(rows) - n_labelled
         if bags is not None:
             assert bags.prevalences is not None
@@ -129,7 +131,8 @@ class _Examples:
             self.priors[:n] = _logarithm(bags.prevalences.mean(0), n)
             self.recover(torch.zeros(labels.shape))
         if n_labelled:
-            self.priors[n:] = _logarithm(labels[n:].mean(0), n_labelled)
+            self.weights[n:] = known_weights / known_weights.mean()
+            self.priors[n:] = _logarithm(np.average(labels[n:], axis=0, weights=self.weights[n:]), n_labelled)
 
     @classmethod
     def of(cls, given: Supervision, network: BagNetwork, rng: np.random.Generator) -> _Examples | None:
@@ -157,7 +160,9 @@ class _Examples:
             assert rows.labels is not None
             labels[np.arange(len(used), len(chosen)), rows.labels[known]] = 1
         codes = None if bags is None or bags.labels is None else bags.labels[used]
-        return cls(prepare_rows(network, first, chosen), len(known), labels, codes, bags, entries)
+        weighed = rows is not None and rows.weights is not None
+        weights = np.bincount(rows.index, rows.weights)[known] if weighed else np.ones(len(known))  # type: ignore
+        return cls(prepare_rows(network, first, chosen), weights, labels, codes, bags, entries)
 
     def folds(self, rng: np.random.Generator) -> NDArray[np.int64]:
         """A fold for every example; rows that are the same share one, as a label that is known of one tells of all."""
@@ -192,7 +197,9 @@ class _Examples:
             where = Bags(np.arange(len(self.rows))[:, None], self.entries, self.bags.offsets)[few]
             return self.bags[few], where.index
         codes = self.labels.argmax(1)
-        own = Bags(self.rows.numpy(), labels=codes, classes=range(self.labels.shape[1]))
+        weights = None if (self.weights == 1).all() else self.weights
+        classes = range(self.labels.shape[1])
+        own = Bags(self.rows.numpy(), labels=codes, classes=classes, weights=weights, weight_kind="survey")
         protocol = sampler if sampler is not None and sampler.draws_from == "rows" else APP()
         drawn = protocol.draw(own, _ADJUSTING_BAGS // 2, rng)
         return drawn, drawn.index

@@ -17,15 +17,13 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
-from histnetq.simplex import first_off_simplex
+from histnetq.simplex import Floats, Ints, first_off_simplex
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
 from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 _ROWS_AT_ONCE = 1 << 16
 
 
@@ -286,14 +284,14 @@ class PosteriorQuantifier(Quantifier):
 
     def _relearned(self, rng: np.random.Generator) -> PosteriorQuantifier:
         """Give a copy that has learned from as many rows of each class, drawn with replacement."""
-        labels = self.training_labels_
+        labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
         order = np.argsort(labels, kind="stable")
-        counts = np.bincount(labels, minlength=len(self.classes_))
-        first = np.repeat(np.cumsum(counts) - counts, counts)
-        drawn = order[first + (rng.random(len(labels)) * np.repeat(counts, counts)).astype(np.int64)]
-        again, weights = copy.copy(self), getattr(self, "training_weights_", None)
-        posteriors = self.training_posteriors_[drawn].astype(np.float64)
-        again._learn(posteriors, labels[drawn], None if weights is None else weights[drawn])
+        offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
+        kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
+        w = None if weights is None else weights[order]
+        entries, drawn = resample(Bags.trusted(labels, order, offsets, weights=w, weight_kind=kind), rng)
+        again, chosen = copy.copy(self), order[entries]
+        again._learn(self.training_posteriors_[chosen].astype(np.float64), labels[chosen], drawn)
         return again
 
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:

@@ -11,10 +11,9 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from histnetq.data.bags import Bags
+from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketcher import Sketcher
 
-Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 Posteriors = Callable[[Bags], tuple[Floats, Ints]]
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
 _FARTHEST, _STEP = 20.0, 0.01  # of the log-odds of two classes

@@ -14,9 +14,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.files import refuse_existing, whole_file
+from histnetq.simplex import Floats, Ints
 
-Ints = NDArray[np.int64]
-Floats = NDArray[np.float64]
 _FORMAT = 1
 _KEY = b"histnetq.sketch"
 _FIELDS = ("n_rows", "totals", "squares", "unseen", "values", "moments")

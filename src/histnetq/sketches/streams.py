@@ -118,6 +118,9 @@ def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
     n_held = 0
     for chunk in chunks:
         if isinstance(chunk, Bags):
+            if held:
+                yield _put_together(held)
+                held, n_held = [], 0
             yield chunk
             continue
         piece = _weighed(chunk if isinstance(chunk, CheckedRows) else _checked(*chunk))

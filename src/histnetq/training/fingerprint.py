@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import inspect
 import re
-from types import CodeType
+from types import CodeType, ModuleType
 from typing import Any
 
 import joblib
@@ -15,8 +16,8 @@ from sklearn.base import BaseEstimator
 _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None), np.ndarray)
 
 
-def describe(value: Any) -> str:
-    """Describe a parameter without addresses, and in full.
+def describe(value: Any, within: tuple[int, ...] = ()) -> str:
+    """Describe a parameter without addresses, and in full; `within` are the objects that it was found in.
 
     Arrays are described by all their bytes; functions by their code, defaults, closure and the plain globals they name;
     modules by their weights; estimators by their fitted state; other objects by their type and attributes.
@@ -28,40 +29,44 @@ def describe(value: Any) -> str:
     >>> describe(np.zeros(2000)) == describe(np.append(np.zeros(1999), 1))
     False
     """
+    if id(value) in within:
+        return "itself"
+    inner = functools.partial(describe, within=(*within, id(value)))
+    if isinstance(value, type | ModuleType):
+        return _without_addresses(f"{value.__name__} {type(value).__name__}")
     if isinstance(value, list | tuple):
-        return f"[{', '.join(map(describe, value))}]"
+        return f"[{', '.join(map(inner, value))}]"
     if isinstance(value, dict):
-        return f"{{{', '.join(f'{k!r}: {describe(v)}' for k, v in value.items())}}}"
+        return f"{{{', '.join(f'{k!r}: {inner(v)}' for k, v in value.items())}}}"
     if isinstance(value, set | frozenset):
-        return f"{{{', '.join(sorted(map(describe, value)))}}}"
+        return f"{{{', '.join(sorted(map(inner, value)))}}}"
     if isinstance(value, np.ndarray) and value.dtype != object:
         return f"array {value.dtype} {value.shape} {_hash(np.ascontiguousarray(value).tobytes())}"
     if isinstance(value, np.ndarray):
-        return f"array {value.shape} {describe(value.tolist())}"
+        return f"array {value.shape} {inner(value.tolist())}"
     if hasattr(value, "detach") and hasattr(value, "numpy"):
         return f"tensor {describe(value.detach().cpu().numpy())}"
     if hasattr(value, "state_dict"):
         weights = b"".join(t.detach().cpu().numpy().tobytes() for t in value.state_dict().values())
         return _without_addresses(str(value)) + _hash(weights)
     if isinstance(value, functools.partial):
-        return f"partial {describe([value.func, value.args, value.keywords])}"
+        return f"partial {inner([value.func, value.args, value.keywords])}"
     if hasattr(value, "__self__") and hasattr(value, "__func__"):
-        return f"method {describe([value.__self__, value.__func__])}"
+        return f"method {inner([value.__self__, value.__func__])}"
     if hasattr(value, "__code__"):
-        return f"function {value.__qualname__} {_describe_function(value)}"
+        return f"function {value.__qualname__} {_describe_code(value.__code__)} {inner(_surroundings(value))}"
     if isinstance(value, BaseEstimator):
         return _without_addresses(str(value)) + str(joblib.hash(value))
-    if hasattr(value, "__dict__") and not isinstance(value, type):
-        return f"{type(value).__qualname__} {describe(dict(sorted(vars(value).items())))}"
+    if hasattr(value, "__dict__"):
+        return f"{type(value).__qualname__} {inner(dict(sorted(vars(value).items())))}"
     return _without_addresses(repr(value))
 
 
-def _describe_function(function: Any) -> str:
-    code = function.__code__
-    inside = [cell.cell_contents for cell in function.__closure__ or ()]
-    known = function.__globals__
-    named = {n: known[n] for n in _names(code) if n in known and isinstance(known[n], _PLAIN)}
-    return _describe_code(code) + describe([function.__defaults__, function.__kwdefaults__, inside, named])
+def _surroundings(function: Any) -> list[Any]:
+    """Defaults, closure and plain globals of a function."""
+    cells, known = inspect.getclosurevars(function).nonlocals, function.__globals__
+    named = {n: known[n] for n in _names(function.__code__) if n in known and isinstance(known[n], _PLAIN)}
+    return [function.__defaults__, function.__kwdefaults__, dict(sorted(cells.items())), named]
 
 
 def _names(code: CodeType) -> list[str]:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, take_dense, used_rows
+from histnetq.data.checks import column_names, require_features, take_dense, used_rows
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
@@ -70,9 +70,14 @@ class Supervision:
         if bags.labels is None:
             return cls(None, bags)
         rows = _labelled_part(bags, bags.labels[bags.index] >= 0)
-        if len(bags) == 1 and rows is not None and len(rows.index) == len(bags.index):
-            return cls(rows, None)
-        return cls(rows, bags, one_pool=rows is not None)
+        given = cls(rows, bags, one_pool=rows is not None)
+        return cls(rows, None) if len(bags) == 1 and given._is_all_labelled() else given
+
+    def _is_all_labelled(self) -> bool:
+        """Whether the rows of all bags are labelled, and the labels are what the prevalences are counted from."""
+        if not self.one_pool or len(self.rows.index) < len(self.bags.index):  # type: ignore[union-attr]
+            return False
+        return bool(np.allclose(self.bags.prevalences, self.bags.label_prevalences(), atol=1e-6))  # type: ignore
 
     @property
     def _first(self) -> Bags:
@@ -91,8 +96,8 @@ class Supervision:
         return self._first.feature_names
 
     def prevalences(self) -> NDArray[np.float64]:
-        """Prevalences of the labelled rows, or else the mean over the bags."""
-        if self.rows is not None:
+        """Prevalences of labelled rows that lie in no bags, or else the mean over the bags."""
+        if self.rows is not None and not self.one_pool:
             return self.rows.label_prevalences()[0]
         return self.bags.prevalences.mean(0)  # type: ignore[union-attr]
 
@@ -101,20 +106,22 @@ class Supervision:
 
         Rows are held out where there are no bags, and where the rows of fewer than 20 bags, or of bags that share rows,
         are all labelled: bags to validate on are then drawn from the rows held out, and the other bags go on without
-        these. Otherwise whole bags are held out, and their labelled rows with them, so that nothing that validates is
-        ever drawn for training. Only bags without labels that share rows are held out as they are: give bags that share
-        none, else validation is too kind.
+        these. Otherwise whole bags are held out, and the labels of their rows with them, so that nothing that validates
+        is ever drawn for training. Only bags that share rows, of which some have no label, are held out as they are:
+        give bags that share none, else validation is too kind.
         """
         if self.bags is None:
             return self._split_rows(fraction, seed)
         rows, entries = self.rows, self.bags.index
-        if self.one_pool and rows is not None and len(rows.index) == len(entries):
+        if self._is_all_labelled():
             share_rows = len(used_rows(entries, self.bags.rows.shape[0])[0]) < len(entries)
             if len(self.bags) < _FEWEST_WHOLE or share_rows:
                 return self._split_rows(fraction, seed)
         kept, held = self.bags.split(1 - fraction, seed)
         if self.one_pool and rows is not None:
-            rows = _labelled_part(rows, ~np.isin(rows.index, held.index))
+            kept.labels = kept.labels.copy()  # type: ignore[union-attr]
+            kept.labels[held.index] = -1
+            rows = _labelled_part(kept, kept.labels[kept.index] >= 0)
         how = f"{len(held)} of {len(self.bags)} bags, whole"
         return replace(self, rows=rows, bags=kept), Supervision(None, held, how=how)
 
@@ -146,7 +153,10 @@ class Supervision:
                 f"validation: expected rows of shape {self.input_shape} as in training, "
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
             )
-        return bags.with_known_prevalences().with_classes(self.classes)
+        require_features(bags, self.input_shape, self.feature_names)
+        bags = bags.with_known_prevalences().with_classes(self.classes)
+        bags.feature_names = self.feature_names
+        return bags
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
         """Give the protocol that training bags are drawn by; None for the given bags alone."""

@@ -20,8 +20,9 @@ class Bootstrap(IntervalMethod):
 
     name = "bootstrap"
     needs_rows = "the bootstrap draws from the rows"
+    options = ("n_resamples", "random_state")
 
-    def intervals(
+    def intervals(  # type: ignore[override]
         self,
         model: Any,
         bags: Bags | BagSketch,
@@ -29,7 +30,6 @@ class Bootstrap(IntervalMethod):
         *,
         n_resamples: int = 200,
         random_state: int = 0,
-        **options: Any,
     ) -> Intervals:
         kind = type(model).__name__
         if not hasattr(model, "resamples"):

@@ -93,9 +93,9 @@ class Conformal(IntervalMethod):
 
     name = "conformal"
 
-    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
+    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float) -> Intervals:  # type: ignore[override]
         require_calibrated(model)
-        return model.calibration_.intervals(np.atleast_2d(model.predict(bags)), bags.sizes, coverage, **options)
+        return model.calibration_.intervals(np.atleast_2d(model.predict(bags)), bags.sizes, coverage)
 
 
 def require_calibrated(model: Any) -> None:

@@ -9,13 +9,11 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.simplex import check_prevalences
+from histnetq.simplex import Floats, check_prevalences
 from histnetq.sketches.sketch import BagSketch
 
 if TYPE_CHECKING:
     import pandas as pd
-
-Floats = NDArray[np.float64]
 
 
 class IntervalMethod:
@@ -27,10 +25,13 @@ class IntervalMethod:
         What `Quantifier.predict_interval` and ``--interval`` call it.
     needs_rows : str
         Why sketches, which hold no rows, are not enough; empty if they are.
+    options : tuple of str
+        Names of its options.
     """
 
     name: str
     needs_rows = ""
+    options: tuple[str, ...] = ()
 
     def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
         """Give the intervals of a fitted model; refuse, with the way out, where it has none of this kind."""

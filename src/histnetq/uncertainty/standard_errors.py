@@ -22,7 +22,7 @@ class StandardErrors(IntervalMethod):
     name = "standard-errors"
     needs_rows = "standard errors come from the rows"
 
-    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
+    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float) -> Intervals:  # type: ignore[override]
         if not hasattr(model, "standard_errors"):
             raise ValueError(
                 f"interval: {type(model).__name__} has no standard errors, which EMNetQ has; "
@@ -31,7 +31,8 @@ class StandardErrors(IntervalMethod):
         estimates, reach = model.predict(bags), float(ndtri((1 + check_fraction("coverage", coverage)) / 2))
         errors = model.standard_errors(bags)
         # By the delta method, √p has the standard error se / 2√p.
-        radius = reach * np.sqrt((errors**2 / (8 * np.maximum(estimates, errors))).sum(1))
+        variances = errors**2 / (8 * np.maximum(np.maximum(estimates, errors), np.finfo(float).tiny))
+        radius = reach * np.sqrt(variances.sum(1))
         return Intervals.around(
             estimates, estimates - reach * errors, estimates + reach * errors, bags.sizes, coverage, radius
         )
