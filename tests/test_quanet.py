@@ -14,8 +14,8 @@ from tests.conftest import QUICK, labelled
 class Reader(SortedLSTM):
     """Tells which rows the layer reads."""
 
-    def _read(self, sequences):
-        return sequences.flatten(1)
+    def pool(self, rows, index, offsets, weights):
+        return rows[self._in_order(rows, index, offsets, weights)].flatten(1)
 
 
 def test_two_classes_are_read_in_the_order_of_the_second_posterior():
