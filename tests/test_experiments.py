@@ -88,7 +88,7 @@ def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
     from histnetq.training import loop as training
 
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
-    epoch, done = training.Run.epoch, []
+    epoch, done = training.Run._epoch, []
 
     def interrupted(self):
         if len(done) == 2:
@@ -96,7 +96,7 @@ def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
         done.append(1)
         return epoch(self)
 
-    monkeypatch.setattr(training.Run, "epoch", interrupted)
+    monkeypatch.setattr(training.Run, "_epoch", interrupted)
     result = run(tmp_path, "--methods", "HistNetQ-hard", "--trials", "1", "--epochs", "4")
     assert result.exit_code != 0
     assert not list(tmp_path.glob("runs/*/all-*/*.npz"))
