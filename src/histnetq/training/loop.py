@@ -226,7 +226,10 @@ class Run:
         """Move the running mean towards the weights: the slower, the more updates there were."""
         pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + self.progress.updates))
         for name, value in self.network.state_dict().items():
-            self.mean[name].lerp_(value, pace) if value.is_floating_point() else self.mean[name].copy_(value)
+            if value.is_floating_point():
+                self.mean[name].lerp_(value, pace)
+            else:
+                self.mean[name].copy_(value)
 
     def _objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
         """Give the part of the batch's loss that comes from these bags, `share` of all."""
