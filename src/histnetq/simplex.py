@@ -77,7 +77,7 @@ def first_off_simplex(
         sums = points.sum(1)
     # Numbers that are not finite show in the sum, so that the table itself is read only twice.
     right = (sums > 0) & (sums < np.inf) if normalize else np.abs(sums - 1) <= tolerance
-    wrong = np.flatnonzero(~right | (points.min(1, initial=0.0) < -slack))
+    wrong = np.flatnonzero(~right if points.min(initial=0.0) >= -slack else ~right | (points < -slack).any(1))
     if not wrong.size:
         return None
     row = int(wrong[0])
