@@ -122,7 +122,7 @@ class Quantifier(BaseEstimator):
             They should be as alike as can be to the bags to be estimated, in sizes and in how their proportions came
             about.
         random_state : int, default=0
-            Seed of the draw of one third of the bags, which fits the scale of the errors; the others are the yardstick.
+            Seed of the folds: every bag is measured in units of an error that the others gave.
 
         Returns
         -------
