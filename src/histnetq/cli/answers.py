@@ -124,28 +124,31 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 @main.command()
 @options("MODEL", "json")
 def info(model: Path, as_json: bool) -> None:
-    """Tell what a stored MODEL is: method, classes, features, calibration.
+    """Tell what a stored MODEL is: method, classes, features, calibration. Its weights are not read.
 
     Example: histnetq info model
     """
-    from histnetq.quantifiers.saving import load
+    from histnetq.quantifiers.model_files import array_shapes, read_manifest, require_known_method
 
-    q = load(model)
-    scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
+    about = read_manifest(model)
+    if not about.get("own_class", False):
+        require_known_method(model, about)
+    scores, provenance = sum(array_shapes(model, about).get("calibration/joint_scores", [])), about["provenance"] or {}
     facts = {
-        "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
-        "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
-        "split": getattr(q, "split_", ""), "provenance": q.provenance_,
+        "method": about["estimator"], "classes": about["classes"], "features": about["feature_names"],
+        "train_prevalences": about["train_prevalences"], "calibration_scores": scores,
+        "parameters": _called(about["estimator"], about["params"]), "split": str(about["learned"].get("split", "")),
+        "provenance": provenance,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
-        f"features     {', '.join(q.feature_names_ or ['not named'])}",
+        f"features     {', '.join(facts['features'] or ['not named'])}",
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
-        f"parameters   {' '.join(repr(q).split())}",
-        *(f"{name:<13}{q.provenance_[name]}" for name in ("command", "date", "why") if name in q.provenance_),
+        f"parameters   {facts['parameters']}",
+        *(f"{name:<13}{provenance[name]}" for name in ("command", "date", "why") if name in provenance),
     ]
     say(as_json, facts, lines)
 
@@ -161,3 +164,26 @@ def demo(output: Path) -> None:
     from histnetq.cli.demo import run_demo
 
     run_demo(click.echo, output)
+
+
+def _called(name: Any, values: Any) -> str:
+    """Write the parameters of a stored object as one reads them in Python."""
+    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in dict(values).items())})"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    if not isinstance(value, dict):
+        return repr(value)
+    if isinstance(value.get("fields"), dict):
+        return _called(value.get("type"), value["fields"])
+    if isinstance(value.get("sklearn"), dict):
+        return _written_classifier(value["sklearn"])
+    return str(value.get("custom", "another classifier"))
+
+
+def _written_classifier(described: dict[str, Any]) -> str:
+    steps = described.get("steps", [])
+    parts = [part for step in steps if isinstance(step, list) for part in step if isinstance(part, dict)]
+    return " then ".join(map(_written_classifier, parts)) or str(described.get("type"))

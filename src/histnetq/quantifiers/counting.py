@@ -135,7 +135,7 @@ class ACC(PosteriorQuantifier):
 
     reads = "class"
     solver: str = "least-squares"
-    stored = (*PosteriorQuantifier.stored, StoredArrays("matrix_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="classes classes"))
 
     def _check(self) -> None:
         check_choice("solver", self.solver, ("least-squares", "inverse"))

@@ -65,7 +65,7 @@ class KDEy(PosteriorQuantifier):
     bandwidth: float = 0.1
     tol: float = 1e-7
     max_iter: int = 5000
-    stored = (*PosteriorQuantifier.stored, StoredArrays("kernels_", "shares_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(kernels_="kernels classes", shares_="kernels classes"))
 
     def _check(self) -> None:
         if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:

@@ -68,7 +68,7 @@ class EMQ(PosteriorQuantifier):
     calibration: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
-    stored = (*PosteriorQuantifier.stored, StoredArrays("scale_", "bias_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
 
     def _check(self) -> None:
         if self.calibration is not None:

@@ -47,13 +47,31 @@ class StoredClassifier(Stored):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.classifier_ = model.columns_ = None
         if "classifier" in arrays:
-            model.classifier_ = load_classifier(arrays["classifier"].tobytes())
+            model.classifier_ = load_classifier(arrays["classifier"].tobytes(), learned["trust"])
         elif learned.get("classifier"):
             model.classifier_ = from_plain(learned["classifier"], arrays)
         if model.classifier_ is not None:
             found = learned.get("columns")  # absent in models of version 0.1.0
             known = columns_of(model.classifier_, model.cv, model.classes_) if found is None else found
-            model.columns_ = np.array(known, np.int64)
+            n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
+            model.columns_ = columns = np.array(known, np.int64)
+            if columns.shape != (n_columns,) or not np.isin(columns, np.arange(len(model.classes_))).all():
+                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
+            if n_features is not None and model.input_shape_ != (n_features,):
+                raise ValueError(
+                    f"path: the stored classifier reads {n_features} features, the model rows of shape "
+                    f"{model.input_shape_}; save again."
+                )
+
+
+class _StoredTraining(StoredArrays):
+    """The posteriors and labels that the method learned from."""
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        labels = arrays.get("training_labels", np.zeros(0, np.int32))
+        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
+            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -81,7 +99,7 @@ class PosteriorQuantifier(Quantifier):
     reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
-        StoredArrays("training_posteriors_", "training_labels_", "training_weights_"),
+        _StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
     )
 
     def set_params(self, **params: Any) -> PosteriorQuantifier:
