@@ -140,7 +140,7 @@ CASES = {
     "text in numbers": (
         change(length="long"),
         FIT,
-        "bad.csv: column 'length' holds numbers and the text 'long' (row 3)",
+        "bad.csv: column 'length' holds numbers and the text 'long' (row 4)",
     ),
     "a number that is missing": (
         change(length=np.nan),
@@ -160,7 +160,7 @@ CASES = {
         "bad.csv: is not encoded in UTF-8",
     ),
     "a wrong encoding below": (
-        text("tow,length,species\n" + "a,1,cod\n" * 9999 + "a,2,åål\n", encoding="latin1"),
+        text("tow,length,species\n" + "a,1,cod\n" * 999_999 + "a,2,åål\n", encoding="latin1"),
         FIT,
         "bad.csv: cannot be read",
     ),

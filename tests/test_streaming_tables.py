@@ -159,9 +159,39 @@ def test_a_part_without_rows_is_left_out(place, model, tmp_path):
     rows.to_csv(tmp_path / "some.csv", index=False)
     parts = split_files(str(tmp_path / "*.csv"), "source", 1 << 20)
     none, some = (_sketch_part(model, part, ["site"], None) for part in parts)
-    assert none is None
-    assert _add_up([none, some]).n_rows.sum() == len(rows)
-    assert _add_up([none, none]) is None
+    assert none[1] is None
+    assert _add_up([none, some])[1].n_rows.sum() == len(rows)
+    assert _add_up([none, none])[1] is None
+
+
+def test_parts_differ_in_weights_and_keys(place, model, tmp_path, client):
+    """A part without weights is no fault; the names of bags are made when the keys of all parts are known."""
+    rows = pd.read_parquet(place / "part0.parquet")[["a", "b", "c", "d", "w"]]
+    rows[:99].assign(site="7", day="1", w=0).to_csv(tmp_path / "part0.csv", index=False)
+    rows[99:].assign(site="7", day="1").to_csv(tmp_path / "part1.csv", index=False)
+    source = str(tmp_path / "*.csv")
+    for keys in ["site"], ["site", "day"]:
+        found = sketch_dask(model, source, bag=keys, weight="w", client=client)
+        expected = sketch_table(model, source, bag=keys, weight="w")
+        assert found.ids.tolist() == expected.ids.tolist() == [[7], ["7/1"]][len(keys) - 1]
+        np.testing.assert_array_equal(model.predict(found), model.predict(expected))
+    rows[99:].assign(site="7", day="x", w=0).to_csv(tmp_path / "part1.csv", index=False)
+    with pytest.raises(ValueError, match="part0.csv: the rows of bag '7/1' all have weight 0"):
+        sketch_dask(model, source, bag=["site", "day"], weight="w", client=client)
+    rows[:99].assign(site="a/b", day="c").to_csv(tmp_path / "part0.csv", index=False)
+    rows[99:].assign(site="a", day="b/c").to_csv(tmp_path / "part1.csv", index=False)
+    with pytest.raises(ValueError, match=r"\('a/b', 'c'\) and \('a', 'b/c'\) would both be named 'a/b/c'"):
+        sketch_dask(model, source, bag=["site", "day"], client=client)
+
+
+def test_no_place_for_workers(place, monkeypatch):
+    def fail(*args, **kwargs):
+        raise RuntimeError("Cluster failed to start: No usable temporary directory found")
+
+    monkeypatch.setattr("distributed.LocalCluster", fail)
+    told = run("predict", place / "model", place / "rows.csv", "--bag", "site", "--dask", "local")
+    assert told.exit_code == 2
+    assert told.output.startswith("Error: dask: no workers can be started on this machine (Cluster failed to start: No")
 
 
 def test_sketches_take_no_weights(place, model, tmp_path):

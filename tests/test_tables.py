@@ -152,7 +152,7 @@ FIX = "fill it in, drop the row, or name the features without this column."
         ("tow,x\na,1\n,2\n", "row 1 has nothing in column 'tow'; fill it in or drop the row."),
         (
             "tow,x\na,1\na,2\na,o3\n",
-            "column 'x' holds numbers and the text 'o3' (row 2); correct it, or name the features without this column.",
+            "column 'x' holds numbers and the text 'o3' (row 3); correct it, or name the features without this column.",
         ),
         ("tow,name\na,b\n", "has no columns of numbers beside 'tow'; name the features."),
     ],
@@ -356,5 +356,5 @@ def test_classes_are_matched_with_labels_by_their_text(tmp_path):
 def test_a_text_among_numbers_is_told_by_its_row(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.csv").write_text("tow,x\na,\na,1\na,2\na,o3\n")
-    with pytest.raises(ValueError, match=r"column 'x' holds numbers and the text 'o3' \(row 3\)"):
+    with pytest.raises(ValueError, match=r"column 'x' holds numbers and the text 'o3' \(row 4\)"):
         hq.read_bags("t.csv", bag="tow")

@@ -41,7 +41,4 @@ def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) 
     """
     from histnetq.datasets import fetch as fetch_dataset
 
-    try:
-        fetch_dataset(name, to, url=url, sha256=sha256, say=click.echo)
-    except (OSError, ValueError) as error:
-        raise click.ClickException(str(error)) from None
+    fetch_dataset(name, to, url=url, sha256=sha256, say=click.echo)

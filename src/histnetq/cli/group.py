@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import csv
 import io
 import json
 import shlex
@@ -47,6 +48,8 @@ class _Commands(click.Group):
                 return super().invoke(ctx)
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
             raise _UserError(str(error)) from None
+        except MemoryError as error:
+            raise _UserError(f"memory: expected enough for the rows, got too little ({error}); use --scratch.") from None
 
 
 class _UserError(click.ClickException):
@@ -67,6 +70,11 @@ def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
     return None if value is None else value.split(",")
 
 
+def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
+    """Names separated by commas, where those in quotation marks may hold commas; or, given again, one name each."""
+    return next(csv.reader(value)) if len(value) == 1 else list(value) or None
+
+
 _OPTIONS = {
     "MODEL": click.argument("model", type=PATH),
     "NEW": click.argument("new", nargs=-1, required=True, callback=_listed),
@@ -79,8 +87,9 @@ _OPTIONS = {
     "weight": click.option("--weight", help="Column of the rows' weights."),
     "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
                          "for workers on this machine.  [default: none]"),
-    "features": click.option("--features", callback=_split,
-                             help="Columns to learn from, separated by commas.  [default: all columns of numbers]"),
+    "features": click.option("--features", multiple=True, callback=_named,
+                             help="Columns to learn from, separated by commas; or one column each time, given again, "
+                             "whose name may hold commas.  [default: all columns of numbers]"),
     "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
                             "separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,

@@ -217,8 +217,14 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
 
 
 def match_names(names: NDArray, among: NDArray, refusal: str) -> Ints:
-    """The place of each name among others; the refusal of one that is not there has places for it and for them."""
+    """The place of each name among others; the refusal of one that is not there has places for it and for them.
+
+    Kinds of tables differ in which names are numbers: 1 and "1" are one class.
+    """
     place = {name: j for j, name in enumerate(among.tolist())}
+    if (names.dtype.kind == "U") != (among.dtype.kind == "U"):
+        place = {str(name): j for name, j in place.items()}
+        names = names.astype(str)
     unknown = [name for name in names.tolist() if name not in place]
     if unknown:
         raise ValueError(refusal.format(repr(unknown[0]), shown(among)))

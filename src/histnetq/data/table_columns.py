@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.table_files import Table, is_number
+from histnetq.data.table_names import name_of, of_one_type
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -30,8 +31,8 @@ class Codes:
     ['n/1', 's/1']
     """
 
-    def __init__(self, table: str, columns: Sequence[str]) -> None:
-        self.table, self.columns = table, list(columns)
+    def __init__(self, table: str, columns: Sequence[str], written: bool = False) -> None:
+        self.table, self.columns, self.written = table, list(columns), written
         self.place: dict[tuple[Any, ...], int] = {}
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
@@ -48,9 +49,18 @@ class Codes:
         return np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)[local]
 
     @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """The value in each column for each number."""
+        columns = [of_one_type(list(column), self.written) for column in zip(*self.place, strict=True)]
+        return list(zip(*columns, strict=True))
+
+    @property
     def values(self) -> list[Any]:
-        """The value of each number; those of several columns as one text, with ``/`` between them."""
-        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.place]
+        """The value of each number; those of several columns as one text, with ``/`` between them.
+
+        `written` ones are texts, which become whole numbers or truth values if all of a column are.
+        """
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.keys]
         keys: dict[str, Any] = {}
         for key, value in zip(self.place, map(str, values), strict=True):
             other = keys.setdefault(value, key)
@@ -65,7 +75,7 @@ def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) ->
         row = first_row + int(np.flatnonzero(array.is_null())[0])
         raise ValueError(f"{table}: row {row} has nothing in column {column!r}; fill it in or drop the row.")
     encoded = array if hasattr(array, "dictionary") else array.dictionary_encode()
-    values = [value if isinstance(value, str | int) else str(value) for value in encoded.dictionary.to_pylist()]
+    values = [name_of(value) for value in encoded.dictionary.to_pylist()]
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
 

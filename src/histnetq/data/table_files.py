@@ -3,26 +3,24 @@
 from __future__ import annotations
 
 import contextlib
-import csv as csv_lines
 import glob
-import gzip
 import os
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from histnetq.data.checks import shown, wrong
+from histnetq.data.table_csv import MISSING, look_at, refuse_twice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
-_MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]
 
 
 class Table:
@@ -36,14 +34,16 @@ class Table:
         Names and types of the columns.
     batches : callable
         A function of the columns to read, and of those among them that come as texts.
+    written : bool, default=False
+        Whether columns have no types, so that names come as texts.
     """
 
-    def __init__(self, name: str, schema: pa.Schema, batches: Callable[..., Iterator[pa.RecordBatch]]) -> None:
-        self.name, self.columns, self._batches = name, schema.names, batches
+    def __init__(
+        self, name: str, schema: pa.Schema, batches: Callable[..., Iterator[pa.RecordBatch]], written: bool = False
+    ) -> None:
+        self.name, self.columns, self._batches, self.written = name, schema.names, batches, written
         self.types = dict(zip(schema.names, schema.types, strict=True))
-        twice = [column for column, times in Counter(schema.names).items() if times > 1]
-        if twice:
-            raise ValueError(f"{name}: has two columns {twice[0]!r}; rename one.")
+        refuse_twice(name, schema.names)
 
     def require(self, names: Sequence[str]) -> None:
         for name in names:
@@ -56,16 +56,34 @@ class Table:
 
         From a CSV file `names` come as they are written, as texts.
         """
+        for name in names:
+            if not _can_name(self.types[name]):
+                raise ValueError(
+                    f"{self.name}: column {name!r} holds {self.types[name]}, expected texts or numbers; convert it."
+                )
         n = 0
         for batch in self._batches(list(dict.fromkeys([*numbers, *names])), list(names)):
             if batch.num_rows:
-                yield n, batch
+                yield n, _without_nan(batch, names)
             n += batch.num_rows
         if n == 0:
             raise ValueError(f"{self.name}: has no rows; check the file.")
 
     def is_empty(self) -> bool:
         return not any(batch.num_rows for batch in self._batches(self.columns, []))
+
+
+def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
+    """The rows with NaN as missing, in columns of names; pandas makes it of missing whole numbers."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    for name in names:
+        column = batch.column(name)
+        if pa.types.is_floating(column.type):
+            column = pc.if_else(pc.is_nan(column), None, column)
+            batch = batch.set_column(batch.schema.get_field_index(name), name, column)
+    return batch
 
 
 def open_table(source: Any, argument: str) -> Table:
@@ -125,6 +143,16 @@ def is_number(kind: Any) -> bool:
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind))
 
 
+def _can_name(kind: Any) -> bool:
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    texts = kinds.is_string(kind) or kinds.is_large_string(kind)
+    return bool(texts or is_number(kind) or kinds.is_temporal(kind) or kinds.is_null(kind))
+
+
 def find_files(source: Any, argument: str) -> list[str]:
     """Paths of the files that a path, a glob or a list of them names."""
     found: list[str] = []
@@ -132,11 +160,14 @@ def find_files(source: Any, argument: str) -> list[str]:
         if not isinstance(item, str | os.PathLike):
             raise TypeError(f"{argument}: expected paths of files, got {type(item).__name__}; write a file first.")
         text = os.fspath(item)
-        if Path(text).is_dir():
-            raise ValueError(f"{argument}: {text} is a directory; name its files, such as {text}/*.parquet.")
-        matches = [text] if Path(text).is_file() else sorted(glob.glob(text))
+        matches = [text] if os.path.exists(text) else sorted(glob.glob(text))
         if not matches:
             raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
+        for path in matches:
+            if Path(path).is_dir():
+                raise ValueError(f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet.")
+            if not Path(path).is_file():  # to open a pipe would wait for a writer
+                raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches
     return found
 
@@ -173,58 +204,57 @@ def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Tabl
 
 def _open_csv(paths: list[str]) -> Table:
     import pyarrow as pa
-    from pyarrow import csv
 
-    headers = [_csv_header(path) for path in paths]
-    _refuse_other_columns(paths, [names for names, _ in headers])
-    parse = csv.ParseOptions(delimiter=headers[0][1])
-
-    def reader(path: str, **options: Any) -> Any:
-        convert = csv.ConvertOptions(null_values=_MISSING, strings_can_be_null=True, **options)
-        return csv.open_csv(path, parse_options=parse, convert_options=convert)
-
-    with _reading(paths[0], "cannot be read as CSV", "correct the file"):
-        inferred = reader(paths[0]).schema
-    # As texts or as doubles: what looks like whole numbers or dates in the first rows need not in the others.
-    texts = [pa.types.is_boolean(kind) or not is_number(kind) for kind in inferred.types]
-    schema = pa.schema([(n, pa.string() if t else pa.float64()) for n, t in zip(inferred.names, texts, strict=True)])
-    known = dict(zip(schema.names, schema.types, strict=True))
+    files = []
+    for path in paths:
+        with _reading(path, "cannot be read as CSV", "correct the file"):
+            files.append(look_at(path))
+    _refuse_other_columns(paths, [file.names for file in files])
+    # Numbers as doubles: what looks like whole numbers in the first rows need not in the others.
+    types = {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}
+    found = ((name, (file.kinds.get(name) for file in files)) for name in files[0].names)
+    kinds = {name: next(filter(None, in_files), "text") for name, in_files in found}
 
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
-        for path in paths:
-            with _reading(path, "cannot be read as CSV", "correct the file"):
-                types = known | dict.fromkeys(names, pa.string())
-                yield from reader(path, include_columns=columns, column_types=types)
+        numbers = {name: kinds[name] for name in columns if name not in names and kinds[name] != "text"}
+        wanted = {name: types[numbers.get(name, "text")] for name in columns}
+        for file in files:
+            for fault in (file.faults[name] for name in numbers if name in file.faults):
+                raise ValueError(fault)
+            with _reading(file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)):
+                for batch in file.read(columns, wanted):
+                    yield _without_missing(batch, kinds)
 
-    return Table(_named(paths), schema, batches)
+    return Table(_named(paths), pa.schema([(name, types[kind]) for name, kind in kinds.items()]), batches, written=True)
+
+
+def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordBatch:
+    """Empty cells of texts are missing; in columns of numbers, which may come as texts, "NA" and the like are too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_string(column.type):
+            missing = pc.is_in(column, pa.array(MISSING[:1] if kinds[name] == "text" else MISSING))
+            column = pc.if_else(missing, None, column) if pc.any(missing).as_py() else column
+        columns.append(column)
+    return pa.record_batch(columns, batch.schema.names)
 
 
 @contextlib.contextmanager
-def _reading(path: str, failure: str, way_out: str) -> Iterator[None]:
-    """Turn what arrow says of a damaged file into one sentence."""
+def _reading(path: str, failure: str, way_out: str, explain: Callable[[], None] | None = None) -> Iterator[None]:
+    """Turn what arrow says of a damaged file into one sentence; `explain` may raise a better one."""
     import pyarrow as pa
 
     try:
         yield
-    except (pa.ArrowInvalid, OSError) as error:
+    except (pa.ArrowException, OSError, MemoryError, SystemError) as error:
+        if explain is not None:
+            with contextlib.suppress(pa.ArrowException, OSError, MemoryError):
+                explain()
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path}: {failure} ({reason}); {way_out}.") from None
-
-
-def _csv_header(path: str) -> tuple[list[str], str]:
-    """The column names, and what stands between them."""
-    try:
-        opened = gzip.open if path.endswith(".gz") else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            line = file.readline()
-    except UnicodeDecodeError:
-        raise ValueError(f"{path}: is not encoded in UTF-8; convert it, such as by iconv -f latin1 -t utf8.") from None
-    except OSError as error:
-        raise ValueError(f"{path}: cannot be read ({error.strerror or error}).") from None
-    if not line.strip():
-        raise ValueError(f"{path}: is empty, expected a line of column names and rows.")
-    delimiter = max(",;\t", key=line.count)
-    return next(csv_lines.reader([line], delimiter=delimiter)), delimiter
 
 
 def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
@@ -246,7 +276,10 @@ def _as_arrow(source: Any, argument: str) -> Any:
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):
-        return pa.Table.from_pandas(source, preserve_index=False)
+        try:
+            return pa.Table.from_pandas(source, preserve_index=False)
+        except pa.ArrowException as error:
+            raise ValueError(f"{argument}: has a column of mixed types ({error}); convert it to one.") from None
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
     expected, way_out = "a path, a list of paths or a data frame", "use Bags.from_arrays for arrays"

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from histnetq.data.checks import check_names, shown
 from histnetq.data.table_columns import Codes, read_numbers
 from histnetq.data.table_files import Table, open_table
+from histnetq.data.table_names import of_one_type
 from histnetq.simplex import Floats, first_off_simplex
 
 
@@ -21,7 +22,7 @@ def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[A
     others = [column for column in table.columns if column not in keys]
     if not others:
         raise ValueError(f"{table.name}: has no columns of classes beside {', '.join(map(repr, keys))}; add them.")
-    known = Codes(table.name, keys)
+    known = Codes(table.name, keys, table.written)
     found, values = _read_long(table, known) if set(others) == {"class", "value"} else _read_wide(table, known, others)
     p = values[_find_bags(table.name, known, bags)]
     wrong = first_off_simplex(p, normalize=counts)
@@ -42,8 +43,8 @@ def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[A
 
 def _find_bags(table: str, known: Codes, wanted: Codes) -> list[int]:
     """Where the wanted bags stand among the known ones; kinds of files differ in which names are numbers."""
-    place = {tuple(map(str, key)): i for key, i in known.place.items()}
-    found = [place.get(tuple(map(str, key))) for key in wanted.place]
+    place = {tuple(map(str, key)): i for i, key in enumerate(known.keys)}
+    found = [place.get(tuple(map(str, key))) for key in wanted.keys]
     lacking = [bag for bag, i in zip(wanted.values, found, strict=True) if i is None]
     if len(lacking) == len(found):
         raise ValueError(
@@ -67,12 +68,12 @@ def _read_wide(table: Table, bags: Codes, classes: list[str]) -> tuple[list[Any]
                 f"{table.name}: row {n + row} names the bag {bags.values[numbers[row]]!s} again; give one row per bag."
             )
         parts.append(np.stack([read_numbers(batch, name, table.name, n) for name in classes], axis=1))
-    return classes, np.concatenate(parts)
+    return of_one_type(classes, written=True), np.concatenate(parts)
 
 
 def _read_long(table: Table, bags: Codes) -> tuple[list[Any], Floats]:
     """The names of the classes, and (n_bags, n_classes): their values, 0 for those that are not there."""
-    names, parts = Codes(table.name, ["class"]), []
+    names, parts = Codes(table.name, ["class"], table.written), []
     for n, batch in table.batches(["value"], [*bags.columns, "class"]):
         values = read_numbers(batch, "value", table.name, n)
         parts.append((bags.of(batch, n), names.of(batch, n), values))

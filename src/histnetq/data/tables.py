@@ -134,7 +134,8 @@ class LongTable:
     ) -> None:
         self.table, self.weight = table, weight
         keys = [bag] if isinstance(bag, str) else list(bag)
-        self.bags, self.labels = Codes(table.name, keys), None if label is None else Codes(table.name, [label])
+        self.bags = Codes(table.name, keys, table.written)
+        self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
         table.require(special)

@@ -9,16 +9,18 @@ from __future__ import annotations
 import contextlib
 import pickle
 from collections.abc import Iterator, Sequence
-from functools import partial, reduce
+from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from histnetq.data.table_columns import Codes
 from histnetq.data.table_files import Part, open_part, split_files
 from histnetq.sketches.sketch import BagSketch, SketchSum
-from histnetq.sketches.tables import sketch_table
+from histnetq.sketches.tables import name_bags, sketch_numbered
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -30,6 +32,7 @@ _ADDED_AT_ONCE = 8
 _RETRIES = 3
 _PATIENCE = 5  # seconds that a scheduler has to answer, and its workers to appear
 _LOCAL_WORKERS = 2
+_Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketches, whose ids are the numbers of the bags
 
 
 def predict_dask(
@@ -91,20 +94,28 @@ def sketch_dask(
 
             for _ in tqdm(as_completed(watched), total=len(watched), unit="part"):
                 pass
-        found: BagSketch | None = sketches[0].result()
-    if found is None:
+        bags, found = sketches[0].result()
+    if not bags.place:
         raise ValueError("source: has no rows; check the files.")
-    return found
+    return name_bags(bags, found)
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> BagSketch | None:
-    empty = open_part(part).is_empty()
-    return None if empty else sketch_table(model, part, bag=keys, weight=weight, n_threads=1)
+def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> _Found:
+    table = open_part(part)
+    if table.is_empty():
+        return Codes(part.path, keys), None
+    return sketch_numbered(model, table, keys, weight, 1)
 
 
-def _add_up(sketches: list[BagSketch | None]) -> BagSketch | None:
-    found = [sketch for sketch in sketches if sketch is not None]
-    return reduce(SketchSum.add, found, SketchSum()).result() if found else None
+def _add_up(parts: list[_Found]) -> _Found:
+    """Add the sketches of bags with the same keys; names are made of the keys in the end, when all are known."""
+    first, total = parts[0][0], SketchSum()
+    bags = Codes(first.table, first.columns, any(codes.written for codes, _ in parts))
+    for codes, sketch in parts:
+        places = np.array([bags.place.setdefault(key, len(bags.place)) for key in codes.place], np.int64)
+        if sketch is not None:
+            total.add(replace(sketch, ids=places[np.asarray(sketch.ids)]))
+    return bags, None if all(sketch is None for _, sketch in parts) else total.result()
 
 
 @contextlib.contextmanager
@@ -116,11 +127,15 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
         raise ImportError("dask: needs the package distributed; pip install 'histnetq[dask]'.") from None
     with contextlib.ExitStack() as opened:
         if client is None or client == "local":
-            # Processes that are started afresh: compiled code with threads does not survive a fork.
-            local = LocalCluster(
-                n_workers=_LOCAL_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
-                env={"OMP_NUM_THREADS": "1"},
-            )  # fmt: skip
+            try:
+                # Processes that are started afresh: compiled code with threads does not survive a fork.
+                local = LocalCluster(
+                    n_workers=_LOCAL_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
+                    env={"OMP_NUM_THREADS": "1"},
+                )  # fmt: skip
+            except (OSError, RuntimeError) as error:
+                way_out = "let TMPDIR name a directory that can be written, or leave out --dask"
+                raise ConnectionError(f"dask: no workers can be started on this machine ({error}); {way_out}.") from None
             yield opened.enter_context(Client(opened.enter_context(local)))
         elif isinstance(client, Client):
             yield client

@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.data.table_files import Part, Table, open_part, open_table, release_memory
+from histnetq.data.table_columns import Codes
+from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.tables import LongTable
-from histnetq.sketches.sketch import BagSketch
+from histnetq.sketches.sketch import BagSketch, NoSketches
 from histnetq.sketches.streams import CheckedRows
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ def sketch_table(
     Parameters
     ----------
     model : Quantifier
-    source : path, glob, list of paths, data frame, or Part
+    source : path, glob, list of paths, or data frame
         As in `read_bags`.
     bag : column names
         As in `read_bags`.
@@ -39,22 +40,35 @@ def sketch_table(
     BagSketch
         With the bags in the order in which they first occur.
     """
-    table = open_part(source) if isinstance(source, Part) else open_table(source, "source")
+    table = open_table(source, "source")
+    return name_bags(*sketch_numbered(model, table, bag, weight, n_threads))
+
+
+def sketch_numbered(
+    model: Quantifier, table: Table, bag: Sequence[str], weight: str | None, n_threads: int | None
+) -> tuple[Codes, BagSketch | None]:
+    """The bags of a table, and their sketches, whose ids are the numbers of the bags; None if no row has any weight."""
     rows = _Rows(model, table, list(bag), weight)
-    found = model.sketch_stream(rows, n_threads=n_threads)
-    assert found.ids is not None
-    names = rows.bags.values
-    if len(found) < len(names) and not isinstance(source, Part):
-        lost = np.setdiff1d(np.arange(len(names)), found.ids)[0]
+    try:
+        found = model.sketch_stream(rows, n_threads=n_threads)
+    except NoSketches:
+        return rows.bags, None
+    release_memory()
+    return rows.bags, replace(found, unseen=rows.unseen[found.ids])
+
+
+def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
+    """Give the sketches the names of their bags; refuse a bag that has none."""
+    names = bags.values
+    ids = np.empty(0, np.int64) if found is None else np.asarray(found.ids)
+    if len(ids) < len(names):
+        lost = np.setdiff1d(np.arange(len(names)), ids)[0]
         raise ValueError(
-            f"{table.name}: the rows of bag {names[lost]!r} all have weight 0, expected at least one that "
+            f"{bags.table}: the rows of bag {names[lost]!r} all have weight 0, expected at least one that "
             "has more; leave out the bag."
         )
-    release_memory()
-    return replace(
-        found, ids=np.array(names)[found.ids], unseen=rows.unseen[found.ids],
-        maker=replace(found.maker, keys=tuple(bag)),
-    )  # fmt: skip
+    assert found is not None
+    return replace(found, ids=np.array(names)[ids], maker=replace(found.maker, keys=tuple(bags.columns)))
 
 
 class _Rows:

@@ -1,0 +1,342 @@
+"""CSV files: what separates their cells, how they write numbers, and which columns hold numbers.
+
+The first rows decide for all: a later cell that does not fit is refused with its row.
+"""
+
+from __future__ import annotations
+
+import codecs
+import csv as csv_lines
+import gzip
+import io
+import itertools
+import zlib
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]  # among numbers; among texts only an empty cell is missing
+_BLOCK_BYTES = 1 << 22  # read at once: no row is longer
+_SAMPLE_ROWS = 100  # which tell what separates cells
+_SEPARATORS = ",;\t|"
+_BOM = codecs.BOM_UTF8
+_QUOTE = ord('"')
+
+_EXPONENT = r"([eE][+-]?\d+)?\s*$"
+_POINT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)" + _EXPONENT
+_COMMA = r"^\s*[+-]?(\d+,?\d*|,\d+)" + _EXPONENT
+_NOT_FINITE = r"(?i)^\s*[+-]?(inf|infinity|nan)\s*$"
+_THOUSANDS = r"^\s*[+-]?\d{1,3}([.,' \x{A0}]\d{3})+([.,]\d+)?\s*$"
+_SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # no sign between thousands: wrong number of digits
+_TRUTH = r"^(true|True|TRUE|false|False|FALSE|0|1)$"
+
+
+@dataclass(frozen=True)
+class CsvFile:
+    """How a CSV file is read.
+
+    Attributes
+    ----------
+    path : str
+        The file.
+    separator : str
+        The sign between cells.
+    names : list of str
+        The columns.
+    decimal : {".", ","}
+        The decimal mark of all numbers.
+    kinds : dict
+        "number", "truth" or "text" for each column, None if all its cells are missing.
+    faults : dict
+        Why some columns of numbers cannot be read as numbers.
+    """
+
+    path: str
+    separator: str
+    names: list[str]
+    decimal: str = "."
+    kinds: dict[str, str | None] = field(default_factory=dict)
+    faults: dict[str, str] = field(default_factory=dict)
+
+    def read(self, columns: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
+        """Yield some rows at a time; cells of texts may be empty but are never missing."""
+        from pyarrow import csv
+
+        convert = csv.ConvertOptions(
+            null_values=MISSING, decimal_point=self.decimal, include_columns=columns, column_types=types
+        )
+        # Line breaks in cells cost a few percent of the time.
+        parse = csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
+        read = csv.ReadOptions(block_size=_BLOCK_BYTES)
+        checked = _CheckedBytes(self.path, self.separator)
+        with csv.open_csv(checked, read_options=read, parse_options=parse, convert_options=convert) as reader:
+            yield from reader
+
+    def read_texts(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
+        """Yield some rows at a time, with the cells as they are written."""
+        import pyarrow as pa
+
+        return self.read(columns, dict.fromkeys(columns, pa.string()))
+
+    def refuse_misfits(self, kinds: Mapping[str, str]) -> None:
+        """Refuse the first row with too many or too few cells, or else with a text in one of these columns."""
+        checked = _CheckedBytes(self.path, self.separator)
+        while checked.read(_BLOCK_BYTES):
+            pass
+        i, cells = self._first_ragged()
+        if cells != len(self.names):
+            raise ValueError(
+                f"{self.path}: row {i} has {cells} cells, expected {len(self.names)} as in the line of column names; "
+                "correct the row."
+            )
+        n = 0
+        for batch in self.read_texts(list(kinds)) if kinds else ():
+            for column, kind in kinds.items():
+                found = _first_misfit(batch.column(column), kind, self.decimal)
+                if found is not None:
+                    text = found[1] if len(found[1]) <= 40 else found[1][:40] + "…"
+                    raise ValueError(
+                        f"{self.path}: column {column!r} holds numbers and the text {text!r} (row {n + found[0] + 1}); "
+                        "correct it, or name the features without this column."
+                    )
+            n += batch.num_rows
+
+    def _first_ragged(self) -> tuple[int, int]:
+        """The first row whose number of cells is not that of the header, and this number."""
+        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
+            lines = filter(None, _cells(text, self.separator))
+            return next(((i, len(row)) for i, row in enumerate(lines) if len(row) != len(self.names)), (0, len(self.names)))
+
+
+def look_at(path: str) -> CsvFile:
+    """Find out how a file is read: by its first rows, and by later ones for columns that are empty in those."""
+    separator, names = _find_separator(path)
+    refuse_twice(path, names)
+    file = CsvFile(path, separator, names)
+    first = next(file.read(None, {}), None)
+    found = {} if first is None else {name: _typed(kind) for name, kind in zip(names, first.schema.types, strict=True)}
+    unknown = [name for name, about in found.items() if about.kind is None]
+    for batch in file.read_texts(unknown) if unknown else ():
+        for name in unknown:
+            found[name] = _written(batch.column(name))
+        unknown = [name for name in unknown if found[name].kind is None]
+        if not unknown:
+            break
+    file.kinds.update({name: about.kind for name, about in found.items()})
+    file.faults.update(_find_faults(path, found))
+    commas = any(about.comma and name not in file.faults for name, about in found.items())
+    return CsvFile(path, separator, names, "," if commas else ".", file.kinds, file.faults)
+
+
+def refuse_twice(table: str, names: Sequence[str]) -> None:
+    """Refuse a table with two columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"{table}: has two columns {twice[0]!r}; rename one.")
+
+
+def open_bytes(path: str) -> IO[bytes]:
+    """Open a file, which may be packed."""
+    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+
+
+@dataclass(frozen=True)
+class _Column:
+    """What the cells of a column look like, with one that has a point, a comma, or signs between thousands."""
+
+    kind: str | None
+    point: str = ""
+    comma: str = ""
+    sure: bool = False  # whether a comma is a decimal mark and nothing else
+    grouped: str = ""
+
+
+def _typed(kind: pa.DataType) -> _Column:
+    """A column as arrow sees it; texts and what looks like dates are looked at again."""
+    import pyarrow as pa
+
+    if pa.types.is_boolean(kind):
+        return _Column("truth")
+    if pa.types.is_integer(kind):
+        return _Column("number")
+    return _Column("number", point="decimal points") if pa.types.is_floating(kind) else _Column(None)
+
+
+def _written(cells: pa.StringArray) -> _Column:
+    """A column by its texts: of numbers if more than half of them are, since the others may be slips of the pen."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    cells = cells.filter(pc.invert(pc.is_in(cells, pa.array(MISSING))))
+    if not len(cells):
+        return _Column(None)
+    if pc.all(pc.match_substring_regex(cells, _TRUTH)).as_py():
+        return _Column("truth")
+    point = pc.or_(pc.match_substring_regex(cells, _POINT), pc.match_substring_regex(cells, _NOT_FINITE))
+    comma, thousands = (pc.match_substring_regex(cells, pattern) for pattern in (_COMMA, _THOUSANDS))
+    number = pc.or_(pc.or_(point, comma), thousands)
+    if 2 * pc.sum(number).as_py() <= len(cells):
+        return _Column("text")
+
+    def first(chosen: Any) -> str:
+        some = cells.filter(chosen)
+        return some[0].as_py() if len(some) else ""
+
+    comma = pc.and_not(comma, point)
+    sure = pc.any(pc.and_(comma, pc.match_substring_regex(cells, _SURE_COMMA))).as_py()
+    grouped = pc.and_not(pc.and_not(thousands, point), comma)
+    return _Column(
+        "number", first(pc.and_(point, pc.match_substring(cells, "."))), first(comma), bool(sure), first(grouped)
+    )
+
+
+def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, str]:
+    """Why columns of numbers cannot be read: thousands, or commas beside points, or commas that may be either."""
+    faults = {}
+    point = next((name for name, about in found.items() if about.point), None)
+    sure = any(about.sure for about in found.values())
+    way_out = "write numbers with decimal points and nothing between thousands, or name the features without this column"
+    for name, about in found.items():
+        if about.grouped:
+            faults[name] = f"{path}: column {name!r} has the number {about.grouped!r}, expected one like 1234.5; {way_out}."
+        elif about.comma and point is not None:
+            faults[name] = (
+                f"{path}: column {name!r} has the number {about.comma!r} and column {point!r} has decimal points, "
+                f"expected one decimal mark; {way_out}."
+            )
+        elif about.comma and not sure:
+            faults[name] = (
+                f"{path}: column {name!r} has {about.comma!r}, whose comma may stand before decimals or between "
+                f"thousands; {way_out}."
+            )
+    return faults
+
+
+def _first_misfit(cells: pa.StringArray, kind: str, decimal: str) -> tuple[int, str] | None:
+    """The place and text of the first cell that is neither missing nor of this kind."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    fits = pc.is_in(cells, pa.array(MISSING))
+    for pattern in [_TRUTH] if kind == "truth" else [_POINT if decimal == "." else _COMMA, _NOT_FINITE]:
+        fits = pc.or_(fits, pc.match_substring_regex(cells, pattern))
+    i = pc.index(fits, False).as_py()
+    return None if i < 0 else (i, cells[i].as_py())
+
+
+def _find_separator(path: str) -> tuple[str, list[str]]:
+    """What stands between cells, and the column names: all of the first rows have as many cells as there are names."""
+    with open_bytes(path) as file:
+        start = _CheckedBytes.read_from(file, path, _BLOCK_BYTES)
+    if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        raise ValueError(f"{path}: is encoded in UTF-16, expected UTF-8; convert it, such as by iconv -f utf16 -t utf8.")
+    whole = len(start) < _BLOCK_BYTES
+    try:
+        text = codecs.getincrementaldecoder("utf-8-sig")().decode(start, final=whole)
+    except UnicodeDecodeError:
+        raise ValueError(f"{path}: is not encoded in UTF-8; convert it, such as by iconv -f latin1 -t utf8.") from None
+    if not text.strip():
+        raise ValueError(f"{path}: is empty, expected a line of column names and rows.")
+    rows = {}
+    for separator in _SEPARATORS:
+        sample = list(itertools.islice(filter(None, _cells(io.StringIO(text, newline=""), separator)), _SAMPLE_ROWS + 1))
+        complete = whole or len(sample) > _SAMPLE_ROWS
+        rows[separator] = sample if complete or len(sample) == 1 else sample[:-1]
+    if not any(rows.values()):
+        raise ValueError(f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line.")
+    fitting = [sign for sign, found in rows.items() if {len(row) for row in found} == {len(found[0])} != {1}]
+    if len(fitting) > 1:
+        raise ValueError(
+            f"{path}: its cells may be separated by {' or '.join(map(repr, fitting))}; write names and texts that hold "
+            "such a sign in quotation marks."
+        )
+    best = fitting[0] if fitting else max(_SEPARATORS, key=lambda sign: len(rows[sign][0]))
+    return best, rows[best][0]
+
+
+def _cells(text: IO[str], separator: str) -> Iterator[list[str]]:
+    """The cells of each line, as far as none of them is too long for the standard library."""
+    try:
+        yield from csv_lines.reader(text, delimiter=separator)
+    except csv_lines.Error:
+        return
+
+
+class _CheckedBytes(io.RawIOBase):
+    """The bytes of a file, in which NUL and a quotation mark that does not enclose a cell are refused by row."""
+
+    def __init__(self, path: str, separator: str) -> None:
+        self._path, self._file = path, open_bytes(path)
+        self._limits = np.frombuffer(f'{separator}\r\n"'.encode(), np.uint8)
+        self._kept = b"\n"  # the last byte that was judged, and the one after it
+        self._n_read, self._n_marks, self._opened = 0, 0, 0
+
+    @staticmethod
+    def read_from(file: IO[bytes], path: str, n: int) -> bytes:
+        try:
+            return file.read(n)
+        except (OSError, EOFError, zlib.error) as error:
+            reason = getattr(error, "strerror", None) or str(error)
+            raise ValueError(f"{path}: cannot be read ({reason}); write or fetch the file again.") from None
+
+    def readable(self) -> bool:
+        return True
+
+    def close(self) -> None:
+        self._file.close()
+        super().close()
+
+    def read(self, n: int = -1) -> bytes:  # type: ignore[override]
+        chunk = self.read_from(self._file, self._path, n)
+        if b"\0" in chunk:
+            row = _row_at(self._path, self._n_read + chunk.index(b"\0"))
+            raise ValueError(f"{self._path}: row {row} holds a NUL byte, expected text; write the file again as UTF-8.")
+        self._judge_marks(chunk)
+        self._n_read += len(chunk)
+        return chunk
+
+    def _judge_marks(self, chunk: bytes) -> None:
+        """Look at every quotation mark once the byte after it is known."""
+        start = self._n_read - len(self._kept)
+        window = self._kept + (chunk or b"\n")
+        if self._n_read == 0 and chunk.startswith(_BOM):
+            start, window = start + len(_BOM), self._kept + chunk[len(_BOM) :]
+        self._kept = window[-2:]
+        if b'"' in window[1:-1]:
+            signs = np.frombuffer(window, np.uint8)
+            marks = 1 + np.flatnonzero(signs[1:-1] == _QUOTE)
+            opens = (self._n_marks + np.arange(len(marks))) % 2 == 0
+            beside = signs[np.where(opens, marks - 1, marks + 1)]
+            wrong = np.flatnonzero(~np.isin(beside, self._limits))
+            end = wrong[0] + 1 if wrong.size else len(marks)
+            if opens[:end].any():
+                self._opened = start + int(marks[:end][opens[:end]][-1])
+            if wrong.size:
+                self._refuse_mark()
+            self._n_marks += len(marks)
+        if not chunk and self._n_marks % 2:
+            self._refuse_mark()
+
+    def _refuse_mark(self) -> None:
+        raise ValueError(
+            f"{self._path}: row {_row_at(self._path, self._opened)} has a quotation mark that does not enclose a whole "
+            "cell; close it at the end of the cell, or write it twice within a quoted one."
+        )
+
+
+def _row_at(path: str, place: int) -> int:
+    """The row that this byte is in, counted from 1 after the header: line breaks in quoted cells do not count."""
+    row = quoted = 0
+    with open_bytes(path) as file:
+        while place > 0:
+            signs = np.frombuffer(file.read(min(place, _BLOCK_BYTES)), np.uint8)
+            inside = (quoted + np.cumsum(signs == _QUOTE)) % 2 == 1
+            row += int(((signs == ord("\n")) & ~inside).sum())
+            quoted, place = int(inside[-1]), place - len(signs)
+    return row

@@ -1,0 +1,54 @@
+"""Names of bags and classes: the same from every kind of table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+_WHOLE = re.compile(r"(0|-?[1-9]\d{0,17})(\.0+)?")
+_TRUTH = {"true": True, "false": False}
+
+
+def name_of(value: Any) -> Any:
+    """Give texts, whole numbers and truth values as they are, and whatever else as a text.
+
+    Examples
+    --------
+    >>> [name_of(value) for value in ("cod", 7, 7.0, 7.5, True)]
+    ['cod', 7, 7, '7.5', True]
+    """
+    if isinstance(value, float) and value.is_integer():
+        return int(value)
+    return value if isinstance(value, str | int) else str(value)
+
+
+def of_one_type(names: Sequence[Any], written: bool) -> list[Any]:
+    """Names of one type: whole numbers, truth values or texts.
+
+    Parameters
+    ----------
+    names : sequence
+        The names, all different.
+    written : bool
+        Whether texts that all stand for whole numbers, or all for truth values, become these. Numbers with leading
+        zeros are texts.
+
+    Examples
+    --------
+    >>> of_one_type(["2", "10"], written=True), of_one_type(["2", "10"], written=False)
+    ([2, 10], ['2', '10'])
+    >>> of_one_type(["02", "10"], written=True), of_one_type([2, "x"], written=False)
+    (['02', '10'], ['2', 'x'])
+    >>> of_one_type(["TRUE", "FALSE"], written=True), of_one_type(["None", "1"], written=True)
+    ([True, False], ['None', '1'])
+    """
+    if len({type(name) for name in names}) > 1:
+        return [str(name) for name in names]
+    if not written or not all(isinstance(name, str) for name in names):
+        return list(names)
+    if all(_WHOLE.fullmatch(name) for name in names):
+        return [int(name.partition(".")[0]) for name in names]
+    if all(name.lower() in _TRUTH for name in names):
+        return [_TRUTH[name.lower()] for name in names]
+    return list(names)
