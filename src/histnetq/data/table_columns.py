@@ -20,6 +20,8 @@ _MOST_CATEGORIES = 1000
 class Codes:
     """Numbers for the values of one column, or of several together, in the order in which they first occur.
 
+    Without columns all rows have one value, "all".
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -40,6 +42,9 @@ class Codes:
 
         columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
         local = np.zeros(batch.num_rows, np.int64)
+        if not columns:
+            self.place.setdefault((), 0)
+            return local
         for codes, values in columns:
             # Numbered afresh after each column: there are never more combinations than rows.
             local = pd.factorize(local * len(values) + codes)[0]
@@ -50,7 +55,7 @@ class Codes:
     @property
     def values(self) -> list[Any]:
         """The value of each number; those of several columns as one text, with ``/`` between them."""
-        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.place]
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.place]
         keys: dict[str, Any] = {}
         for key, value in zip(self.place, map(str, values), strict=True):
             other = keys.setdefault(value, key)
