@@ -17,13 +17,13 @@ from histnetq.data.table_columns import Codes, plan_features, read_features, rea
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 
-Names = str | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def read_bags(
     source: Any,
     *,
-    bag: Names | None = None,
+    bag: Names = None,
     features: Sequence[str] | None = None,
     label: str | None = None,
     weight: str | None = None,
@@ -81,7 +81,7 @@ def read_bags(
 
 
 def read_bags_and_unseen(
-    source: Any, *, bag: Names | None, features: Any, label: Any = None, weight: Any = None, scratch: Any = None, **known: Any
+    source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, scratch: Any = None, **known: Any
 ) -> tuple[Bags, NDArray[np.float64]]:
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
     table = LongTable(open_table(source, "source"), bag, features, label, weight)
@@ -130,7 +130,7 @@ class LongTable:
     """
 
     def __init__(
-        self, table: Table, bag: Names | None, features: Sequence[str] | None, label: str | None = None, weight: Any = None
+        self, table: Table, bag: Names, features: Sequence[str] | None, label: str | None = None, weight: Any = None
     ) -> None:
         self.table, self.weight = table, weight
         keys = [bag] if isinstance(bag, str) else list(bag or ())
