@@ -112,7 +112,6 @@ def test_texts_not_met_in_training_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["rows.csv"], "bag: expected the column that says which bag a row belongs to, got none; add --bag."),
         (["nothing.csv", "--bag", "site"], "source: nothing.csv does not exist; check the path."),
         (
             ["rows.csv", "a.sketch.parquet", "--bag", "site"],

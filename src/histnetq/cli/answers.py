@@ -22,8 +22,9 @@ _DIGITS = 9  # of estimates that are written: more than any has
 def predict(model: Path, new: list[str], output: Path | None, force: bool, as_json: bool, **reading: Any) -> None:
     """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
 
-    NEW are tables, or files that histnetq sketch wrote, which are added up. The column trust is "ok", or says that a
-    bag is unusual or small beside the calibration bags, or has values of texts that training did not have.
+    NEW are tables, or files that histnetq sketch wrote, which are added up. Without --bag, all rows of tables are one
+    bag. The column trust is "ok", or says that a bag is unusual or small beside the calibration bags, or has values of
+    texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
     are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
@@ -45,6 +46,8 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
     doubted = int((~by_bag["trust"].isin(["ok", "unchecked"])).sum())
     facts = {"output": str(output), "bags": len(by_bag), "rows": len(table), "doubted": doubted}
     lines = [f"{len(by_bag)} bags estimated, written to {output}."]
+    if not reading["bag"] and len(by_bag) == 1:
+        lines = [f"The whole table is one bag, as no --bag was given; its estimate is written to {output}."]
     if doubted:
         lines.append(f"{doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
@@ -148,7 +151,7 @@ def info(model: Path, as_json: bool) -> None:
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
         f"parameters   {facts['parameters']}",
-        *(f"{name:<13}{provenance[name]}" for name in ("command", "date", "why") if name in provenance),
+        *(f"{name:<13}{provenance[name]}" for name in ("calibrated", "command", "date", "why") if name in provenance),
     ]
     say(as_json, facts, lines)
 

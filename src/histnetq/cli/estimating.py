@@ -42,7 +42,8 @@ def estimate(
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
     **reading
-        `bag`, the columns that name the bags (none keeps the bags of sketches as they are), and `weight`, `dask` and
+        `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
+        bag), and `weight`, `dask` and
         `progress` as in `sketch`.
     """
     model = load(path)
@@ -141,8 +142,6 @@ def _find_bags(
         raise ValueError(f"interval: {whole}, which sketches do not hold; leave it out.")
     if any(stored) and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
-    if not any(stored) and not bag:
-        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
     if any(stored):
         found = _add_up(files, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not whole):

@@ -49,7 +49,9 @@ class _Commands(click.Group):
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
             raise _UserError(str(error)) from None
         except MemoryError as error:
-            raise _UserError(f"memory: expected enough for the rows, got too little ({error}); use --scratch.") from None
+            raise _UserError(
+                f"memory: expected enough for the rows, got too little ({error}); use --scratch."
+            ) from None
 
 
 class _UserError(click.ClickException):
@@ -83,7 +85,14 @@ _OPTIONS = {
     "bag": click.option("--bag", multiple=True, required=True, callback=_listed,
                         help="Column that says which bag a row belongs to. Give it again for bags of several columns."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
-                         help="Column that says which bag a row belongs to; of sketches, the columns to keep."),
+                         help="Column that says which bag a row belongs to; of sketches, the columns to keep.  "
+                         "[default: none, one bag]"),
+    "labelled": click.option("--bag", multiple=True, callback=_listed,
+                             help="Column that says which bag a row belongs to. Give it again for bags of several "
+                             "columns.  [default: none, labelled rows that lie in no bags]"),
+    "classifier": click.option("--classifier", type=click.Choice(["logistic", "forest", "boosting", "mlp", "bayes"]),
+                               help="Classifier of methods from cc to quanet.  [default: logistic; auto tries logistic "
+                               "and forest, tune tries all]"),
     "weight": click.option("--weight", help="Column of the rows' weights."),
     "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
                          "for workers on this machine.  [default: none]"),
@@ -93,7 +102,7 @@ _OPTIONS = {
     "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
                             "separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,
-                           help="Any quantifier, such as histnetq, emq or pacc; for fit also auto, the best of a few."),
+                           help="Any quantifier, such as histnetq, emq or pacc."),
     "scratch": click.option("--scratch", type=click.Path(), help="Directory for rows of tables larger than memory."),
     "force": click.option("--force", is_flag=True, help="Replace what exists."),
     "json": click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for machines."),

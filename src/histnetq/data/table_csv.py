@@ -111,7 +111,9 @@ class CsvFile:
         """The first row whose number of cells is not that of the header, and this number."""
         with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
             lines = filter(None, _cells(text, self.separator))
-            return next(((i, len(row)) for i, row in enumerate(lines) if len(row) != len(self.names)), (0, len(self.names)))
+            return next(
+                ((i, len(row)) for i, row in enumerate(lines) if len(row) != len(self.names)), (0, len(self.names))
+            )
 
 
 def look_at(path: str) -> CsvFile:
@@ -201,10 +203,14 @@ def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, str]:
     faults = {}
     point = next((name for name, about in found.items() if about.point), None)
     sure = any(about.sure for about in found.values())
-    way_out = "write numbers with decimal points and nothing between thousands, or name the features without this column"
+    way_out = (
+        "write numbers with decimal points and nothing between thousands, or name the features without this column"
+    )
     for name, about in found.items():
         if about.grouped:
-            faults[name] = f"{path}: column {name!r} has the number {about.grouped!r}, expected one like 1234.5; {way_out}."
+            faults[name] = (
+                f"{path}: column {name!r} has the number {about.grouped!r}, expected one like 1234.5; {way_out}."
+            )
         elif about.comma and point is not None:
             faults[name] = (
                 f"{path}: column {name!r} has the number {about.comma!r} and column {point!r} has decimal points, "
@@ -235,7 +241,9 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
     with open_bytes(path) as file:
         start = _CheckedBytes.read_from(file, path, _BLOCK_BYTES)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        raise ValueError(f"{path}: is encoded in UTF-16, expected UTF-8; convert it, such as by iconv -f utf16 -t utf8.")
+        raise ValueError(
+            f"{path}: is encoded in UTF-16, expected UTF-8; convert it, such as by iconv -f utf16 -t utf8."
+        )
     whole = len(start) < _BLOCK_BYTES
     try:
         text = codecs.getincrementaldecoder("utf-8-sig")().decode(start, final=whole)
@@ -245,11 +253,15 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
         raise ValueError(f"{path}: is empty, expected a line of column names and rows.")
     rows = {}
     for separator in _SEPARATORS:
-        sample = list(itertools.islice(filter(None, _cells(io.StringIO(text, newline=""), separator)), _SAMPLE_ROWS + 1))
+        sample = list(
+            itertools.islice(filter(None, _cells(io.StringIO(text, newline=""), separator)), _SAMPLE_ROWS + 1)
+        )
         complete = whole or len(sample) > _SAMPLE_ROWS
         rows[separator] = sample if complete or len(sample) == 1 else sample[:-1]
     if not any(rows.values()):
-        raise ValueError(f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line.")
+        raise ValueError(
+            f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line."
+        )
     fitting = [sign for sign, found in rows.items() if {len(row) for row in found} == {len(found[0])} != {1}]
     if len(fitting) > 1:
         raise ValueError(

@@ -40,7 +40,7 @@ class EMNetQ(DeepQuantifier):
         What turns rows into scores. None gives scores linear in the features (a CNN for images), a tuple the hidden
         layers of an MLP; a linear layer of scores follows a module, which is copied, or what a factory makes for the
         shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains

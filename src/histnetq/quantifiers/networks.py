@@ -107,7 +107,7 @@ class DeepQuantifier(Quantifier):
     """Base of the networks; see `HistNetQ` for the parameters."""
 
     encoder: Encoder = None
-    loss: str | Measure = "rae"
+    loss: str | Measure = "ae"
     sampler: str | Protocol | None = "auto"
     label_weight: float = 0.0
     training: Training = Training()  # noqa: RUF009 - immutable
@@ -221,7 +221,7 @@ class HistNetQ(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
@@ -292,7 +292,7 @@ class DeepSets(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
@@ -359,7 +359,7 @@ class SetTransformer(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains

@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.linear_model import LogisticRegression
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, encode_labels, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
-from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
+from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
+from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.simplex import Floats, Ints, first_off_simplex
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
@@ -82,8 +81,9 @@ class PosteriorQuantifier(Quantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -91,7 +91,7 @@ class PosteriorQuantifier(Quantifier):
         Seed of the cross-validation split; None draws another one each time.
     """
 
-    classifier: Any = field(default=None, kw_only=False)
+    classifier: Any = field(default=DEFAULT, kw_only=False)
     cv: int | float | None = 5
     random_state: int | None = None
 
@@ -102,24 +102,62 @@ class PosteriorQuantifier(Quantifier):
         _StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
     )
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Give all parameters by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the classifier are among them, as ``classifier__C``; those of a pipeline's last step have
+            this short name too.
+
+        Returns
+        -------
+        dict
+            Names and values of parameters.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ("forest").get_params()["classifier__min_samples_leaf"]
+        1
+        """
+        params: dict[str, Any] = super().get_params(deep)
+        if deep:
+            _, classifier = last_step(made(self.classifier))
+            known = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
+            params = {**{f"classifier__{name}": value for name, value in known.items()}, **params}
+        return params
+
     def set_params(self, **params: Any) -> PosteriorQuantifier:
-        """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on.
+        """Set parameters; those of the classifier, also one that has a name, are reached as ``classifier__C``.
 
         Parameters
         ----------
         **params : dict
-            Names and values of parameters.
+            Names and values of parameters. What a pipeline lacks is a parameter of its last step.
 
         Returns
         -------
         PosteriorQuantifier
             The quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ().set_params(classifier__C=0.5).classifier[-1]
+        LogisticRegression(C=0.5, max_iter=1000)
         """
-        if params.get("classifier", self.classifier) is None:
-            params.pop("classifier", None)
-            self.classifier = None
-            with_classifier(self, params)
+        inner = {name: params.pop(name) for name in list(params) if name.startswith("classifier__")}
         super().set_params(**params)
+        if inner:
+            classifier = made(self.classifier)
+            known, prefix = classifier.get_params(), last_step(classifier)[0]
+            names = {name: name.removeprefix("classifier__") for name in inner}
+            classifier.set_params(
+                **{short if short in known else prefix + short: inner[name] for name, short in names.items()}
+            )
+            self.classifier = classifier
         return self
 
     def fit(self, X: Any, y: Any = None) -> PosteriorQuantifier:
@@ -138,21 +176,61 @@ class PosteriorQuantifier(Quantifier):
             The fitted quantifier itself.
         """
         self._check()
+        return self.fit_crossed(self.cross_fit(X, y))
+
+    def cross_fit(self, X: Any, y: Any = None) -> CrossFitted:
+        """Fit the classifier alone, for several methods that are to learn from the same posteriors.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags whose rows are labelled.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        CrossFitted
+            Posteriors by classifiers that have not seen the rows, for `fit_crossed`.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> once = EMQ(random_state=0).cross_fit(X, y)
+        >>> PACC().fit_crossed(once).predict(X).round(2)
+        array([0.5, 0.5])
+        """
         given = labelled_rows(X, y)
-        assert given.classes is not None
-        assert given.labels is not None
-        kept = given.labels[given.index] >= 0
-        entries = given.index[kept]
-        labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
-        base = self._base_classifier(given.rows)
-        classifier, columns, posteriors, judged = cross_fit(
-            base, self.cv, self.random_state, given.rows, entries, labels, weights, given.classes
-        )
-        self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
-        shape = tuple(given.rows.shape[1:])
-        self._learned_from(given.classes, shape, given.feature_names, self.train_prevalences_)
-        self.classifier_: Any = classifier
-        self.columns_: Ints | None = columns
+        return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
+
+    def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
+        """Learn from posteriors that `cross_fit` gave, of this method or of another.
+
+        Parameters
+        ----------
+        crossed : CrossFitted
+            Posteriors of labelled rows, and the classifier that they are of.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import CC, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> CC().fit_crossed(PACC("bayes").cross_fit(X, y)).predict(X)
+        array([0.5, 0.5])
+        """
+        self._check()
+        source = crossed.source
+        assert source.classes is not None
+        self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
+        self._learned_from(source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_)
+        self.classifier_: Any = crossed.classifier
+        self.columns_: Ints | None = crossed.columns
         return self
 
     def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
@@ -256,10 +334,12 @@ class PosteriorQuantifier(Quantifier):
         )
 
     def _base_classifier(self, pool: Any) -> Any:
-        if self.classifier is None and (self.cv is None or pool.ndim == 1):
+        named = self.classifier is None or isinstance(self.classifier, str)
+        if named and (self.cv is None or pool.ndim == 1):
             wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
-            raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
-        return _default_classifier() if self.classifier is None else self.classifier
+            kind = type(self).__name__
+            raise TypeError(f"classifier: expected {wanted}, got {self.classifier!r}; pass it as {kind}(classifier).")
+        return made(self.classifier)
 
     def _check(self) -> None:
         """Refuse wrong parameters before any work is done."""
@@ -333,25 +413,6 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
-
-
-def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:
-    """Put in the default classifier, in place, if none is set and `names` has parameters of it.
-
-    Examples
-    --------
-    >>> from histnetq import EMQ
-    >>> with_classifier(EMQ(), ["classifier__C"]).classifier
-    LogisticRegression(max_iter=1000)
-    """
-    unset = quantifier.get_params(deep=False).get("classifier", False) is None
-    if unset and any(name.startswith("classifier__") for name in names):
-        quantifier.classifier = _default_classifier()
-    return quantifier
-
-
-def _default_classifier() -> LogisticRegression:
-    return LogisticRegression(max_iter=1000)
 
 
 def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
