@@ -140,8 +140,8 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
     prior = add_columns(facts.model.train_prevalences_[None], len(classes))[0]
     p = add_columns(facts.estimates, len(classes))
     estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p}
-    # Arrays are in the order of the model's classes; frames name theirs.
-    estimates |= {key: other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes)) for key, other in rivals.items()}
+    for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name theirs
+        estimates[key] = other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes))
     estimates.setdefault(_BASELINE, np.tile(prior, (len(bags), 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the page tells of classes without estimates
@@ -166,7 +166,7 @@ def _page(facts: Facts) -> str:
     return environment.get_template("page.html").render(
         facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
         baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
-        figures=figures(facts), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
+        figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
         rows=[rows[i] for i in facts.order], missed=tell_missed(facts.missed) if len(facts.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
