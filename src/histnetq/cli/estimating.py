@@ -64,7 +64,8 @@ class Estimates:
         order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
         about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust})
         rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
-        return cls(*(part.iloc[order].reset_index(drop=True) for part in (names, about)), classes, rounded)
+        names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
+        return cls(names, about, classes, rounded)
 
     def __len__(self) -> int:
         return len(self.names)

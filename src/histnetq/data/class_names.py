@@ -7,12 +7,13 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.simplex import Floats
 
 
-def align(bags: Bags, classes: Sequence[Any]) -> Bags:
+def align(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
     """Give the bags these classes, matched by name, or by place if one side has only the default names 0, 1, …
 
     Examples
@@ -26,7 +27,7 @@ def align(bags: Bags, classes: Sequence[Any]) -> Bags:
     return new.with_classes(wanted)
 
 
-def with_all_classes(bags: Bags, classes: Sequence[Any]) -> Bags:
+def with_all_classes(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
     """Give the bags these classes, and after them those that only the bags have; refuse bags that have none of these.
 
     Examples

@@ -213,7 +213,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     return bags, p_pred, known if prior is None else _shift(bags, prior, len(classes))
 
 
-def tell_missed(classes: Sequence[str]) -> str:
+def tell_missed(classes: Sequence[Any] | NDArray) -> str:
     """Tell of classes that only the truth has, for which there are no estimates."""
     if len(classes) == 1:
         return f"has no class {str(classes[0])!r}, which the truth has; its estimate counts as 0."

@@ -88,15 +88,18 @@ def _estimates_by_bag(facts: Facts) -> Plot:
         own = np.ix_(some, shown)
         part = replace(found, estimates=p[own], lower=lower[own], upper=upper[own])
         truth = None if p_true is None else p_true[own]
-        ax = plots.prevalences(part, classes[shown].tolist(), facts.bags.ids[some], figure.subplots(), truth=truth)
+        ax = plots.prevalences(
+            part, classes[shown].tolist(), facts.bags.ids[some].tolist(), figure.subplots(), truth=truth
+        )
         ax.set_ylim(0, min(1.02, 1.08 * max(tops)))
         return ax
 
     def draw_class(figure: Figure, j: int) -> None:
         ax = draw(figure, np.array([j]))
-        ax.set_title(ax.get_lines()[0].get_label(), fontsize=10, loc="left")
+        legend: Any = ax.get_legend()
+        ax.set_title(legend.get_texts()[0].get_text(), fontsize=10, loc="left")
         ax.set_ylabel("")
-        ax.get_legend().remove()
+        legend.remove()
 
     title, caption = "Estimates by bag", _told_of_bags(facts)
     if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
