@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import shlex
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -138,6 +140,16 @@ def refuse_unknown(prevalences: str | None, label: str | None) -> None:
 def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     """Print facts for machines, or lines for people."""
     click.echo(json.dumps(facts) if as_json else "\n".join(lines))
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Tell each warning once, as a sentence beside the results."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for sentence in dict.fromkeys(str(warning.message) for warning in caught):
+        click.echo(f"Warning: {sentence}", err=True)
 
 
 def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import (
+    KNOWN,
+    PATH,
+    command_line,
+    main,
+    options,
+    plain_warnings,
+    refuse_unknown,
+    say,
+    write_table,
+)  # fmt: skip
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
@@ -96,13 +106,14 @@ def compare(
         )
     if models:
         refuse_unknown(known["prevalences"], known["label"])
-        found = compare_models(models, table, **known)
+        with plain_warnings():
+            found = compare_models(models, table, **known)
     else:
         read = {"features": features, **known}
         found = _workbench(table, read, as_json, classifier=classifier, random_state=seed).compare(methods)
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
-        write_table(means.reset_index(), output, force)
+        write_table(found.to_frame(), output, force)
     facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
     say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
 

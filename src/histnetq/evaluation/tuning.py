@@ -21,8 +21,8 @@ import pandas as pd
 from sklearn.base import clone
 
 from histnetq.data.bags import Bags
+from histnetq.data.class_names import align
 from histnetq.data.protocols import APP
-from histnetq.evaluation.errors import align
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.fingerprint import describe

@@ -122,7 +122,7 @@ class EMNetQ(DeepQuantifier):
         if prevalences is None:
             p = self._predict(bags)
         else:
-            given: Any = prevalences if isinstance(X, Bags) else [prevalences]
+            given: Any = prevalences if self._are_several(X) else [prevalences]
             p = check_prevalences(given, len(bags), len(self.classes_))
         scores, index = self._scores(bags)
         with np.errstate(divide="ignore"):
@@ -161,7 +161,7 @@ class EMNetQ(DeepQuantifier):
         errors = pooling.standard_errors(
             scores.double(), torch.from_numpy(bags.offsets), weights, torch.from_numpy(index)
         ).numpy()
-        return errors if isinstance(X, Bags) else errors[0]
+        return errors if self._are_several(X) else errors[0]
 
     def _scores(self, bags: Bags) -> tuple[Tensor, NDArray[np.int64]]:
         """Scores of the rows in use, and the one of each entry."""

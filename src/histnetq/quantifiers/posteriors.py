@@ -275,8 +275,8 @@ class PosteriorQuantifier(Quantifier):
 
         Parameters
         ----------
-        X : Bags, or (n_rows, n_classes)
-            Bags whose rows are posteriors, or one bag of them as an array.
+        X : Bags, list of arrays, or (n_rows, n_classes)
+            Bags whose rows are posteriors; several bags as a list of arrays; or one bag of them as an array.
 
         Returns
         -------
@@ -289,13 +289,13 @@ class PosteriorQuantifier(Quantifier):
         >>> PCC().fit_posteriors([[0.9, 0.1], [0.2, 0.8]], ["a", "b"]).predict_posteriors([[0.5, 0.5], [0.0, 1.0]])
         array([0.25, 0.75])
         """
-        bags = self._as_bags(X)
+        bags = self._as_bags(X, row_axes=1)
         used, index = used_rows(bags.index, bags.rows.shape[0])
         rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
         p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
         p = p[:, _column_order(bags.feature_names, self.classes_)]
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
-        return estimates if isinstance(X, Bags) else estimates[0]
+        return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
     def bootstrap_interval(
         self, X: Any, coverage: float = 0.9, *, n_resamples: int = 200, random_state: int = 0

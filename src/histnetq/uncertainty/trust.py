@@ -66,6 +66,11 @@ class Trust:
         scores = np.sort((distances / _scale(sizes, coefficients))[scored])
         return cls(*parts, coefficients, scores, np.array([sizes.min()]))
 
+    @property
+    def threshold(self) -> float:
+        """The p-value up to which a bag is unusual: 0.01, or the lowest that there is if the bags are few."""
+        return max(_DOUBT, 1 / (1 + len(self.scores)))
+
     def p_values(self, moments: Floats, sizes: ArrayLike) -> Floats:
         """(n_bags,): the part of the calibration bags, a new bag counted as one, that are at least as far."""
         distances = _distances(moments, self.center, self.unit, self.directions, self.spread)
@@ -81,7 +86,7 @@ class Trust:
 
         sizes = np.asarray(sizes)
         p = np.full(len(sizes), np.nan) if moments is None else self.p_values(moments, sizes)
-        doubted = p <= max(_DOUBT, 1 / (1 + len(self.scores)))
+        doubted = p <= self.threshold
         small = sizes < self.smallest[0]
         words = np.select([doubted & small, doubted, small], ["unusual; small", "unusual", "small"], "ok")
         return pd.DataFrame({"p_value": p, "small": small, "trust": words})
