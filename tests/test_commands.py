@@ -59,7 +59,7 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     told = run("info", "model").output
     assert "method       PACC" in told
     assert "features     length, depth" in told
-    assert "calibrated by 17 scores" in told
+    assert "calibrated by 25 bags" in told
     assert "command      histnetq fit rows.csv --bag tow --label species --method pacc -o model" in told
 
 

@@ -170,10 +170,12 @@ def info(model: Path, as_json: bool) -> None:
     about = read_manifest(model)
     if not about.get("own_class", False):
         require_known_method(model, about)
-    scores, provenance = sum(array_shapes(model, about).get("calibration/joint_scores", [])), about["provenance"] or {}
+    provenance = about["provenance"] or {}
+    n_scores = sum(array_shapes(model, about).get("calibration/joint_scores", []))
+    bags = provenance.get("calibration_bags") or n_scores
     facts = {
         "method": about["estimator"], "classes": about["classes"], "features": about["feature_names"],
-        "train_prevalences": about["train_prevalences"], "calibration_scores": scores,
+        "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
         "parameters": _called(about["estimator"], about["params"]), "split": str(about["learned"].get("split", "")),
         "provenance": provenance,
     }  # fmt: skip
@@ -182,7 +184,7 @@ def info(model: Path, as_json: bool) -> None:
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
         f"features     {', '.join(facts['features'] or ['not named'])}",
-        f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
+        f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
         f"parameters   {facts['parameters']}",
         *(f"{name:<13}{provenance[name]}" for name in ("calibrated", "command", "date", "why") if name in provenance),
