@@ -380,7 +380,7 @@ def _squash(rows: Tensor) -> Tensor:
 
 
 def _unsquash(edges: Tensor) -> Tensor:
-    """Find the smallest float32 whose sigmoid, as `_squash` rounds it, is at or above each edge; NaN if there is none."""
+    """Find the smallest float32 whose sigmoid, as `_squash` rounds it, is at or above each edge; NaN if none is."""
     return torch.tensor(_unsquashed(edges.numpy().tobytes())).view_as(edges)
 
 
