@@ -52,10 +52,8 @@ def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float
         weights.append(filled.flatten())
         biases.append(torch.nn.functional.pad(bias, (0, n_out - len(bias))))
     slopes = np.array([slope for _, _, slope in layers], np.float32)
-    mean, rest, scale, flat, bias = (
-        part.detach().numpy() for part in (*scaling, torch.cat(weights), torch.cat(biases))
-    )
-    return Layers(mean, rest, scale, np.array(sizes), flat, bias, slopes)
+    mean, rest, scale, w, b = (part.detach().numpy() for part in (*scaling, torch.cat(weights), torch.cat(biases)))
+    return Layers(mean, rest, scale, np.array(sizes), w, b, slopes)
 
 
 def encode(rows: np.ndarray, index: np.ndarray, layers: Layers, features: Tensor) -> None:
