@@ -12,6 +12,7 @@ from functools import partial
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from benchmarks.timing import side_by_side
 from histnetq.data.table_files import split_files
 from histnetq.sketches.on_dask import sketch_dask
 from histnetq.sketches.tables import sketch_table
+from histnetq.training import encoding
 
 __all__ = ["run"]
 
@@ -47,7 +49,11 @@ def run() -> Iterator[tuple[str, float, str, float]]:
         model = _write_model(f"{directory}/model")
         files = [_write_rows(Path(directory) / f"part{i:02d}.parquet", _ROWS, _BAGS, i) for i in range(_FILES)]
         yield from _same_answers(model, files)
+        n_threads = torch.get_num_threads()
+        torch.set_num_threads(1)  # for each, as threads that share the rows multiply all
         yield from _throughput()
+        yield _compiled_layers()
+        torch.set_num_threads(n_threads)
         yield from _binned()
         yield from _dask(model, files)
         yield _memory(directory)
@@ -76,13 +82,9 @@ def _same_answers(model: Any, files: list[str]) -> Iterator[tuple[str, float, st
 
 
 def _throughput() -> Iterator[tuple[str, float, str, float]]:
-    """One thread for all, as threads that share the rows multiply each."""
-    n_threads = torch.get_num_threads()
-    torch.set_num_threads(1)
     for name, columns, sizes, n_bins, n_rows, target in _ENCODERS:
         model = _fitted(columns, sizes, n_bins)
-        rng = np.random.default_rng(0)
-        rows, ids = rng.normal(size=(n_rows, columns)).astype(np.float32), rng.integers(_BAGS // 10, size=n_rows)
+        ids, rows = _rows(n_rows, columns)
         # Plain calls get the rows in the order of their bags, and a stream has to find it.
         grouped = torch.from_numpy(rows[np.argsort(ids, kind="stable")])
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(np.bincount(ids))]))
@@ -101,7 +103,28 @@ def _throughput() -> Iterator[tuple[str, float, str, float]]:
         in_memory = f" in batches of {_BATCH:,}, in memory"
         yield what + both + in_memory, speed["stream"] / speed[both], "≥", 0.75
         yield what + alone + in_memory, speed["stream"] / speed[alone], "≥", target
-    torch.set_num_threads(n_threads)
+
+
+def _compiled_layers() -> tuple[str, float, str, float]:
+    """The same stream, with the rows in blocks of 256 through the layers of torch as those of large encoders are."""
+    name, columns, sizes, n_bins, n_rows, _ = _ENCODERS[1]
+    model, (ids, rows) = _fitted(columns, sizes, n_bins), _rows(n_rows, columns)
+
+    def in_blocks() -> None:
+        with patch.object(encoding, "_MOST_WEIGHTS", 0):
+            _stream(model, ids, rows)
+
+    seconds = side_by_side({"compiled": partial(_stream, model, ids, rows), "blocks": in_blocks}, rounds=5)
+    what = (
+        f"streaming in chunks of 1,000 rows, one thread, {name}: times as fast as in blocks of 256 rows through torch"
+    )
+    return what, seconds["blocks"] / seconds["compiled"], "≥", 3
+
+
+def _rows(n_rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(0)
+    rows = rng.normal(size=(n_rows, columns)).astype(np.float32)
+    return rng.integers(_BAGS // 10, size=n_rows), rows
 
 
 @torch.no_grad()
