@@ -11,8 +11,10 @@ from scipy import sparse
 from torch import nn
 
 import histnetq as hq
+from histnetq.kernels import dense_compiled, using
 from histnetq.nn import Cumulative
 from histnetq.training import batches as inference
+from histnetq.training import encoding
 from histnetq.training.supervision import Supervision
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
@@ -202,10 +204,15 @@ def test_every_pool_row_is_encoded_once(monkeypatch):
     index = np.random.default_rng(1).integers(0, 300, size=5000)
     bags = hq.Bags(X, index, np.arange(0, 5001, 50))
     encoded = []
-    encode = q.network_.encode
+    encode, to_bins = q.network_.encode, dense_compiled.encode_bins
     monkeypatch.setattr(q.network_, "encode", lambda rows: (encoded.append(len(rows)), encode(rows))[1])
+    monkeypatch.setattr(
+        dense_compiled, "encode_bins", lambda rows, used, *rest: (encoded.append(len(used)), to_bins(rows, used, *rest))
+    )
     q.predict(bags)
-    assert sum(encoded) == 512, "300 rows in blocks of 256"
+    with using("plain"):
+        q.predict(bags)
+    assert encoded == [300, 256, 256], "once by compiled layers, and in blocks of 256 by torch's"
 
 
 @pytest.mark.parametrize("pooling", ["mean", "median"])
@@ -215,7 +222,7 @@ def test_bounded_memory_changes_nothing(monkeypatch, pooling):
     whole = q.predict(bags)
     monkeypatch.setattr(inference, "_POOLED_AT_ONCE", 20)
     monkeypatch.setattr(inference, "_GATHERED_AT_ONCE", 100)
-    monkeypatch.setattr(inference, "_FEATURES_IN_MEMORY", 10)
+    monkeypatch.setattr(encoding, "_FEATURES_IN_MEMORY", 10)
     np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)
 
 
@@ -316,7 +323,7 @@ def test_histograms_in_small_groups_change_nothing(monkeypatch):
     bags = known_bags(30, seed=2)
     whole = q.predict(bags)
     monkeypatch.setattr(inference, "_CODED_AT_ONCE", 100)
-    monkeypatch.setattr(inference, "_FEATURES_IN_MEMORY", 10)
+    monkeypatch.setattr(encoding, "_FEATURES_IN_MEMORY", 10)
     np.testing.assert_allclose(q.predict(bags), whole, atol=1e-7)
 
 
@@ -324,13 +331,13 @@ def test_bags_that_share_few_rows_are_encoded_in_groups(monkeypatch):
     q = small().fit(known_bags())
     bags = hq.Bags(np.random.default_rng(0).normal(size=(600, 4)), offsets=np.arange(0, 601, 20))
     whole, shapes = q.predict(bags), []
-    encode = inference.encode_rows
+    encode = encoding.BinCounts.encode
 
-    def noted(network, some, used):
+    def noted(bins, network, some, used):
         shapes.append(len(used))
-        return encode(network, some, used)
+        return encode(bins, network, some, used)
 
-    monkeypatch.setattr(inference, "encode_rows", noted)
+    monkeypatch.setattr(encoding.BinCounts, "encode", noted)
     monkeypatch.setattr(inference, "_ENCODED_AT_ONCE", 50 * q.network_.pooling.n_features)
     np.testing.assert_allclose(q.predict(bags), whole, atol=1e-12)
     assert sum(shapes) == 600

@@ -14,7 +14,7 @@ from pyarrow import parquet
 import histnetq as hq
 from histnetq.data.indexing import ranges
 from histnetq.sketches.sketch import SketchSum
-from tests.conftest import QUANTIFIERS, exactly, known_bags, labelled, learn
+from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled, learn
 
 NO_SKETCH = ("DeepSets-median", "SetTransformer", "QuaNet", "EMNetQ")
 BINNED = ("EMQ", "EMQ-bcts", "KDEy")
@@ -410,3 +410,23 @@ def test_counts_and_survey_weights_of_a_stream_are_not_put_together(cc):
     X = labelled()[0][:4]
     found = cc.sketch_stream([(["a"] * 4, X, [1, 3, 1, 3]), (["b"] * 4, X, [1.0, 3.0, 1.0, 3.0])])
     np.testing.assert_allclose(cc.predict(found)[0], cc.predict(found)[1])
+
+
+@pytest.mark.parametrize("encoder", [(64, 32), (300, 300)], ids=["compiled layers", "layers of torch"])
+def test_hard_bins_agree_bit_for_bit_in_memory_and_streamed(encoder):
+    q = hq.HistNetQ(n_bins=16, **{**SMALL, "encoder": encoder}).fit(known_bags())
+    ids, rows = table(3000, n_bags=50)
+    bags = whole(ids, rows)
+    for size, n_threads in ((7, 1), (1000, 1), (177, 3), (3000, 3)):
+        chunks = [(ids[i : i + size], rows[i : i + size]) for i in range(0, len(ids), size)]
+        found = q.sketch_stream(chunks, n_threads=n_threads)
+        assert_same(found, q.sketch(bags), True)
+        np.testing.assert_array_equal(q.predict(found), q.predict(bags))
+    np.testing.assert_array_equal(q.predict(bags[3:4]), q.predict(bags)[3:4])
+
+
+@pytest.mark.parametrize("n_threads", [0, -1, 1.5, True, "2"])
+def test_numbers_of_threads_that_are_none_are_refused(cc, n_threads):
+    message = f"n_threads: expected a whole number of at least 1, got {n_threads!r}."
+    with pytest.raises(ValueError, match=exactly(message)):
+        cc.sketch_stream([(["a"], labelled()[0][:1])], n_threads=n_threads)

@@ -2,12 +2,12 @@
 
 Matrix products of a library round differently for different numbers of rows. Here every number is the sum of the same
 products in the same order, however many rows there are and wherever a row stands among them. Tiles of rows stay in the
-first-level cache from the first layer to the codes, with a feature's values of all rows of the tile side by side.
+cache from the first layer to the codes, with a feature's values of all rows of the tile side by side.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -16,9 +16,8 @@ from numba import njit
 from torch import Tensor
 
 from histnetq.kernels.compiled import run_pieces
-from histnetq.kernels.precision import code_dtype
 
-_TILE = 128  # rows
+_TILE = 192  # rows: no power of two, as rows of arrays would then compete for the same places in the cache
 _STEP = 4  # inputs and thresholds handled together; the numbers of both are filled up to a multiple
 
 
@@ -32,7 +31,6 @@ class Layers(NamedTuple):
     weights: np.ndarray
     biases: np.ndarray
     slopes: np.ndarray
-    n_outputs: int
 
 
 def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float]]) -> Layers:
@@ -54,31 +52,27 @@ def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float
         weights.append(filled.flatten())
         biases.append(torch.nn.functional.pad(bias, (0, n_out - len(bias))))
     slopes = np.array([slope for _, _, slope in layers], np.float32)
-    arrays = [part.detach().numpy() for part in (*scaling, torch.cat(weights), torch.cat(biases))]
-    return Layers(*arrays[:3], np.array(sizes), *arrays[3:], slopes, widths[-1])
+    mean, rest, scale, w, b = (part.detach().numpy() for part in (*scaling, torch.cat(weights), torch.cat(biases)))
+    return Layers(mean, rest, scale, np.array(sizes), w, b, slopes)
 
 
-def encode(rows: np.ndarray, index: np.ndarray, layers: Layers) -> Tensor:
-    """Features ``(len(index), n_outputs)`` of these rows, which are contiguous arrays of float32 or float64."""
-    features = torch.empty((len(index), layers.n_outputs))
+def encode(rows: np.ndarray, index: np.ndarray, layers: Layers, features: Tensor) -> None:
+    """Fill in the features ``(len(index), n_outputs)`` of these rows, a contiguous array of float32 or float64."""
     _run(_features, rows, index, layers, features)
-    return features
 
 
-def encode_bins(rows: np.ndarray, index: np.ndarray, layers: Layers, thresholds: Tensor) -> Tensor:
-    """Number of thresholds ``(n_outputs, n)`` at or below each feature: ``(len(index), n_outputs)`` of small integers.
+def encode_bins(rows: np.ndarray, index: np.ndarray, layers: Layers, thresholds: Tensor, codes: Tensor) -> None:
+    """Fill in the number of thresholds ``(n_outputs, n)`` at or below each feature: ``(len(index), n_outputs)``.
 
     A threshold of NaN is never reached.
     """
-    codes = torch.empty((len(index), layers.n_outputs), dtype=code_dtype(thresholds.shape[1]))
     fill = -thresholds.shape[1] % _STEP
     _run(_bins, rows, index, layers, torch.nn.functional.pad(thresholds, (0, fill), value=torch.nan), codes)
-    return codes
 
 
-def _run(kernel, rows, index, layers, *args):  # type: ignore[no-untyped-def]
+def _run(kernel: Callable[..., None], rows: np.ndarray, index: np.ndarray, layers: Layers, *tensors: Tensor) -> None:
     n_tiles, n_numbers = -(-len(index) // _TILE), len(index) * len(layers.weights)
-    run_pieces(n_tiles, n_numbers, kernel, rows, index, *layers[:-1], *args)
+    run_pieces(n_tiles, n_numbers, kernel, rows, index, *layers, *tensors)
 
 
 @njit(cache=True, nogil=True)

@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import as_pool, column_names, stack
+from histnetq.data.checks import as_pool, check_whole, column_names, stack
 from histnetq.kernels.cores import count_cores
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 
@@ -45,7 +45,7 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
     n_threads : int, optional
         Default: one for each core, at most 8.
     """
-    n_threads = n_threads or min(count_cores(), _MOST_THREADS)
+    n_threads = min(count_cores(), _MOST_THREADS) if n_threads is None else check_whole("n_threads", n_threads)
     total, waiting = SketchSum(), deque[Future[BagSketch]]()
     parts = chain.from_iterable(_few_bags(chunk) for chunk in _large_chunks(chunks))
     if n_threads == 1:

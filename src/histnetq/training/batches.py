@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -62,8 +61,7 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     if (bins := BinCounts.of(network, bags)) is not None:
         count = bins.count
         return _map_bags(network, bags, bins.encode, lambda *e: quantify_bags(network, pooling.finish(count(*e))))
-    encode = partial(encode_rows, network)
-    return _map_bags(network, bags, encode, lambda *entries: quantify_bags(network, pooling(*entries)))
+    return _map_bags(network, bags, encode_rows, lambda *entries: quantify_bags(network, pooling(*entries)))
 
 
 @torch.inference_mode()
@@ -73,7 +71,7 @@ def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
         count = bins.count
         return _map_bags(network, bags, bins.encode, lambda *entries: count(*entries).values)
     pooling: Any = network.pooling
-    return _map_bags(network, bags, partial(encode_rows, network), lambda *e: pooling.partial(*e).values.cpu())
+    return _map_bags(network, bags, encode_rows, lambda *e: pooling.partial(*e).values.cpu())
 
 
 @torch.inference_mode()
@@ -104,14 +102,14 @@ def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
 def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], work: Callable[..., Tensor]) -> NDArray:
     """Call ``work(encoded, offsets, weights, index)`` for groups of bags, and put the results after one another.
 
-    What ``encode(bags, used)`` gives of each pool row in use is encoded once for all bags, if they share many rows.
+    Rows that many bags share are encoded once, by ``encode(network, bags, used)``.
     """
     network.eval()
     few_shared = len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]
     if few_shared and len(groups := list(_groups(bags, network, _ENCODED_AT_ONCE))) > 1:
         return np.concatenate([_map_bags(network, bags[group], encode, work) for group in groups])
     used, index = used_rows(bags.index, bags.rows.shape[0])
-    features = encode(bags, used)
+    features = encode(network, bags, used)
     device, parts = next(network.parameters()).device, []
     at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
     for group in _groups(bags, network, at_once):

@@ -17,7 +17,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
 from histnetq.kernels import backend, compiled_kernels
 from histnetq.kernels.plain import Entries
-from histnetq.kernels.precision import widest
+from histnetq.kernels.precision import code_dtype, widest
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Standardize
 from histnetq.nn.histograms import hard_thresholds
 from histnetq.nn.pooling import State, bag_totals
@@ -35,13 +35,12 @@ _MOST_BINS = 32  # compared with one after the other: more are searched
 def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
     """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
     parameter = next(network.parameters())
-    shape = (len(used), network.pooling.n_features)
-    features = _room(shape, parameter)
+    features = _room(len(used), network, parameter.dtype)
     kernels = compiled_kernels(parameter, "dense_")
     layers = None if kernels is None else _layers(network, kernels, bags)
     if kernels is not None and layers is not None:
         for part, rows, index in _plain_rows(bags, used):
-            features[part] = kernels.encode(rows, index, layers)
+            kernels.encode(rows, index, layers, features[part])
         return features
     for start in range(0, len(used), _BLOCK_ROWS):
         block = rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
@@ -77,10 +76,12 @@ class BinCounts:
         layers = _layers(network, kernels, bags)
         return None if layers is None else cls(kernels, layers, *hard_thresholds(pooling))
 
-    def encode(self, bags: Bags, used: NDArray[np.int64]) -> Tensor:
-        """Codes ``(len(used), n_features)`` of these pool rows."""
-        parts = [self.kernels.encode_bins(*some, self.layers, self.thresholds) for _, *some in _plain_rows(bags, used)]
-        return parts[0] if len(parts) == 1 else torch.cat(parts)
+    def encode(self, network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+        """Codes ``(len(used), n_features)`` of these pool rows, which `count` reads."""
+        codes = _room(len(used), network, code_dtype(self.thresholds.shape[1]))
+        for part, rows, index in _plain_rows(bags, used):
+            self.kernels.encode_bins(rows, index, self.layers, self.thresholds, codes[part])
+        return codes
 
     def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> State:
         """State of each bag, from the codes of its rows."""
@@ -100,11 +101,12 @@ def fill_up(block: Tensor, n: int) -> Tensor:
     return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
 
 
-def _room(shape: tuple[int, int], parameter: Tensor) -> Tensor:
+def _room(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
+    shape = (n_rows, network.pooling.n_features)
     if math.prod(shape) <= _FEATURES_IN_MEMORY:
-        return parameter.new_empty(shape)
+        return torch.empty(shape, dtype=dtype, device=next(network.parameters()).device)
     with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
-        return torch.from_numpy(np.memmap(file, dtype=_numpy_name(parameter.dtype), mode="w+", shape=shape))
+        return torch.from_numpy(np.memmap(file, dtype=_numpy_name(dtype), mode="w+", shape=shape))
 
 
 def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
