@@ -257,17 +257,23 @@ def dump_classifier(estimator: Any) -> bytes:
     return stored
 
 
-def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
-    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
-    import skops.io
-
-    needed, trusted = _types_to_trust(stored), set(trust)
+def require_trust(files: Iterable[bytes], trust: Iterable[str]) -> set[str]:
+    """Refuse skops files with types that are neither on the fixed list nor in `trust`; give those that need trust."""
+    needed, trusted = {name for stored in files for name in _types_to_trust(stored)}, set(trust)
     if not needed <= trusted:
         raise ValueError(
             f"path: the stored classifier holds {', '.join(sorted(needed - trusted))}, which can run code when it is "
             "loaded; if you trust where the model comes from, load it in Python by "
             f"histnetq.load(path, trust={sorted(needed)})."
         )
+    return needed
+
+
+def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
+    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
+    import skops.io
+
+    needed = require_trust([stored], trust)
     for name in sorted(needed):
         module, _, attribute = name.rpartition(".")
         found = getattr(importlib.import_module(module), attribute, None)

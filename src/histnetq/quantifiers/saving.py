@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 
 from histnetq.data import protocols
 from histnetq.metrics import CostSensitiveAE
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, require_trust, to_plain
 from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
 from histnetq.quantifiers.registry import REGISTRY
 from histnetq.training.options import Training
@@ -218,6 +218,8 @@ def load(
 def _restored(
     estimator: type[Quantifier], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
 ) -> Quantifier:
+    files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
+    require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
     quantifier = estimator(**{name: _from_json(name, value, trust, custom) for name, value in config["params"].items()})
     quantifier.provenance_ = config.get("provenance") or {}
     quantifier.classes_ = np.asarray(config["classes"])
@@ -229,6 +231,10 @@ def _restored(
     for part in (*quantifier.stored, *_CALIBRATED):
         part.restore(quantifier, arrays, learned)
     return quantifier
+
+
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and "skops" in value
 
 
 def _is_own(value: Any) -> bool:
@@ -273,7 +279,7 @@ def _from_json(name: str, value: Any, trust: Sequence[str], custom: dict[str, An
         return custom[name]
     if "sklearn" in value:
         return from_plain(value["sklearn"], {})
-    if "skops" in value:
+    if _is_file(value):
         return load_classifier(base64.b64decode(value["skops"]), trust)
     kind = _DATACLASSES[value["type"]]
     return kind(**{k: _from_json(name, v, trust, custom) for k, v in value["fields"].items()})
