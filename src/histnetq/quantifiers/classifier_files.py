@@ -79,7 +79,7 @@ def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] 
 
 
 def from_plain(described: Any, arrays: Arrays) -> Any:
-    """Make the estimator that `to_plain` described, unfitted without arrays; nothing but these few kinds is ever made.
+    """Make the estimator that `to_plain` described, fitted or not; nothing but these few kinds is ever made.
 
     Examples
     --------
@@ -126,12 +126,10 @@ def _one_from_plain(described: dict[str, Any], arrays: Arrays) -> Any:
             raise ValueError(f"{kind.__name__} takes no parameter {name!r} of this value in this scikit-learn")
     estimator = kind(**params)
     estimator._validate_params()
+    if "n_features" not in described:
+        return estimator
     prefix = str(described["prefix"])
     own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    if "n_features" not in described:
-        if own:
-            raise ValueError("the number of features is missing")
-        return estimator
     n_features = described["n_features"]
     if type(n_features) is not int or not 0 < n_features < 2**31:
         raise ValueError(f"n_features is {n_features!r}, expected a whole number above 0")
