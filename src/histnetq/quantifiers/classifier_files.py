@@ -244,6 +244,7 @@ def dump_classifier(estimator: Any) -> bytes:
     import skops.io
 
     try:
+        _refuse_caches(estimator)
         stored: bytes = skops.io.dumps(estimator)
         _types_to_trust(stored)
     except Exception as error:  # any object may be part of an estimator, and skops fails in many ways
@@ -279,11 +280,19 @@ def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
             raise ValueError(f"trust: {name} is not a class that is defined there; name the class itself.")
     try:
         estimator = skops.io.loads(stored, trusted=sorted(needed))
+        _refuse_caches(estimator)
         plain = to_plain(estimator)
         return estimator if plain is None else from_plain(*plain)
     except Exception as error:  # classes fail in many ways on attributes that are not theirs
         reason = " ".join(str(error).split())
         raise ValueError(f"{_DAMAGED} ({reason[:200]}); {_AGAIN}") from None
+
+
+def _refuse_caches(estimator: Any) -> None:
+    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle."""
+    for name, value in estimator.get_params().items():
+        if name.rpartition("__")[2] == "memory" and value is not None:
+            raise ValueError("a pipeline has a cache, expected memory=None")
 
 
 # What nodes of a skops file may make without trust. Each is data, or a class that is made without its constructor.
@@ -293,9 +302,10 @@ _NUMBERS = frozenset(f"numpy.{name}" for name in (
 _WITHOUT_TRUST: dict[str, frozenset[str]] = {
     "CachedNode": frozenset(),  # an object that stands elsewhere in the file
     "DTypeNode": frozenset({"numpy.dtype"}),  # the type of an empty array
-    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict"}),
+    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}),  # made empty
     "JsonNode": frozenset({"builtins.str"}),
     "ListNode": frozenset({"builtins.list"}),
+    "MaskedArrayNode": frozenset({"numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"}),  # an array and a mask
     "NdArrayNode": frozenset({"numpy.ndarray"}) | _NUMBERS,
     "ObjectNode": frozenset({
         "sklearn.linear_model._logistic.LogisticRegression",

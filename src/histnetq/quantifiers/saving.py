@@ -110,8 +110,8 @@ class StoredParts(Stored):
         known = {"classes": len(model.classes_)}
         if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:
             raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
-        for name, words in self.sizes.items():
-            _of_sizes(f"{self.prefix}{name}", found[name], words, known)
+        for name in (name for name in self.sizes if name in found):
+            _of_sizes(f"{self.prefix}{name}", found[name], self.sizes[name], known)
         setattr(model, self.attribute, self.kind(**found))
 
 
