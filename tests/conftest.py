@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import os
 import re
 
@@ -73,6 +74,15 @@ def known_bags(n_bags: int = 12, seed: int = 0) -> hq.Bags:
 def exactly(message: str) -> str:
     """A pattern that matches this message and no other."""
     return f"^{re.escape(message)}$"
+
+
+def types_to_trust(path, **custom) -> list[str]:
+    """The classes that `load` asks to be trusted, by what it says."""
+    try:
+        hq.load(path, **custom)
+    except ValueError as error:
+        return ast.literal_eval(str(error).partition("trust=")[2].removesuffix(").") or "[]")
+    return []
 
 
 def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:

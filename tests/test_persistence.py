@@ -17,6 +17,7 @@ from torch import nn
 import histnetq as hq
 from histnetq.quantifiers import model_files
 from histnetq.quantifiers.registry import REGISTRY
+from histnetq.quantifiers.saving import StoredParts
 from tests.conftest import SMALL, known_bags, labelled
 
 
@@ -291,6 +292,30 @@ def test_loading_a_classical_model_leaves_torch_unloaded(tmp_path):
     hq.CC(random_state=0).fit(*labelled()).save(tmp_path / "model")
     code = "import sys, histnetq; histnetq.load(sys.argv[1]); sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code, tmp_path / "model"], check=False).returncode == 0
+
+
+@dataclasses.dataclass(frozen=True)
+class Width:
+    """A part that also reads what an earlier version stored."""
+
+    half: np.ndarray
+
+    @classmethod
+    def from_stored(cls, arrays):
+        if arrays.keys() == {"whole"}:
+            return cls(arrays["whole"] / 2)
+        if arrays.keys() != {"half"}:
+            raise ValueError("path: the width is not stored; save again.")
+        return cls(**arrays)
+
+
+def test_parts_may_read_what_earlier_versions_stored():
+    model, part = hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]), StoredParts("width_", Width)
+    part.restore(model, {"width/whole": np.array([4.0])}, {})
+    assert model.width_.half.tolist() == [2.0]
+    assert part.arrays(model).keys() == {"width/half"}
+    with pytest.raises(ValueError, match="the width is not stored"):
+        part.restore(model, {"width/other": np.array([4.0])}, {})
 
 
 def test_a_class_of_the_same_name_never_takes_the_place_of_ours(tmp_path):

@@ -79,7 +79,7 @@ def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] 
 
 
 def from_plain(described: Any, arrays: Arrays) -> Any:
-    """Make the estimator that `to_plain` described, unfitted without arrays; nothing but these few kinds is ever made.
+    """Make the estimator that `to_plain` described, fitted or not; nothing but these few kinds is ever made.
 
     Examples
     --------
@@ -126,12 +126,10 @@ def _one_from_plain(described: dict[str, Any], arrays: Arrays) -> Any:
             raise ValueError(f"{kind.__name__} takes no parameter {name!r} of this value in this scikit-learn")
     estimator = kind(**params)
     estimator._validate_params()
+    if "n_features" not in described:
+        return estimator
     prefix = str(described["prefix"])
     own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
-    if "n_features" not in described:
-        if own:
-            raise ValueError("the number of features is missing")
-        return estimator
     n_features = described["n_features"]
     if type(n_features) is not int or not 0 < n_features < 2**31:
         raise ValueError(f"n_features is {n_features!r}, expected a whole number above 0")
@@ -246,6 +244,7 @@ def dump_classifier(estimator: Any) -> bytes:
     import skops.io
 
     try:
+        _refuse_caches(estimator)
         stored: bytes = skops.io.dumps(estimator)
         _types_to_trust(stored)
     except Exception as error:  # any object may be part of an estimator, and skops fails in many ways
@@ -257,17 +256,23 @@ def dump_classifier(estimator: Any) -> bytes:
     return stored
 
 
-def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
-    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
-    import skops.io
-
-    needed, trusted = _types_to_trust(stored), set(trust)
+def require_trust(files: Iterable[bytes], trust: Iterable[str]) -> set[str]:
+    """Refuse skops files with types that are neither on the fixed list nor in `trust`; give those that need trust."""
+    needed, trusted = {name for stored in files for name in _types_to_trust(stored)}, set(trust)
     if not needed <= trusted:
         raise ValueError(
             f"path: the stored classifier holds {', '.join(sorted(needed - trusted))}, which can run code when it is "
             "loaded; if you trust where the model comes from, load it in Python by "
             f"histnetq.load(path, trust={sorted(needed)})."
         )
+    return needed
+
+
+def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
+    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
+    import skops.io
+
+    needed = require_trust([stored], trust)
     for name in sorted(needed):
         module, _, attribute = name.rpartition(".")
         found = getattr(importlib.import_module(module), attribute, None)
@@ -275,11 +280,19 @@ def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
             raise ValueError(f"trust: {name} is not a class that is defined there; name the class itself.")
     try:
         estimator = skops.io.loads(stored, trusted=sorted(needed))
+        _refuse_caches(estimator)
         plain = to_plain(estimator)
         return estimator if plain is None else from_plain(*plain)
     except Exception as error:  # classes fail in many ways on attributes that are not theirs
         reason = " ".join(str(error).split())
         raise ValueError(f"{_DAMAGED} ({reason[:200]}); {_AGAIN}") from None
+
+
+def _refuse_caches(estimator: Any) -> None:
+    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle."""
+    for name, value in estimator.get_params().items():
+        if name.rpartition("__")[2] == "memory" and value is not None:
+            raise ValueError("a pipeline has a cache, expected memory=None")
 
 
 # What nodes of a skops file may make without trust. Each is data, or a class that is made without its constructor.
@@ -289,9 +302,10 @@ _NUMBERS = frozenset(f"numpy.{name}" for name in (
 _WITHOUT_TRUST: dict[str, frozenset[str]] = {
     "CachedNode": frozenset(),  # an object that stands elsewhere in the file
     "DTypeNode": frozenset({"numpy.dtype"}),  # the type of an empty array
-    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict"}),
+    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}),  # made empty
     "JsonNode": frozenset({"builtins.str"}),
     "ListNode": frozenset({"builtins.list"}),
+    "MaskedArrayNode": frozenset({"numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"}),  # an array and a mask
     "NdArrayNode": frozenset({"numpy.ndarray"}) | _NUMBERS,
     "ObjectNode": frozenset({
         "sklearn.linear_model._logistic.LogisticRegression",

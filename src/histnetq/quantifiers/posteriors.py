@@ -51,16 +51,17 @@ class StoredClassifier(Stored):
             model.classifier_ = from_plain(learned["classifier"], arrays)
         if model.classifier_ is not None:
             found = learned.get("columns")  # absent in models of version 0.1.0
-            known = columns_of(model.classifier_, model.cv, model.classes_) if found is None else found
+            known = columns_of(model.classifier_, model.cv, model.classes_).tolist() if found is None else found
             n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
-            model.columns_ = columns = np.array(known, np.int64)
-            if columns.shape != (n_columns,) or not np.isin(columns, np.arange(len(model.classes_))).all():
+            places = set(range(len(model.classes_)))
+            if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
                 raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
             if n_features is not None and model.input_shape_ != (n_features,):
                 raise ValueError(
                     f"path: the stored classifier reads {n_features} features, the model rows of shape "
                     f"{model.input_shape_}; save again."
                 )
+            model.columns_ = np.array(known, np.int64)
 
 
 class _StoredTraining(StoredArrays):

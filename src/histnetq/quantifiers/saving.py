@@ -19,7 +19,7 @@ from sklearn.base import BaseEstimator
 
 from histnetq.data import protocols
 from histnetq.metrics import CostSensitiveAE
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, require_trust, to_plain
 from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
 from histnetq.quantifiers.registry import REGISTRY
 from histnetq.training.options import Training
@@ -110,8 +110,8 @@ class StoredParts(Stored):
         known = {"classes": len(model.classes_)}
         if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:
             raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
-        for name, words in self.sizes.items():
-            _of_sizes(f"{self.prefix}{name}", found[name], words, known)
+        for name in (name for name in self.sizes if name in found):
+            _of_sizes(f"{self.prefix}{name}", found[name], self.sizes[name], known)
         setattr(model, self.attribute, self.kind(**found))
 
 
@@ -148,7 +148,7 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
         learned |= part.learned(model)
     config = {
         "estimator": kind.__name__, "version": metadata.version("histnetq"), "classes": classes,
-        "params": {name: _to_json(value) for name, value in model.get_params(deep=False).items()},
+        "params": {name: _to_json(name, value, arrays) for name, value in model.get_params(deep=False).items()},
         "input_shape": list(model.input_shape_), "feature_names": model.feature_names_,
         "train_prevalences": model.train_prevalences_.tolist(), "learned": learned,
         "provenance": getattr(model, "provenance_", {}),
@@ -218,7 +218,11 @@ def load(
 def _restored(
     estimator: type[Quantifier], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
 ) -> Quantifier:
-    quantifier = estimator(**{name: _from_json(name, value, trust, custom) for name, value in config["params"].items()})
+    files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
+    require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
+    quantifier = estimator(
+        **{name: _from_json(name, value, arrays, trust, custom) for name, value in config["params"].items()}
+    )
     quantifier.provenance_ = config.get("provenance") or {}
     quantifier.classes_ = np.asarray(config["classes"])
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
@@ -231,6 +235,10 @@ def _restored(
     return quantifier
 
 
+def _is_file(value: Any) -> bool:
+    return isinstance(value, dict) and "skops" in value
+
+
 def _is_own(value: Any) -> bool:
     """Tell whether a parameter was not stored, or holds something that was not."""
     if not isinstance(value, dict):
@@ -239,29 +247,32 @@ def _is_own(value: Any) -> bool:
     return "custom" in value or (isinstance(fields, dict) and any(map(_is_own, fields.values())))
 
 
-def _to_json(value: Any) -> Any:
+def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
+    """Give the JSON of a parameter; the arrays of a fitted classifier are added to the others."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.integer | np.floating):
         return value.item()
     if isinstance(value, np.ndarray | range | tuple | list):
-        listed = [_to_json(v) for v in value]
+        listed = [_to_json(name, v, arrays) for v in value]
         if not any(isinstance(v, dict) for v in listed):
             return listed
-    plain = to_plain(value) if isinstance(value, BaseEstimator) else None
-    if plain is not None and not plain[1]:
+    plain = to_plain(value, f"params/{name}/") if isinstance(value, BaseEstimator) else None
+    if plain is not None:
+        arrays |= plain[1]
         return {"sklearn": plain[0]}
     if isinstance(value, BaseEstimator) and type(value).__module__.startswith("sklearn."):
         return {"skops": base64.b64encode(dump_classifier(value)).decode()}
     if type(value) in _DATACLASSES.values():
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
-        return {"type": type(value).__name__, "fields": {name: _to_json(field) for name, field in fields.items()}}
+        told = {field: _to_json(name, given, arrays) for field, given in fields.items()}
+        return {"type": type(value).__name__, "fields": told}
     return {"custom": type(value).__name__}
 
 
-def _from_json(name: str, value: Any, trust: Sequence[str], custom: dict[str, Any]) -> Any:
+def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(name, v, trust, custom) for v in value)
+        return tuple(_from_json(name, v, arrays, trust, custom) for v in value)
     if not isinstance(value, dict):
         return value
     if "custom" in value:
@@ -272,8 +283,8 @@ def _from_json(name: str, value: Any, trust: Sequence[str], custom: dict[str, An
             )
         return custom[name]
     if "sklearn" in value:
-        return from_plain(value["sklearn"], {})
-    if "skops" in value:
+        return from_plain(value["sklearn"], arrays)
+    if _is_file(value):
         return load_classifier(base64.b64decode(value["skops"]), trust)
     kind = _DATACLASSES[value["type"]]
-    return kind(**{k: _from_json(name, v, trust, custom) for k, v in value["fields"].items()})
+    return kind(**{k: _from_json(name, v, arrays, trust, custom) for k, v in value["fields"].items()})

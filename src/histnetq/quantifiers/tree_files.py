@@ -37,9 +37,7 @@ def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
     leaf = nodes["left_child"] == _LEAF
     if (leaf != (nodes["right_child"] == _LEAF)).any():
         raise ValueError("a node of the trees has one child, expected two or none")
-    depths = _checked_depths(
-        sizes, nodes["left_child"], nodes["right_child"], leaf, nodes["feature"], nodes["threshold"], n_features
-    )
+    depths = _checked_depths(sizes, nodes["left_child"], nodes["right_child"], leaf, nodes["feature"], n_features)
     values = checked_array(arrays, "values", (len(nodes), 1, n_classes))
     kind = ExtraTreeClassifier if type(forest).__name__ == "ExtraTreesClassifier" else DecisionTreeClassifier
     params = {name: getattr(forest, name) for name in forest.estimator_params}
@@ -80,8 +78,7 @@ def restore_boosting(model: HistGradientBoostingClassifier, arrays: Arrays, n_fe
     if len(sizes) % per_round:
         raise ValueError(f"there are {len(sizes)} trees, expected {per_round} in each round")
     left, right = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64)
-    leaf, feature, threshold = nodes["is_leaf"] != 0, nodes["feature_idx"], nodes["num_threshold"]
-    _checked_depths(sizes, left, right, leaf, feature, threshold, n_features)
+    _checked_depths(sizes, left, right, nodes["is_leaf"] != 0, nodes["feature_idx"], n_features)
     no_categories = np.zeros((0, 8), np.uint32)
     ends = np.cumsum(sizes)
     trees = [
@@ -104,7 +101,9 @@ def checked_array(arrays: Arrays, name: str, shape: tuple[int, ...], kinds: str 
         raise ValueError(f"the array {name!r} is missing")
     array = arrays[name]
     if array.shape != shape or array.dtype.kind not in kinds or not np.isfinite(array).all():
-        raise ValueError(f"the array {name!r} is {array.dtype} of shape {array.shape}, expected numbers {shape}")
+        raise ValueError(
+            f"the array {name!r} is {array.dtype} of shape {array.shape}, expected finite numbers of shape {shape}"
+        )
     return array
 
 
@@ -127,8 +126,7 @@ def _checked_records(
 
 
 def _checked_depths(
-    sizes: NDArray[np.int64], left: NDArray, right: NDArray, leaf: NDArray, feature: NDArray, threshold: NDArray,
-    n_features: int,
+    sizes: NDArray[np.int64], left: NDArray, right: NDArray, leaf: NDArray, feature: NDArray, n_features: int
 ) -> NDArray[np.int64]:  # fmt: skip
     """Check that nodes ``(n_nodes,)`` of trees of these sizes are trees on so many features; give the trees' depths."""
     ends = np.cumsum(sizes)
@@ -141,8 +139,6 @@ def _checked_depths(
         raise ValueError("a node of the trees has a child that does not stand behind it in its tree")
     if not ((feature[inner] >= 0) & (feature[inner] < n_features)).all():
         raise ValueError(f"a node of the trees asks for a feature that is not among the {n_features}")
-    if not np.isfinite(threshold[inner]).all():
-        raise ValueError("a node of the trees has a threshold that is not finite")
     absolute = children + own[inner]
     parents = np.bincount(absolute.reshape(-1), minlength=len(leaf))
     parents[starts] += 1
