@@ -176,7 +176,7 @@ def test_parts_differ_in_weights_and_keys(place, model, tmp_path, client):
         assert found.ids.tolist() == expected.ids.tolist() == [[7], ["7/1"]][len(keys) - 1]
         np.testing.assert_array_equal(model.predict(found), model.predict(expected))
     rows[99:].assign(site="7", day="x", w=0).to_csv(tmp_path / "part1.csv", index=False)
-    with pytest.raises(ValueError, match="part0.csv: the rows of bag '7/1' all have weight 0"):
+    with pytest.raises(ValueError, match=r"part0\.csv: the rows of bag '7/1' all have weight 0"):
         sketch_dask(model, source, bag=["site", "day"], weight="w", client=client)
     rows[:99].assign(site="a/b", day="c").to_csv(tmp_path / "part0.csv", index=False)
     rows[99:].assign(site="a", day="b/c").to_csv(tmp_path / "part1.csv", index=False)

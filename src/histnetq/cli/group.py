@@ -49,7 +49,9 @@ class _Commands(click.Group):
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
             raise _UserError(str(error)) from None
         except MemoryError as error:
-            raise _UserError(f"memory: expected enough for the rows, got too little ({error}); use --scratch.") from None
+            raise _UserError(
+                f"memory: expected enough for the rows, got too little ({error}); use --scratch."
+            ) from None
 
 
 class _UserError(click.ClickException):

@@ -221,7 +221,9 @@ def _open_csv(paths: list[str]) -> Table:
         for file in files:
             for fault in (file.faults[name] for name in numbers if name in file.faults):
                 raise ValueError(fault)
-            with _reading(file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)):
+            with _reading(
+                file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)
+            ):
                 for batch in file.read(columns, wanted):
                     yield _without_missing(batch, kinds)
 

@@ -135,7 +135,9 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
                 )  # fmt: skip
             except (OSError, RuntimeError) as error:
                 way_out = "let TMPDIR name a directory that can be written, or leave out --dask"
-                raise ConnectionError(f"dask: no workers can be started on this machine ({error}); {way_out}.") from None
+                raise ConnectionError(
+                    f"dask: no workers can be started on this machine ({error}); {way_out}."
+                ) from None
             yield opened.enter_context(Client(opened.enter_context(local)))
         elif isinstance(client, Client):
             yield client
