@@ -447,7 +447,7 @@ def test_truth_values_are_the_same_in_all_kinds_of_tables(tmp_path):
     ],
 )
 def test_names_are_the_same_in_all_kinds_of_tables(tmp_path, values, names):
-    """Bags, labels and classes of proportions; where all are whole numbers in CSV, also with points, they are numbers."""
+    """Bags, labels and classes of proportions; in CSV they are numbers if all are whole numbers, also with points."""
     table = pd.DataFrame({"tow": values, "x": [1.0, 2, 3], "y": values})
     shares = pd.DataFrame({"tow": names, **{str(name): [0.5, 0.5] for name in names}})
     long = shares.melt("tow", var_name="class", value_name="value")
