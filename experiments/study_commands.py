@@ -283,6 +283,32 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
     wrote(output / "coverage.csv", output / "coverage.md", output / "coverage.png")
 
 
+@main.command(name="few-bags")
+@click.option("--draws", default=20, show_default=True, type=click.IntRange(1), help="Of the calibration bags.")
+@options("output")
+def few_bags(draws: int, output: Path) -> None:
+    """How often intervals from 20 to 200 calibration bags hold the truth, and how wide they are.
+
+    Example: python -m experiments few-bags
+    """
+    from experiments import few_bags as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    table = experiment.few_bags(draws)
+    found = experiment.summary(table)
+    about = (
+        "Intervals of 90 % from few calibration bags. Simulated rows: normal classes that overlap, in 8 dimensions; "
+        "150 labelled rows of each class to learn from; bags of 50 to 150 rows, with prevalences from a Dirichlet "
+        f"distribution of .3, so that most classes are rare; 400 test bags; {draws} draws of the calibration bags. "
+        "lowest_class and highest_class: coverage of the class that is covered worst and best; at_zero: of intervals "
+        "around estimates below .001; largest_width and empty (part of the intervals of no width): the largest of all "
+        "draws. Made by `python -m experiments few-bags`."
+    )
+    write_frame(output / "few-bags", table.round(6), f"{about}\n\n{to_markdown(found)}")
+    click.echo(found.to_string(index=False, float_format="{:.4f}".format))
+    wrote(output / "few-bags.csv", output / "few-bags.md")
+
+
 @main.command()
 @click.option("--on", default="imdb", show_default=True, type=click.Choice(["imdb", "newsgroups", "goemotions"]))
 @options("budget", "seeds", "trials", "epochs", "data", "work", "output")

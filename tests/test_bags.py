@@ -770,3 +770,7 @@ def test_trusted_parts_are_taken_as_they_are(monkeypatch):
     assert vars(same).keys() == vars(whole).keys()
     assert same.fingerprint() == whole.fingerprint()
     assert Bags.trusted(whole.rows, whole.index, whole.offsets).ids.tolist() == [0, 1]
+
+
+def test_numbers_of_rows_are_shown_as_numbers():
+    assert "sizes=1245000," in repr(Bags(np.zeros((1_245_000, 1), np.float32)))

@@ -435,8 +435,8 @@ def test_an_absent_class_without_tolerance():
 
 def test_parameters_of_the_default_classifier():
     q = hq.EMQ().set_params(classifier__C=0.5)
-    assert q.classifier.C == 0.5
-    assert hq.EMQ(GaussianNB()).set_params(classifier=None, classifier__C=2.0).classifier.C == 2.0
+    assert q.classifier[-1].C == 0.5
+    assert hq.EMQ(GaussianNB()).set_params(classifier=None, classifier__C=2.0).classifier[-1].C == 2.0
 
 
 @pytest.mark.parametrize("bins", [range(4, 7), np.array([4, 8])])

@@ -11,6 +11,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.cli.candidates import Candidate
 
 
 def write_tables(folder, n_bags=100, size=12, seed=0):
@@ -46,11 +47,11 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     predicted = run("predict", "model", "bare.csv", "--bag", "tow", "-o", "estimates.csv", "--coverage", "0.8")
     assert predicted.output.startswith("100 bags estimated, written to estimates.csv.\n")
     found = pd.read_csv("estimates.csv")
-    assert list(found) == ["bag", "class", "estimate", "lower", "upper", "n", "trust"]
+    assert list(found) == ["tow", "class", "estimate", "lower", "upper", "n", "trust"]
     assert (found["trust"] == "ok").mean() > 0.9
     assert (found["lower"] <= found["estimate"]).all()
     truth = tables.set_index("tow")["eel"]
-    eels = found[found["class"] == "eel"].set_index("bag")
+    eels = found[found["class"] == "eel"].set_index("tow")
     assert (eels["estimate"] - truth).abs().mean() < 0.1
     measured = json.loads(run("evaluate", "model", "rows.csv", "--bag", "tow", "--label", "species", "--json").output)
     assert measured["bags"] == 100
@@ -58,7 +59,7 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     told = run("info", "model").output
     assert "method       PACC" in told
     assert "features     length, depth" in told
-    assert "calibrated by 17 scores" in told
+    assert "calibrated by 25 bags" in told
     assert "command      histnetq fit rows.csv --bag tow --label species --method pacc -o model" in told
 
 
@@ -81,7 +82,7 @@ def test_proportions_alone(tables):
     q = hq.HistNetQ(n_bins=8, encoder=(8,), head=(16,), training=hq.Training(epochs=3), random_state=0).fit(bags)
     q.save("model")
     lines = run("predict", "model", "bare.csv", "--bag", "tow").output.splitlines()
-    assert lines[0] == "bag,class,estimate,n,trust"
+    assert lines[0] == "tow,class,estimate,n,trust"
     assert lines[1].endswith(",12,unchecked")
     assert len(lines) == 201
     measured = run("evaluate", "model", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "-o", "errors.csv")
@@ -91,7 +92,7 @@ def test_proportions_alone(tables):
 
 
 def test_the_best_of_a_few_methods(tables, monkeypatch):
-    monkeypatch.setattr("histnetq.cli.fitting._FROM_LABELS", ("pacc", "cc"))
+    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
     told = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "auto", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "has the lowest mean AE of the methods on 19 bags kept apart:" in told.output
@@ -113,7 +114,12 @@ def test_methods_and_models_compared(tables):
     told = run(*arguments, "--model", "cc", "--model", "pacc", "-o", "errors.csv")
     assert told.exit_code == 0, told.output
     assert "100 bags; mean ± sd over the bags." in told.output
-    assert pd.read_csv("errors.csv")["method"].tolist() == ["cc", "pacc"]
+    kept = pd.read_csv("errors.csv", keep_default_na=False)
+    assert kept["method"].tolist() == ["cc", "cc", "pacc", "pacc"]
+    assert kept["measure"].tolist() == ["ae", "rae"] * 2
+    shown = [f"{row.mean:.4f} ± {row.sd:.4f}{' *' if row.best == 'True' else row.mark and f' {row.mark}'}"
+             for row in kept[kept["measure"] == "ae"].itertuples()]  # fmt: skip
+    assert all(cell in told.output for cell in shown), shown
 
 
 def test_tuning_keeps_the_best_and_continues(tables):
@@ -150,7 +156,7 @@ def test_unseen_values_of_texts_are_told(tables):
     rows.loc[rows["tow"] == "tow5", "gear"] = "harpoon"
     rows.to_csv("other.csv", index=False)
     run("predict", "model", "other.csv", "--bag", "tow", "-o", "estimates.csv")
-    found = pd.read_csv("estimates.csv").set_index("bag")["trust"]
+    found = pd.read_csv("estimates.csv").set_index("tow")["trust"]
     assert found.loc["tow5"].str.contains("unseen values").all()
     assert not found.drop("tow5").str.contains("unseen").any()
 
@@ -161,7 +167,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     )
     assert "--interval bootstrap gives intervals." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
-    assert lines[0] == "bag,class,estimate,lower,upper,n,trust"
+    assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
 
 def test_nothing_is_replaced_unasked(tables, tmp_path):
@@ -182,3 +188,115 @@ def test_features_whose_names_hold_commas(tables):
         known = ["--bag", "tow", "--label", "species", "--method", "pacc", "-o", "named", "--force", "--json"]
         assert json.loads(run("fit", "named.csv", *given, *known).output)["features"] == ["length, cm", "depth"]
     assert json.loads(run("fit", "named.csv", "--features", "depth", *known).output)["features"] == ["depth"]
+
+
+@pytest.fixture(scope="module")
+def answers(tmp_path_factory):
+    """A folder with tables and a calibrated model."""
+    place = tmp_path_factory.mktemp("answers")
+    write_tables(place)
+    rows = pd.read_csv(place / "rows.csv")
+    rows = rows[(rows["tow"] != "tow9") | ~rows["tow"].duplicated()]
+    site = rows["tow"].str[3:].astype(int) // 10
+    rows.assign(site=site, day=np.where(rows["depth"] > 4, "d10", "d9"), weight=rows["depth"] / 7).to_csv(
+        place / "named.csv", index=False
+    )
+    q = hq.PACC(cv=3).fit(rows[["length"]], rows["species"])
+    q.calibrate(hq.read_bags(place / "rows.csv", bag="tow", features=["length"], label="species")).save(place / "model")
+    return place
+
+
+def predicted(place, *arguments):
+    told = run("predict", place / "model", place / "named.csv", *arguments, "--json")
+    assert told.exit_code == 0, told.output
+    return pd.DataFrame(json.loads(told.output))
+
+
+def test_answers_keep_the_names_of_the_bag_columns_and_are_sorted(answers):
+    found = predicted(answers, "--bag", "tow")
+    assert list(found) == ["tow", "class", "estimate", "lower", "upper", "n", "trust"]
+    assert found["tow"].tolist() == [f"tow{i}" for i in range(100) for _ in "ab"]
+    assert found["class"].tolist() == ["cod", "eel"] * 100
+    found = predicted(answers, "--bag", "site", "--bag", "day")
+    assert list(found)[:3] == ["site", "day", "class"]
+    assert found["site"].tolist() == [i for i in range(10) for _ in range(4)]
+    assert found["day"].tolist() == ["d9", "d9", "d10", "d10"] * 10
+    assert predicted(answers, "--bag", "depth")["depth"].tolist() == [i for i in range(1, 9) for _ in "ab"]
+
+
+def test_a_bag_column_named_as_one_of_the_answer_stays(answers):
+    pd.read_csv(answers / "named.csv").rename(columns={"tow": "class"}).to_csv(answers / "awkward.csv", index=False)
+    lines = run("predict", answers / "model", answers / "awkward.csv", "--bag", "class").output.splitlines()
+    assert lines[0] == "bag_class,class,estimate,lower,upper,n,trust"
+    assert lines[1].startswith("tow0,cod,")
+
+
+def test_a_wide_answer_has_a_row_for_each_bag(answers):
+    long, wide = predicted(answers, "--bag", "tow"), predicted(answers, "--bag", "tow", "--wide")
+    names = ["tow", "cod", "eel", "cod_lower", "cod_upper", "eel_lower", "eel_upper", "n", "trust"]
+    assert list(wide) == names
+    assert len(wide) == 100
+    eels = long[long["class"] == "eel"].reset_index(drop=True)
+    for name, end in (("eel", "estimate"), ("eel_lower", "lower"), ("eel_upper", "upper")):
+        pd.testing.assert_series_equal(wide[name], eels[end], check_names=False)
+    run("predict", answers / "model", answers / "named.csv", "--bag", "tow", "--wide", "-o", answers / "wide.csv")
+    assert list(pd.read_csv(answers / "wide.csv")) == names
+    pd.read_csv(answers / "named.csv").rename(columns={"tow": "eel"}).to_csv(answers / "awkward.csv", index=False)
+    told = run("predict", answers / "model", answers / "awkward.csv", "--bag", "eel", "--wide")
+    assert told.exit_code == 2
+    assert told.output == "Error: wide: two columns would be named 'eel'; rename the class, or leave out --wide.\n"
+
+
+def test_numbers_of_rows_are_whole_numbers(answers):
+    assert pd.api.types.is_integer_dtype(predicted(answers, "--bag", "tow")["n"])
+    lines = run("predict", answers / "model", answers / "named.csv", "--bag", "tow").output.splitlines()
+    assert lines[1].endswith(",12,ok")
+    many = pd.DataFrame({"tow": "a", "length": np.zeros(1_245_000)})
+    many.to_parquet(answers / "many.parquet")
+    told = run("predict", answers / "model", answers / "many.parquet", "--bag", "tow").output
+    assert ",1245000," in told
+    weighted = predicted(answers, "--bag", "tow", "--weight", "weight")
+    assert (weighted["n"] < 12).all(), "the effective number of rows"
+
+
+def test_a_bag_of_one_row_is_called_that(answers):
+    found = predicted(answers, "--bag", "tow").set_index("tow")
+    assert found.loc["tow9", "n"].tolist() == [1, 1]
+    assert found.loc["tow9", "trust"].str.startswith("one row").all()
+    assert not found["trust"].str.contains("small").any()
+    rows = pd.read_csv(answers / "named.csv")
+    rows.assign(fish=[f"f{i}" for i in range(len(rows))]).to_csv(answers / "each.csv", index=False)
+    told = run("predict", answers / "model", answers / "each.csv", "--bag", "fish")
+    assert f"Each of the {len(rows):,} bags has one row alone: is --bag the right column?" in told.stderr
+
+
+def test_evaluate_tells_the_coverage(answers):
+    arguments = ["evaluate", answers / "model", answers / "rows.csv", "--bag", "tow", "--label", "species"]
+    found = json.loads(run(*arguments, "--coverage", "0.8", "--json").output)["coverage"]
+    q = hq.load(answers / "model")
+    bags = hq.read_bags(answers / "rows.csv", bag="tow", features=["length"], label="species")
+    intervals = q.predict_interval(bags, 0.8)
+    assert found == pytest.approx({
+        "nominal": 0.8, "seen": intervals.contains(bags.prevalences).mean(),
+        "mean width": (intervals.upper - intervals.lower).mean(),
+    })  # fmt: skip
+    assert "\nOf the 90% intervals " in run(*arguments).output
+
+
+def test_a_class_that_training_lacks_counts_as_estimated_0(answers):
+    rows = pd.read_csv(answers / "rows.csv")
+    rows.loc[rows["tow"] == "tow3", "species"] = "hake"
+    rows.to_csv(answers / "hake.csv", index=False)
+    known = [answers / "hake.csv", "--bag", "tow", "--label", "species"]
+    told = run("evaluate", answers / "model", *known, "-o", answers / "errors.csv")
+    assert told.exit_code == 0, told.output
+    sentence = "has no class 'hake', which the truth has; its estimate counts as 0."
+    assert told.stderr == f"Warning: quantifier: {sentence}\n"
+    errors = pd.read_csv(answers / "errors.csv").set_index("bag")
+    assert errors.loc["tow3", ["true_hake", "estimated_hake"]].tolist() == [1, 0]
+    assert errors.loc["tow3", "ae"] == pytest.approx(2 / 3)
+    told = run("report", answers / "model", *known, "-o", answers / "hake.html")
+    assert told.exit_code == 0, told.output
+    assert f"PACC {sentence}".replace("'", "&#39;") in (answers / "hake.html").read_text().replace("&#x27;", "&#39;")
+    told = run("compare", *known, "--model", answers / "model")
+    assert told.exit_code == 0, told.output

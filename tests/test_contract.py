@@ -12,7 +12,7 @@ from sklearn.exceptions import NotFittedError
 
 import histnetq as hq
 from histnetq.quantifiers.networks import DeepQuantifier
-from tests.conftest import CLASSICAL, QUANTIFIERS, known_bags, labelled, learn
+from tests.conftest import CLASSICAL, QUANTIFIERS, exactly, known_bags, labelled, learn
 
 
 def shuffled(bags: hq.Bags, seed: int = 0) -> hq.Bags:
@@ -39,6 +39,43 @@ def test_many_bags_equal_one_by_one(fitted):
     as_arrays = np.stack([fitted.predict(bag.gather()) for bag in bags])
     np.testing.assert_allclose(alone, fitted.predict(bags), atol=1e-6)
     np.testing.assert_allclose(as_arrays, fitted.predict(bags), atol=1e-6)
+
+
+def test_a_list_of_arrays_is_several_bags(fitted):
+    bags = known_bags(4, seed=5)
+    arrays, expected = [bag.gather() for bag in bags], fitted.predict(bags)
+    for given in (arrays, tuple(arrays), [Frame(X) for X in arrays], [X.tolist() for X in arrays]):
+        np.testing.assert_allclose(fitted.predict(given), expected, atol=1e-6)
+    assert fitted.predict(arrays[:1]).shape == (1, 3)
+    rows = arrays[0].tolist()
+    for one in (rows, list(arrays[0]), rows[:1]):
+        assert fitted.predict(one).shape == (3,), "a list of rows is one bag"
+
+
+def test_the_score_is_the_negative_error(fitted):
+    bags = known_bags(9, seed=5)
+    expected = -hq.evaluate(fitted, bags, measures="ae")["ae"].mean()
+    assert fitted.score(bags) == pytest.approx(expected)
+    assert fitted.score(hq.Bags(bags.rows, bags.index, bags.offsets), bags.prevalences) == pytest.approx(expected)
+    assert fitted.score([bag.gather() for bag in bags], bags.prevalences) == pytest.approx(expected)
+    X, y = labelled(seed=3)
+    assert fitted.score(X, y) == pytest.approx(fitted.score(hq.Bags.from_labels(X, y)))
+
+
+def test_names_of_quapy_are_answered_by_ours(make_any):
+    q = make_any()
+    name = type(q).__name__
+    with pytest.raises(
+        AttributeError, match=exactly(f"{name} has no 'quantify'; what QuaPy calls quantify is predict here.")
+    ):
+        q.quantify([[0.0]])
+    with pytest.raises(
+        AttributeError, match=f"^{name} has no 'aggregate'; what QuaPy calls aggregate is predict_posteri"
+    ):
+        q.aggregate([[0.5, 0.5]])
+    with pytest.raises(AttributeError, match=f"^{name} has no feature_names_in_; call fit with named columns first.$"):
+        _ = q.feature_names_in_
+    assert not hasattr(q, "quantify")
 
 
 def test_ragged_equals_alone(fitted):
@@ -86,6 +123,9 @@ def test_intervals_hold_the_estimate_and_survive_saving(make_any, tmp_path):
     one = q.predict_interval(bags[0].gather())
     assert one.lower.shape == (3,)
     np.testing.assert_allclose(one.upper, wide.upper[0], atol=1e-6)
+    several = [bag.gather() for bag in bags]
+    np.testing.assert_allclose(q.predict_interval(several).upper, wide.upper, atol=1e-6)
+    assert q.trust(several)["trust"].tolist() == q.trust(bags)["trust"].tolist()
     assert not hasattr(learn(q), "calibration_"), "what was calibrated is no more"
 
 
@@ -199,7 +239,8 @@ def test_save_and_load_round_trip(fitted, tmp_path):
     assert back.classes_.tolist() == fitted.classes_.tolist()
     np.testing.assert_array_equal(back.train_prevalences_, fitted.train_prevalences_)
     np.testing.assert_array_equal(back.predict(bags), fitted.predict(bags))
-    assert sorted(p.name for p in (tmp_path / "model").iterdir()) == ["config.json", "model.safetensors"]
+    assert len(list((tmp_path / "model").glob("weights-*.safetensors"))) == 1
+    assert len(list((tmp_path / "model").iterdir())) == 2
     assert json.loads((tmp_path / "model/config.json").read_text())["classes"] == ["a", "b", "c"]
 
 
@@ -224,6 +265,9 @@ def test_survey_and_count_weights_in_training(make):
         (np.zeros((3, 4, 4)), r"rows: expected 4 features as in training, got rows of shape \(4, 4\)"),
         (np.full((3, 4), np.nan), r"rows: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute"),
         (np.zeros(4), r"rows: expected one row per example, shape \(n_rows, n_features\), got shape \(4,\)"),
+        ([np.zeros((3, 4)), np.zeros((3, 5))], r"arrays: bag 1 has rows of shape \(5,\), expected \(4,\) as in bag 0"),
+        ([np.zeros((3, 5)), np.zeros((2, 5))], r"rows: expected 4 features as in training, got 5 features"),
+        ([[[1.0, 2, 3, 4], [5.0]], [[1.0, 2, 3, 4]]], r"arrays\[0\]: expected rows of one length, got a ragged list"),
         (known_bags()[:0], r"X: expected at least one bag, got none; check how the bags were selected\."),
         (np.zeros((0, 4)), r"bags: bag 0 is empty, expected at least one row"),
     ],

@@ -484,9 +484,9 @@ def test_decimals_follow_the_lowest_mean_and_numbers_align(scale, expected):
             "quantifier: expected a fitted quantifier or estimates (n_bags, n_classes), got str.",
         ),
         (
-            {"quantifier": pd.DataFrame(off_by(0.1, 0.2), columns=["x", "y"]), "bags": halves(2, classes=["x", "z"])},
+            {"quantifier": pd.DataFrame(off_by(0.1, 0.2), columns=["x", "y"]), "bags": halves(2, classes=["v", "z"])},
             ValueError,
-            "classes: 'z' is not among the expected ['x', 'y']; rename it, drop its rows or column, or learn from bags "
+            "classes: 'v' is not among the expected ['x', 'y']; rename it, drop its rows or column, or learn from bags "
             "that have it.",
         ),
         (
@@ -592,8 +592,28 @@ def test_what_compare_refuses(quantifiers, options, error, message):
         compare(quantifiers, halves(2), **options)
 
 
-def test_a_class_unknown_to_the_quantifier_is_refused(fitted_methods, bags):
-    other = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=["a", "b", "d"])
+def test_a_class_that_training_lacks_counts_as_estimated_0(fitted_methods, bags):
+    p = np.pad(bags.prevalences, ((0, 0), (0, 1))) * 0.8 + [0, 0, 0, 0.2]
+    other = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=p, classes=["a", "b", "c", "d"])
+    q = fitted_methods["CC"]
+    with pytest.warns(
+        UserWarning, match=exactly("quantifier: has no class 'd', which the truth has; its estimate counts as 0.")
+    ):
+        found = evaluate(q, other)
+    expected = np.pad(q.predict(bags), ((0, 0), (0, 1)))
+    np.testing.assert_array_equal(found[[f"estimated_{c}" for c in "abcd"]], expected)
+    np.testing.assert_allclose(found["ae"], metrics.ae(p, expected))
+    np.testing.assert_allclose(found["shift"], np.abs(p - [*q.train_prevalences_, 0]).sum(1))
+    assert q.score(other) == pytest.approx(-found["ae"].mean())
+    with pytest.warns(UserWarning, match="has no class 'd'"):
+        compared = compare({"CC": q, "PACC": fitted_methods["PACC"]}, other)
+    np.testing.assert_allclose(compared.errors["CC", "ae"], found["ae"])
+    with pytest.warns(UserWarning, match=r"has no classes 'b', 'd', which the truth has; their estimates count as 0\."):
+        evaluate(pd.DataFrame({"a": np.full(40, 0.4), "c": 0.6}), other, train_prevalences={"a": 0.5, "d": 0.5})
+
+
+def test_classes_that_have_none_in_common_are_refused(fitted_methods, bags):
+    other = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=["d", "e", "f"])
     message = (
         "classes: 'd' is not among the expected ['a', 'b', 'c']; rename it, drop its rows or column, or learn from "
         "bags that have it."

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import coverage
+from experiments import coverage, few_bags
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -268,6 +268,14 @@ def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
     with (tmp_path / "out/lequa-t1a.csv").open() as file:
         chosen = [row["chosen"] for row in csv.DictReader(file) if row["method"] == "HistNetQ-hard"]
     assert "encoder=(1024, 1024, 300), head=(2048, 2048, 2048), lr=0.0001" in chosen[0]
+
+
+def test_intervals_from_few_bags():
+    found = few_bags.summary(few_bags.few_bags(draws=1)).set_index(["classes", "calibration_bags"])
+    assert len(found) == 2 * len(few_bags.BAGS) * len(few_bags.CLASSES)
+    assert (found["empty"] == 0).all()
+    assert found["largest_width"].max() < 0.5
+    assert found["coverage"].between(0.75, 1).all()
 
 
 def test_coverage_of_a_trained_quantifier():

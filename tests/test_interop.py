@@ -82,7 +82,12 @@ def test_grid_search_chooses_what_a_loop_chooses():
     protocol = qp.protocol.UPP(held, sample_size=20, repeats=20)
     grid = {"calibration": [None, "bcts"], "classifier__C": [1e-4, 1.0]}
     search = GridSearchQ(
-        to_quapy(hq.EMQ(random_state=0)), grid, protocol, error="mae", refit=True, raise_errors=True
+        to_quapy(hq.EMQ(LogisticRegression(max_iter=1000), random_state=0)),
+        grid,
+        protocol,
+        error="mae",
+        refit=True,
+        raise_errors=True,
     ).fit(X, y)
     bags = bags_from_quapy(protocol)
     errors = {}
@@ -123,7 +128,7 @@ def test_the_adapter_is_a_view():
     assert repr(adapter) == "to_quapy(EMQ())"
     assert not hasattr(adapter, "classes_")
     adapter.set_params(calibration="bcts", classifier__C=0.5).fit(*labelled())
-    assert (q.calibration, q.classifier.C, q.classifier.max_iter) == ("bcts", 0.5, 1000)
+    assert (q.calibration, q.classifier[-1].C, q.classifier[-1].max_iter) == ("bcts", 0.5, 1000)
     assert adapter.get_params() == q.get_params()
     assert adapter.quantify(labelled()[0]).shape == (3,)
     assert from_quapy(adapter) is q

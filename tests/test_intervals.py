@@ -48,15 +48,43 @@ def test_small_bags_get_wider_intervals_and_both_are_covered():
 
 
 def test_without_scale_the_interval_is_a_quantile_of_the_errors():
-    # One size, estimates of ½: every scale is the same and cancels.
+    # One size, estimates of ½: every scale is nearly the same and cancels.
     p_true = 0.5 + np.stack([np.linspace(-0.3, 0.3, 601), -np.linspace(-0.3, 0.3, 601)], axis=1)
     p_pred, sizes = np.full((601, 2), 0.5), np.full(601, 50)
-    calibration = Calibration.of(p_true, p_pred, sizes, random_state=3)
-    scored = np.random.default_rng(3).permutation(601)[200:]
-    errors = np.sort(np.abs(p_true - p_pred)[scored, 0])
-    found = calibration.intervals(p_pred[:1], [50], 0.9)
-    np.testing.assert_allclose(found.upper[0, 0] - 0.5, errors[int(np.ceil(402 * 0.9)) - 1])
-    np.testing.assert_allclose(0.5 - found.lower[0, 0], errors[int(np.ceil(402 * 0.9)) - 1])
+    found = Calibration.of(p_true, p_pred, sizes, random_state=3).intervals(p_pred[:1], [50], 0.9)
+    np.testing.assert_allclose(found.upper[0], 0.5 + 0.27, atol=0.003)
+    np.testing.assert_allclose(found.lower[0], 0.5 - 0.27, atol=0.003)
+
+
+def rare(n_bags, seed, n_classes):
+    """Prevalences of which most are 0, estimates of bags of 100 rows that are exactly 0 where little is there."""
+    rng = np.random.default_rng(seed)
+    p_true = rng.dirichlet(np.full(n_classes, 0.2), n_bags)
+    counts = rng.multinomial(100, p_true)
+    p_pred = np.maximum(counts / 100 + rng.normal(size=p_true.shape) * 0.02 * np.sqrt(p_true + 0.02) - 0.005, 0)
+    return counts / 100, p_pred / p_pred.sum(1, keepdims=True), np.full(n_bags, 100)
+
+
+@pytest.mark.parametrize("n_classes", [3, 10, 26])
+@pytest.mark.parametrize("n_bags", [20, 40, 80])
+def test_few_bags_give_intervals_that_are_neither_empty_nor_everything(n_bags, n_classes):
+    held, at_zero = [], []
+    for seed in range(20):
+        p_true, p_pred, sizes = rare(n_bags + 200, seed, n_classes)
+        calibration = Calibration.of(p_true[:n_bags], p_pred[:n_bags], sizes[:n_bags])
+        found = calibration.intervals(p_pred[n_bags:], sizes[n_bags:], 0.9)
+        width, inside = found.upper - found.lower, found.contains(p_true[n_bags:])
+        assert width.max() < 0.3
+        assert (width > 0).all()
+        held.append(inside.mean())
+        at_zero.append(inside[p_pred[n_bags:] == 0].mean())
+    assert abs(np.mean(held) - 0.9) < 0.025
+    assert np.mean(at_zero) > 0.88
+
+
+def test_all_calibration_bags_are_yardsticks_whatever_their_number():
+    p_true, p_pred, sizes = pretended(38, 0)
+    assert Calibration.of(p_true, p_pred, sizes).scores.shape == (38, 3)
 
 
 @given(st.permutations(range(3)), st.integers(0, 5))
@@ -76,17 +104,23 @@ def test_perfect_estimates_have_intervals_of_no_width():
 
 
 def test_too_few_bags():
-    p_true, p_pred, sizes = pretended(29, 0)
-    calibration = Calibration.of(p_true, p_pred, sizes)  # 19 scores
+    p_true, p_pred, sizes = pretended(19, 0)
+    calibration = Calibration.of(p_true, p_pred, sizes)
     assert calibration.intervals(p_pred, sizes, 0.95).coverage == 0.95
     message = (
-        "coverage: 0.96 needs at least 36 calibration bags, got 28; "
+        "coverage: 0.96 needs at least 24 calibration bags, got 19; "
         "calibrate with more bags, or ask for at most 0.95."
     )  # fmt: skip
     with pytest.raises(ValueError, match=exactly(message)):
         calibration.intervals(p_pred, sizes, 0.96)
     with pytest.raises(ValueError, match="bags: expected at least 6 calibration bags, got 5; draw more of them"):
         Calibration.of(p_true[:5], p_pred[:5], sizes[:5])
+
+
+def test_a_coverage_next_to_one_is_refused_at_once():
+    p_true, p_pred, sizes = pretended(40, 0)
+    with pytest.raises(ValueError, match="calibration bags, got 40; calibrate with more bags"):
+        Calibration.of(p_true, p_pred, sizes).intervals(p_pred, sizes, 0.99999999999)
 
 
 @pytest.mark.parametrize("coverage", [0, 1, 90, "0.9", True, float("nan")])

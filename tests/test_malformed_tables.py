@@ -421,7 +421,7 @@ def test_other_names_change_nothing_else(folder, clean, kind, names):
     for other in "named.csv", "named.parquet":
         found = json.loads(run("predict", "named", other, "--bag", "tow", "--json").output)
         expected = json.loads(clean[1][0][0])
-        assert str(names[0]) in {row["bag"] for row in found}
+        assert str(names[0]) in {row["tow"] for row in found}
         np.testing.assert_allclose(*(sorted(row["estimate"] for row in t) for t in (found, expected)), atol=1e-6)
         measured = json.loads(run("evaluate", "named", other, *LABELLED, "--json").output)
         assert measured["ae"] == pytest.approx(json.loads(clean[1][0][1])["ae"], abs=1e-6)

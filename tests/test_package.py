@@ -17,6 +17,8 @@ def test_every_public_name_exists():
     assert set(hq.__all__) <= set(dir(hq))
     with pytest.raises(AttributeError, match="module 'histnetq' has no attribute 'Quantum'"):
         _ = hq.Quantum
+    with pytest.raises(AttributeError, match="what QuaPy calls UPP, proportions uniform on the simplex, is APP here"):
+        _ = hq.UPP
 
 
 def test_starting_does_not_load_torch():

@@ -2,9 +2,11 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import os
 import subprocess
 import sys
 import zipfile
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
@@ -13,8 +15,15 @@ import torch
 from torch import nn
 
 import histnetq as hq
+from histnetq.quantifiers import model_files
 from histnetq.quantifiers.registry import REGISTRY
 from tests.conftest import SMALL, known_bags, labelled
+
+
+def weights_of(model):
+    """The one file of weights in a model directory."""
+    (found,) = model.glob("weights-*.safetensors")
+    return found
 
 
 @pytest.fixture(scope="module")
@@ -44,7 +53,7 @@ def test_nothing_is_overwritten_unasked(model, quantifier):
     assert (model / "config.json").read_text() == before
     quantifier.save(model, overwrite=True)
     assert hq.load(model).classes_.tolist() == ["a", "b", "c"]
-    assert sorted(p.name for p in model.iterdir()) == ["config.json", "model.safetensors"]
+    assert sorted(p.name for p in model.iterdir()) == ["config.json", weights_of(model).name]
     assert [p.name for p in model.parent.iterdir()] == ["model"]
 
 
@@ -59,7 +68,7 @@ def test_a_failed_save_leaves_nothing(tmp_path, quantifier, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("safetensors.numpy.save_file", fail)
+    monkeypatch.setattr("histnetq.quantifiers.model_files._write_durably", fail)
     with pytest.raises(OSError, match="disk full"):
         quantifier.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []
@@ -71,23 +80,25 @@ def test_unfitted_models_are_not_saved(tmp_path):
     assert list(tmp_path.iterdir()) == []
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["config.json", "weights"])
 def test_truncated(model, name):
-    path = model / name
+    path = model / name if name == "config.json" else weights_of(model)
     path.write_bytes(path.read_bytes()[:-20])
     with pytest.raises(ValueError, match=r"is damaged, expected the JSON|does not match its checksum, it is truncated"):
         hq.load(model)
 
 
-@pytest.mark.parametrize("name", ["config.json", "model.safetensors"])
+@pytest.mark.parametrize("name", ["config.json", "weights"])
 def test_missing(model, name):
-    (model / name).unlink()
-    with pytest.raises(FileNotFoundError, match=rf"is not a model directory, it has no {name}; give one that save"):
+    path = model / name if name == "config.json" else weights_of(model)
+    path.unlink()
+    told = rf"is not a model directory, it has no {path.name}; give one that save"
+    with pytest.raises(FileNotFoundError, match=told):
         hq.load(model)
 
 
 def test_altered_weights(model):
-    path = model / "model.safetensors"
+    path = weights_of(model)
     content = bytearray(path.read_bytes())
     content[-1] ^= 1
     path.write_bytes(content)
@@ -107,8 +118,8 @@ def test_altered_configuration(model):
 
 
 def test_newer_format(model):
-    rewrite(model, format=2)
-    with pytest.raises(ValueError, match=r"has format 2, this version of histnetq reads 1; upgrade histnetq"):
+    rewrite(model, format=3)
+    with pytest.raises(ValueError, match=r"has format 3, this version of histnetq reads 1 and 2; upgrade histnetq"):
         hq.load(model)
 
 
@@ -157,23 +168,95 @@ def test_checkpoint_paths_are_stored(tmp_path):
     assert hq.load(tmp_path / "model").training.checkpoint == str(tmp_path / "run")
 
 
-def test_an_interrupted_overwrite_keeps_the_old_model(model, quantifier, monkeypatch):
-    import os
+@pytest.mark.parametrize("old", [False, True], ids=["new layout", "layout of version 0.1.0"])
+def test_a_reader_that_has_the_old_manifest_finds_the_new_model(tmp_path, monkeypatch, old):
+    first, second = (hq.MLPE().fit([[0.0], [1.0]] * n, ["a", "b"] * n) for n in (1, 2))
+    first.provenance_, second.provenance_ = {"n": 1}, {"n": 2}
+    if old:
+        OLD_MODELS.extractall(tmp_path)
+    model = tmp_path / ("MLPE" if old else "model")
+    if not old:
+        first.save(model)
+    read, replaced = model_files.read_manifest, []
 
-    before = (model / "config.json").read_text()
-    replace, calls = os.replace, []
+    def replace_behind(path):
+        found = read(path)
+        if not replaced:
+            replaced.append(True)
+            second.save(model, overwrite=True)
+        return found
 
-    def interrupt(source, target):
-        calls.append(source)
-        if len(calls) == 2:
-            raise KeyboardInterrupt
-        replace(source, target)
+    monkeypatch.setattr(model_files, "read_manifest", replace_behind)
+    assert hq.load(model).provenance_ == {"n": 2}
+    assert sorted(p.name for p in model.iterdir()) == ["config.json", weights_of(model).name]
 
-    monkeypatch.setattr("histnetq.quantifiers.saving.os.replace", interrupt)
-    with pytest.raises(KeyboardInterrupt):
-        quantifier.save(model, overwrite=True)
-    assert (model / "config.json").read_text() == before
-    assert [p.name for p in model.parent.iterdir()] == ["model"]
+
+def test_savers_side_by_side_leave_a_whole_model(tmp_path, monkeypatch):
+    models = [hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]) for _ in range(3)]
+    for n, q in enumerate(models):
+        q.provenance_ = {"n": n}
+    models[0].save(tmp_path / "model")
+    write, waiting = model_files._write_durably, [models[2]]
+
+    def save_another_in_between(path, content):
+        write(path, content)
+        if waiting:
+            waiting.pop().save(tmp_path / "model", overwrite=True)
+
+    monkeypatch.setattr(model_files, "_write_durably", save_another_in_between)
+    models[1].save(tmp_path / "model", overwrite=True)
+    assert hq.load(tmp_path / "model").provenance_ == {"n": 1}
+
+
+def test_threads_that_save_and_load_never_see_a_mixture(tmp_path):
+    models = [hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]) for _ in range(2)]
+    for n, q in enumerate(models):
+        q.provenance_, q.train_prevalences_ = {"n": n}, np.array([n, 1 - n], float)
+    models[0].save(tmp_path / "model")
+
+    def save_often(q):
+        for _ in range(40):
+            q.save(tmp_path / "model", overwrite=True)
+
+    with ThreadPoolExecutor(2) as pool:
+        saving = [pool.submit(save_often, q) for q in models]
+        while not all(job.done() for job in saving):
+            found = hq.load(tmp_path / "model")
+            assert found.train_prevalences_.tolist() == [found.provenance_["n"], 1 - found.provenance_["n"]]
+        for job in saving:
+            job.result()
+    hq.load(tmp_path / "model")
+
+
+def test_what_killed_saves_left_is_deleted_when_it_is_old(tmp_path):
+    q, model = hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]), tmp_path / "model"
+    q.save(model)
+    old, young = (model / f"weights-{c * 16}-{c * 16}.safetensors" for c in "ab")
+    for path in (old, young):
+        path.write_bytes(b"left")
+    os.utime(old, (0, 0))
+    q.save(model, overwrite=True)
+    assert not old.exists(), "belongs to no save that goes on"
+    assert young.exists(), "may belong to a save that goes on"
+
+
+def test_a_first_save_that_was_killed_is_no_obstacle(tmp_path):
+    model = tmp_path / "model"
+    model.mkdir()
+    (model / f"weights-{'a' * 16}-{'a' * 16}.safetensors").write_bytes(b"left")
+    (model / f".config-{'a' * 16}.json").write_bytes(b"le")
+    hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(model)
+    assert hq.load(model).classes_.tolist() == ["a", "b"]
+
+
+@pytest.mark.parametrize("mask", [0o022, 0o077, 0o002])
+def test_files_have_the_permissions_that_the_umask_leaves(tmp_path, mask):
+    before = os.umask(mask)
+    try:
+        hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(tmp_path / "model")
+    finally:
+        os.umask(before)
+    assert {path.stat().st_mode & 0o777 for path in (tmp_path / "model").iterdir()} == {0o666 & ~mask}
 
 
 def test_projects_with_a_configuration_of_their_own_are_never_replaced(tmp_path, quantifier):

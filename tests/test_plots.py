@@ -10,6 +10,8 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 
+import itertools
+
 import matplotlib.pyplot as plt
 import numpy as np
 import pytest
@@ -72,12 +74,61 @@ def test_coverage_and_training(model):
 def test_prevalences_of_one_bag_and_of_many(model):
     bags = known_bags(5, seed=4)
     found = model.predict_interval(bags, 0.8)
-    ax = plots.prevalences(found, model.classes_, ids=["mon", "tue", "wed", "thu", "fri"])
-    assert [tick.get_text() for tick in ax.get_xticklabels()] == ["mon", "tue", "wed", "thu", "fri"]
+    days = [f"2024-05-{i:02}" for i in range(1, 6)]
+    ax = plots.prevalences(found, model.classes_, ids=days)
+    assert [tick.get_text() for tick in ax.get_xticklabels()] == days
     np.testing.assert_allclose(ax.get_lines()[1].get_ydata(), found.estimates[:, 1])
+    assert ax.get_lines()[1].get_linestyle() == "-"
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c"]
     one = model.predict_interval(bags[0].gather(), 0.8)
     ax = plots.prevalences(one, model.classes_)
     np.testing.assert_allclose([bar.get_height() for bar in ax.patches], one.estimates)
+
+
+def test_bags_without_order_are_dots_with_bars_and_the_truth(model):
+    bags = known_bags(5, seed=4)
+    found = model.predict_interval(bags, 0.8)
+    ax = plots.prevalences(found, model.classes_, ids=list("vwxyz"), truth=bags.prevalences)
+    lines = ax.get_lines()
+    assert {line.get_linestyle() for line in lines} == {"None"}
+    np.testing.assert_allclose([line.get_ydata() for line in lines[::2]], found.estimates.T)
+    np.testing.assert_allclose([line.get_ydata() for line in lines[1::2]], bags.prevalences.T)
+    ends = np.array([[segment[:, 1] for segment in bars.get_segments()] for bars in ax.collections])
+    np.testing.assert_allclose(ends, np.stack([found.lower.T, found.upper.T], axis=2))
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["a", "b", "c", "truth"]
+    one = model.predict_interval(bags[0].gather(), 0.8)
+    drawn = plots.prevalences(one, model.classes_, truth=bags.prevalences[0]).get_lines()
+    np.testing.assert_allclose(drawn[-1].get_ydata(), bags.prevalences[0])
+
+
+def test_names_of_many_bags_do_not_run_into_each_other():
+    p = np.full((150, 2), 0.5)
+    found = hq.Intervals.around(p, p, p, np.ones(150), 0.9, np.zeros(150))
+    for name in ("sample{}", "{}", "a-very-long-name-of-sample-{}"):
+        ax = plots.prevalences(found, "ab", ids=[name.format(i) for i in range(150)])
+        ax.figure.canvas.draw()
+        boxes = [tick.get_window_extent() for tick in ax.get_xticklabels()]
+        assert len(boxes) >= 2
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes)), name
+
+
+def test_axes_of_estimates_fit_the_data_and_many_classes_have_a_legend():
+    rng = np.random.default_rng(0)
+    p = rng.dirichlet(np.full(26, 3.0), size=40)
+    bags = hq.Bags(np.zeros((40, 1)), offsets=range(41), prevalences=p, classes=[f"c{j}" for j in range(26)])
+    table = hq.evaluate(0.9 * p + 0.1 * np.roll(p, 1, axis=1), bags)
+    ax = plots.estimates(table)
+    top = table.filter(regex="^(true|estimated)_").to_numpy().max()
+    assert ax.get_xlim() == ax.get_ylim() == pytest.approx((0, 1.05 * top))
+    worst = np.abs(table.filter(like="true_").to_numpy() - table.filter(like="estimated_").to_numpy()).mean(0)
+    names = [f"c{j}" for j in np.argsort(-worst)[:6]]
+    assert [text.get_text() for text in ax.get_legend().get_texts()] == ["20 other classes", *names]
+
+
+def test_a_mean_error_of_0_has_no_place_on_a_log_scale():
+    bags = known_bags(10)
+    ax = plots.error_by_shift(hq.compare({"truth": bags.prevalences, "mean": hq.MLPE().fit(bags)}, bags), bins=2)
+    assert ax.get_ylim()[0] > 1e-3
 
 
 @pytest.mark.parametrize("bins", ["hard", "soft", "rbf", "sigmoid"])

@@ -19,6 +19,7 @@ import pytest
 
 import histnetq as hq
 from histnetq.cli import estimating
+from histnetq.evaluation import plots
 from histnetq.report import write_report
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
@@ -118,7 +119,74 @@ def test_one_bag_and_many_classes(tmp_path):
     for name, offsets in {"one": [0, 130], "several": [0, 20, 130]}.items():
         write_report(tmp_path / name, model=q, bags=hq.Bags(X, offsets=offsets))
     assert "A bar for each class." in read(tmp_path / "one")
-    assert "each of the 12 most common classes in the bags" in read(tmp_path / "several")
+    text = read(tmp_path / "several")
+    assert "The estimated share of each class in the bags, sorted by name. All plots have the same scale." in text
+    assert text.count("<img") == 13
+
+
+@pytest.fixture
+def drawn(monkeypatch):
+    """The axes that were drawn into for estimates by bag."""
+    axes, draw = [], plots.prevalences
+    monkeypatch.setattr(plots, "prevalences", lambda *args, **kw: axes.append(draw(*args, **kw)) or axes[-1])
+    return axes
+
+
+def test_many_classes_and_bags_can_be_read(tmp_path, drawn):
+    rng = np.random.default_rng(0)
+    names, p = [f"c{j:02}" for j in range(26)], rng.dirichlet(np.full(26, 2.0), size=150)
+    bags = hq.Bags(
+        np.zeros((150, 1)), offsets=range(151), prevalences=p, classes=names,
+        ids=rng.permutation([f"sample{i}" for i in range(150)]),
+    )  # fmt: skip
+    q = hq.MLPE().fit(np.zeros((52, 1)), names * 2)
+    write_report(tmp_path / "r.html", model=q, bags=bags)
+    assert [ax.get_title(loc="left") for ax in drawn] == names
+    order = np.argsort([int(name[6:]) for name in bags.ids])
+    for j, ax in enumerate(drawn):
+        dots, truth = ax.get_lines()
+        np.testing.assert_allclose(truth.get_ydata(), p[order, j])
+        assert dots.get_linestyle() == "None"
+        assert ax.get_ylim() == pytest.approx((0, 1.08 * p.max()))
+        assert ax.get_xticklabels()[0].get_text() == "sample0"
+    text = read(tmp_path / "r.html")
+    assert re.findall('<th scope="row">(.*?)</th>', text) == [f"sample{i}" for i in range(150)]
+    assert "Black dashes are the true shares. Dots are not joined, as the names of the bags have no order." in text
+    assert "The classes with the largest errors are coloured." in text
+
+
+def test_bags_with_dates_are_lines_in_their_order(model, tmp_path, drawn):
+    bags = known_bags(12, seed=2)
+    bags.ids = np.array([f"2024-05-{i:02} 10:00:00" for i in np.random.default_rng(0).permutation(12) + 1])
+    found = model.predict_interval(bags, 0.8)
+    write_report(tmp_path / "r.html", model=model, bags=bags, intervals=found)
+    line = drawn[0].get_lines()[0]
+    assert line.get_linestyle() == "-"
+    np.testing.assert_array_equal(line.get_ydata(), found.estimates[np.argsort(bags.ids), 0])
+    assert "sorted by name, with its 80% interval as a band. Black dashes" in read(tmp_path / "r.html")
+
+
+def test_the_threshold_of_trust_is_the_one_in_use(model, tmp_path):
+    bags = known_bags(3)
+    write_report(tmp_path / "r.html", model=model, bags=bags, trust=model.trust(bags))
+    threshold = model.trust_.threshold
+    assert threshold == max(0.01, 1 / (1 + len(model.trust_.scores)))
+    assert f"0.5 is ordinary, {threshold:.2g} or less is doubtful" in read(tmp_path / "r.html")
+
+
+def test_a_class_that_training_lacks_counts_as_estimated_0(model, tmp_path):
+    known = known_bags(30, seed=2)
+    p = np.pad(0.9 * known.prevalences, ((0, 0), (0, 1)), constant_values=0.1)
+    bags = hq.Bags(known.rows, known.index, known.offsets, prevalences=p, classes=["a", "b", "c", "d"])
+    found = model.predict_interval(bags, 0.8)
+    rivals = {"array": found.estimates, "frame": pd.DataFrame(found.estimates, columns=list("abc"))}
+    write_report(tmp_path / "r.html", model=model, bags=bags, intervals=found, trust=model.trust(bags), rivals=rivals)
+    text = html.unescape(read(tmp_path / "r.html"))
+    assert "PACC has no class 'd', which the truth has; its estimate counts as 0." in text
+    assert "<td>0.0<small>true 10.0</small></td>" in text
+    error = np.abs(np.pad(found.estimates, ((0, 0), (0, 1))) - p).mean()
+    assert f"<b>{100 * error:.2f} percentage points</b>" in text
+    assert f"Of its 80% intervals, {found.contains(p[:, :3]).mean():.1%} hold the truth" in text
 
 
 def test_unchecked_is_no_warning(model, tmp_path):

@@ -42,7 +42,8 @@ def test_the_whole_grid_equals_a_loop():
     X, y = labelled()
     bags = known_bags(seed=3)
     space = {"solver": ["least-squares", "inverse"], "classifier__C": [1e-3, 1e-2, 1.0], "cv": [3]}
-    found = hq.tune(hq.PACC(random_state=0), space, X, y, validation=bags, measure="ae")
+    given = hq.PACC(LogisticRegression(max_iter=1000), random_state=0)
+    found = hq.tune(given, space, X, y, validation=bags, measure="ae")
     errors = {}
     for solver, C, cv in itertools.product(*space.values()):
         q = hq.PACC(LogisticRegression(C=C, max_iter=1000), solver=solver, cv=cv, random_state=0).fit(X, y)

@@ -68,7 +68,8 @@ def __getattr__(name: str) -> Any:
         return getattr(importlib.import_module(f"histnetq.{_MODULE_OF[name]}"), name)
     if name in __all__:
         return importlib.import_module("histnetq.evaluation.plots" if name == "plots" else f"histnetq.{name}")
-    raise AttributeError(f"module 'histnetq' has no attribute {name!r}")
+    hint = "; what QuaPy calls UPP, proportions uniform on the simplex, is APP here" if name == "UPP" else ""
+    raise AttributeError(f"module 'histnetq' has no attribute {name!r}{hint}")
 
 
 def __dir__() -> list[str]:

@@ -7,9 +7,19 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import (
+    KNOWN,
+    PATH,
+    command_line,
+    main,
+    options,
+    plain_warnings,
+    refuse_unknown,
+    say,
+    write_table,
+)  # fmt: skip
 
-_DIGITS = 9  # of estimates that are written: more than any has
+_SHOWN = 6  # decimals of estimates in the terminal
 
 
 @main.command()
@@ -18,35 +28,47 @@ _DIGITS = 9  # of estimates that are written: more than any has
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
               help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
               "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @options("table", "force", "json")
-def predict(model: Path, new: list[str], output: Path | None, force: bool, as_json: bool, **reading: Any) -> None:
-    """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
+def predict(
+    model: Path, new: list[str], wide: bool, output: Path | None, force: bool, as_json: bool, **reading: Any
+) -> None:
+    """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
-    NEW are tables, or files that histnetq sketch wrote, which are added up. The column trust is "ok", or says that a
-    bag is unusual or small beside the calibration bags, or has values of texts that training did not have.
+    The first columns have the names of the bag columns. Then come class, estimate, lower, upper, n and trust; with
+    --wide instead a column for each class, such as cod, and cod_lower and cod_upper. A bag column that has one of these
+    names gets bag_ before it. Rows are sorted by bag and class.
+
+    NEW are tables, or files that histnetq sketch wrote, which are added up. Without --bag, all rows of tables are one
+    bag. The column n is the number of rows, or with --weight the effective number, (sum of weights)^2 / sum of their
+    squares. The column trust is "ok", or says that a
+    bag is unusual or small beside the calibration bags or has one row alone, or has values of texts that training did
+    not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
     are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
-              histnetq predict model days/*.parquet --bag site
+              histnetq predict model days/*.parquet --bag site --wide
     """
     from histnetq.cli.estimating import estimate
 
-    table = estimate(model, new, progress=not as_json, **reading)
-    table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
+    found = estimate(model, new, progress=not as_json, **reading)
+    table = found.to_frame(wide)
+    if len(found) > 1 and (found.about["n"] == 1).all():
+        click.echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
     if output is None:
-        text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
+        text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
         click.echo(text.rstrip("\n"))
         return
     write_table(table, output, force)
-    by_bag = table.drop_duplicates("bag")
-    doubted = int((~by_bag["trust"].isin(["ok", "unchecked"])).sum())
-    facts = {"output": str(output), "bags": len(by_bag), "rows": len(table), "doubted": doubted}
-    lines = [f"{len(by_bag)} bags estimated, written to {output}."]
-    if doubted:
-        lines.append(f"{doubted} of them are unlike those the model was calibrated by; see the column trust.")
+    facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
+    lines = [f"{len(found)} bags estimated, written to {output}."]
+    if not reading["bag"] and len(found) == 1:
+        lines = [f"The whole table is one bag, as no --bag was given; its estimate is written to {output}."]
+    if found.n_doubted:
+        lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
 
 
@@ -77,17 +99,24 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@click.option("--coverage", type=float, default=0.9, show_default=True,
+              help="Part of the intervals that should hold the truth.")  # fmt: skip
 @click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
+
+    A class that the model has not learned counts as estimated 0. Of a calibrated model the coverage of its intervals is
+    told, too.
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
     from histnetq.cli.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
-    errors, floor = score(model, table, **known)
+    with plain_warnings():
+        found = score(model, table, **known)
+    errors, floor, covered = found.errors, found.floor, found.coverage
     if output is not None:
         write_table(errors, output, force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
@@ -95,8 +124,15 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         told += " The model is no better than the mean of training: it has learned nothing from these features."
-    lines = [told] if output is None else [told, f"written to {output}."]
-    say(as_json, {"bags": len(errors), **means, "mean of training": floor}, lines)
+    lines = [told]
+    if covered:
+        lines.append(
+            f"Of the {covered['nominal']:.0%} intervals {covered['seen']:.1%} hold the truth; "
+            f"their mean width is {covered['mean width']:.4f}."
+        )
+    lines += [] if output is None else [f"written to {output}."]
+    facts = {"bags": len(errors), **means, "mean of training": floor}
+    say(as_json, facts | ({"coverage": covered} if covered else {}), lines)
 
 
 @main.command()
@@ -117,35 +153,41 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
-    write(output, model, table, command=command_line(), force=force, **known)
+    with plain_warnings():
+        write(output, model, table, command=command_line(), force=force, **known)
     say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
 
 
 @main.command()
 @options("MODEL", "json")
 def info(model: Path, as_json: bool) -> None:
-    """Tell what a stored MODEL is: method, classes, features, calibration.
+    """Tell what a stored MODEL is: method, classes, features, calibration. Its weights are not read.
 
     Example: histnetq info model
     """
-    from histnetq.quantifiers.saving import load
+    from histnetq.quantifiers.model_files import array_shapes, read_manifest, require_known_method
 
-    q = load(model)
-    scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
+    about = read_manifest(model)
+    if not about.get("own_class", False):
+        require_known_method(model, about)
+    provenance = about["provenance"] or {}
+    n_scores = sum(array_shapes(model, about).get("calibration/joint_scores", []))
+    bags = provenance.get("calibration_bags") or n_scores
     facts = {
-        "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
-        "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
-        "split": getattr(q, "split_", ""), "provenance": q.provenance_,
+        "method": about["estimator"], "classes": about["classes"], "features": about["feature_names"],
+        "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
+        "parameters": _called(about["estimator"], about["params"]), "split": str(about["learned"].get("split", "")),
+        "provenance": provenance,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
-        f"features     {', '.join(q.feature_names_ or ['not named'])}",
-        f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
+        f"features     {', '.join(facts['features'] or ['not named'])}",
+        f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
-        f"parameters   {' '.join(repr(q).split())}",
-        *(f"{name:<13}{q.provenance_[name]}" for name in ("command", "date", "why") if name in q.provenance_),
+        f"parameters   {facts['parameters']}",
+        *(f"{name:<13}{provenance[name]}" for name in ("calibrated", "command", "date", "why") if name in provenance),
     ]
     say(as_json, facts, lines)
 
@@ -161,3 +203,26 @@ def demo(output: Path) -> None:
     from histnetq.cli.demo import run_demo
 
     run_demo(click.echo, output)
+
+
+def _called(name: Any, values: Any) -> str:
+    """Write the parameters of a stored object as one reads them in Python."""
+    return f"{name}({', '.join(f'{key}={_written(value)}' for key, value in dict(values).items())})"
+
+
+def _written(value: Any) -> str:
+    if isinstance(value, list):
+        return f"({', '.join(map(_written, value))}{',' * (len(value) == 1)})"
+    if not isinstance(value, dict):
+        return repr(value)
+    if isinstance(value.get("fields"), dict):
+        return _called(value.get("type"), value["fields"])
+    if isinstance(value.get("sklearn"), dict):
+        return _written_classifier(value["sklearn"])
+    return str(value.get("custom", "another classifier"))
+
+
+def _written_classifier(described: dict[str, Any]) -> str:
+    steps = described.get("steps", [])
+    parts = [part for step in steps if isinstance(step, list) for part in step if isinstance(part, dict)]
+    return " then ".join(map(_written_classifier, parts)) or str(described.get("type"))

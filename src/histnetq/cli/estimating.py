@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import functools
 import os
-from collections.abc import Callable, Sequence
-from dataclasses import replace
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.data.indexing import natural_keys
 from histnetq.data.table_files import find_files
 from histnetq.data.tables import read_bags_and_unseen
 from histnetq.evaluation.comparison import Comparison
@@ -27,12 +31,70 @@ from histnetq.sketches.tables import sketch_table
 from histnetq.uncertainty.methods import INTERVALS
 
 Place = str | os.PathLike[str]
+_COVERAGE = 0.9  # part of the intervals that should hold the truth
+_DIGITS = 9  # decimals of estimates that are written: more than any has
+_OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
+
+
+@dataclass(frozen=True)
+class Estimates:
+    """Estimates of some bags, sorted by the names of the bags.
+
+    Attributes
+    ----------
+    names : DataFrame
+        One row per bag, and a column for each column that names the bags.
+    about : DataFrame
+        One row per bag: `n`, its size, and `trust`.
+    classes : (n_classes,)
+    values : dict of str and (n_bags, n_classes)
+        The estimates under "estimate"; with intervals, also "lower" and "upper".
+    """
+
+    names: pd.DataFrame
+    about: pd.DataFrame
+    classes: NDArray
+    values: Mapping[str, Floats]
+
+    @classmethod
+    def of(
+        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats]
+    ) -> Estimates:
+        """Sort the bags by name, and round what has more digits than an estimate."""
+        order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
+        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust})
+        rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
+        names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
+        return cls(names, about, classes, rounded)
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    @property
+    def n_doubted(self) -> int:
+        """The number of bags that are not to be trusted."""
+        return int((~self.about["trust"].isin(["ok", "unchecked"])).sum())
+
+    def to_frame(self, wide: bool) -> pd.DataFrame:
+        """Give a row per bag with columns for the classes, or a row per bag and class."""
+        if not wide:
+            repeated = np.repeat(np.arange(len(self)), len(self.classes))
+            names, about = (part.iloc[repeated].reset_index(drop=True) for part in (self.names, self.about))
+            flat = {name: values.ravel() for name, values in self.values.items()}
+            return pd.concat([names, pd.DataFrame({"class": np.tile(self.classes, len(self)), **flat}), about], axis=1)
+        columns = {str(name): self.values["estimate"][:, j] for j, name in enumerate(self.classes)}
+        for j, name in enumerate(self.classes):
+            columns |= {f"{name}_{end}": self.values[end][:, j] for end in ("lower", "upper") if end in self.values}
+        frame = pd.concat([self.names, pd.DataFrame(columns), self.about], axis=1)
+        if twice := frame.columns[frame.columns.duplicated()].tolist():
+            raise ValueError(f"wide: two columns would be named {twice[0]!r}; rename the class, or leave out --wide.")
+        return frame
 
 
 def estimate(
     path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
-) -> pd.DataFrame:
-    """Estimate the bags of a table, or of sketches, by a stored model: bag, class, estimate, lower and upper, n, trust.
+) -> Estimates:
+    """Estimate the bags of a table, or of sketches, by a stored model.
 
     Parameters
     ----------
@@ -42,23 +104,50 @@ def estimate(
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
     **reading
-        `bag`, the columns that name the bags (none keeps the bags of sketches as they are), and `weight`, `dask` and
+        `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
+        bag), and `weight`, `dask` and
         `progress` as in `sketch`.
     """
     model = load(path)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
     bags, unseen = _find_bags(model, source, whole, **reading)
-    n_classes = len(model.classes_)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
     if interval is None:
-        columns = {"bag": np.repeat(np.asarray(bags.ids), n_classes), "class": np.tile(model.classes_, len(bags))}
-        columns |= {"estimate": model.predict(bags).ravel(), "n": np.repeat(bags.sizes, n_classes)}
-        frame = pd.DataFrame(columns)
+        values = {"estimate": model.predict(bags)}
     else:
-        found = model.predict_interval(bags, 0.9 if coverage is None else coverage, method=interval)
-        frame = found.to_frame(model.classes_, bags.ids)
-    return frame.assign(trust=np.repeat(judge(model, bags, unseen)["trust"].to_numpy(), n_classes))
+        found = model.predict_interval(bags, _COVERAGE if coverage is None else coverage, method=interval)
+        values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
+    keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
+    names = name_columns(np.asarray(bags.ids), list(keys))
+    trust = judge(model, bags, unseen)["trust"].to_numpy()
+    return Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values)
+
+
+def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
+    """Give the names of bags in the columns that they come from; a name of a column of the answer gets a ``bag_``.
+
+    Names of several columns, joined by ``/``, are taken apart; they stay together where a value has a ``/`` itself.
+
+    Examples
+    --------
+    >>> name_columns(np.array(["north/1", "south/2"]), ["site", "n"])
+        site  bag_n
+    0  north      1
+    1  south      2
+    """
+    columns = [f"bag_{key}" if key in _OWN else key for key in keys]
+    if len(keys) == 1:
+        return pd.DataFrame({columns[0]: ids})
+    parts = [str(name).split("/") for name in ids]
+    if any(len(part) != len(keys) for part in parts):
+        return pd.DataFrame({"/".join(keys): ids})
+    return pd.DataFrame({c: _as_numbers(list(v)) for c, v in zip(columns, zip(*parts, strict=True), strict=True)})
+
+
+def _as_numbers(texts: list[str]) -> list[Any]:
+    """Give whole numbers for texts that are nothing else."""
+    return [int(text) for text in texts] if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts) else texts
 
 
 def sketch(
@@ -80,17 +169,42 @@ def sketch(
     return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
 
 
-def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float]]:
-    """Errors of a stored model on bags of known proportions, and mean ones of its training's mean instead of it.
+@dataclass(frozen=True)
+class Score:
+    """Errors of a model on bags of known proportions.
 
-    Options are those of `read_bags`.
+    Attributes
+    ----------
+    errors : DataFrame
+        What `histnetq.evaluate` gives.
+    floor : dict of str and float
+        Mean errors of the mean of training in place of the model.
+    coverage : dict of str and float
+        How many intervals should hold the truth (`nominal`), how many do (`seen`), and their `mean width`; empty
+        without intervals.
     """
+
+    errors: pd.DataFrame
+    floor: dict[str, float]
+    coverage: dict[str, float]
+
+
+def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: Any) -> Score:
+    """Measure the errors of a stored model on bags of known proportions; options are those of `read_bags`."""
     model = load(path)
     bags = _reader(source, **options)(model)[0]
-    errors, known = evaluate(model, bags), bags.with_known_prevalences().with_classes(model.classes_)
-    floor = np.tile(model.train_prevalences_, (len(bags), 1))
-    means = {name: float(MEASURES[name](known.prevalences, floor, bags.sizes).mean()) for name in ("ae", "rae")}
-    return errors, means
+    errors = evaluate(model, bags)
+    known = with_all_classes(bags.with_known_prevalences(), model.classes_).prevalences
+    assert known is not None
+    floor = add_columns(np.tile(model.train_prevalences_, (len(bags), 1)), known.shape[1])
+    means = {name: float(MEASURES[name](known, floor, bags.sizes).mean()) for name in ("ae", "rae")}
+    covered: dict[str, float] = {}
+    if hasattr(model, "calibration_"):
+        found = model.predict_interval(bags, coverage)
+        held = found.contains(known[:, : len(model.classes_)]).mean()
+        width = (found.upper - found.lower).mean()
+        covered = {"nominal": coverage, "seen": float(held), "mean width": float(width)}
+    return Score(errors, means, covered)
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
@@ -102,7 +216,7 @@ def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Compa
 
 
 def report(
-    path: Path, model_path: Place, source: Any, *, against: Sequence[Place] = (), coverage: float = 0.9,
+    path: Path, model_path: Place, source: Any, *, against: Sequence[Place] = (), coverage: float = _COVERAGE,
     command: str = "", force: bool = False, **options: Any,
 ) -> None:  # fmt: skip
     """Write a page about a stored model and the bags of a table, of known proportions or not."""
@@ -118,14 +232,20 @@ def report(
 
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
-    """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
+    """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words.
+
+    A bag that is small because it has one row alone is called that.
+    """
     unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
     if hasattr(model, "trust_") and not unmeasured:
         found = model.trust(bags)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))
-    words = found["trust"].where(unseen == 0, found["trust"].replace({"ok": "", "unchecked": ""}) + "; unseen values")
-    return found.assign(unseen=unseen, trust=words.str.removeprefix("; "))
+    words = found["trust"].replace({"ok": "", "unchecked": ""})
+    one = (np.asarray(bags.sizes) == 1) & (found["small"] | (found["trust"] == "unchecked")).to_numpy()
+    words = words.where(~one, "one row; " + words.str.replace(r"(; )?\bsmall\b", "", regex=True))
+    words = words.where(unseen == 0, words + "; unseen values").str.strip("; ")
+    return found.assign(unseen=unseen, trust=words.where(words != "", found["trust"]))
 
 
 def _find_bags(
@@ -141,8 +261,6 @@ def _find_bags(
         raise ValueError(f"interval: {whole}, which sketches do not hold; leave it out.")
     if any(stored) and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
-    if not any(stored) and not bag:
-        raise ValueError("bag: expected the column that says which bag a row belongs to, got none; add --bag.")
     if any(stored):
         found = _add_up(files, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not whole):

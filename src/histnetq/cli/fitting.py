@@ -5,27 +5,50 @@ from __future__ import annotations
 import datetime
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-from sklearn.linear_model import LogisticRegression
-from sklearn.pipeline import make_pipeline
-from sklearn.preprocessing import StandardScaler
+import numpy as np
 
+from histnetq.cli.candidates import MINUTES_TO_COMPARE, MINUTES_TO_FIT, Candidate, Trial, from_labels, from_proportions
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
+from histnetq.data.protocols import APP
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare
+from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classifiers import CLASSIFIERS
 from histnetq.quantifiers.registry import METHODS
+from histnetq.training.supervision import Supervision
 
-_FROM_LABELS, _FROM_PROPORTIONS = ("emq", "pacc", "kdey", "histnetq"), ("histnetq", "emnetq", "deepsets")
 _FLOOR = "mean of training"
-_HELD_OUT = 0.25  # part of the bags that methods are compared on
+_HELD_OUT = 0.25  # part of the bags or rows that methods are compared on
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
-_FEWEST_TO_JUDGE = 3
+_FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
+_FEWEST_TO_JUDGE = 3  # bags
+_DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from rows kept apart, and their rows
+
+
+@dataclass(frozen=True)
+class Apart:
+    """What is learned from, and bags that are kept apart from it.
+
+    Attributes
+    ----------
+    learned : Bags
+        What is learned from.
+    held : Bags or None
+        Bags of other rows, if there are enough.
+    words : str
+        What these are.
+    """
+
+    learned: Bags
+    held: Bags | None = None
+    words: str = ""
 
 
 @dataclass(frozen=True)
@@ -35,96 +58,164 @@ class Workbench:
     Attributes
     ----------
     bags : Bags
-        All that is known.
+        All that is known. Labelled rows that lie in no bags are a single one.
     loss : str
         What networks are trained for, a name from `histnetq.metrics`.
+    classifier : str or None
+        Name of the classifier of classical methods; None for the default, and for a choice among some.
     calibration : float
-        Part of the bags that is kept apart to calibrate by; 0 for none.
+        Part of the bags, or of rows in no bags, that is kept apart to calibrate by; 0 for none.
     random_state : int
         Seed of all that is drawn.
     about : dict
         Where the bags come from, for the model's `provenance_`.
+    tell : callable
+        Where sentences about the progress of a choice go.
     """
 
     bags: Bags
     loss: str = "ae"  # the measure that methods are chosen by
+    classifier: str | None = None
     calibration: float = 0.25
     random_state: int = 0
     about: Mapping[str, Any] = field(default_factory=dict)
+    tell: Callable[[str], None] = lambda sentence: None
 
     def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
-        began, (learned, held) = time.perf_counter(), self._kept_apart()
-        return self._finished(self.make(method).fit(learned), learned, held, began)
+        began, apart = time.perf_counter(), self._kept_apart()
+        model = self.make(Candidate(method, self.classifier))
+        return self._finished(model.fit(apart.learned), apart, began)
 
-    def fit_best(self) -> tuple[Quantifier, Comparison]:
-        """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all."""
-        began, (learned, held) = time.perf_counter(), self._kept_apart()
-        comparison = replace(self, bags=learned).compare(None)
-        errors = comparison.table["ae", "mean"].astype(float).sort_values()
-        best = next(name for name in errors.index if name != _FLOOR)
-        others = ", ".join(f"{name} {errors[name]:.4f}" for name in errors.index if name != best)
-        why = (
-            f"{best} has the lowest mean AE of the methods on {len(comparison.errors)} bags kept apart: "
-            f"{errors[best]:.4f} ({others})."
-        )
-        if errors.index[0] == _FLOOR:
-            why += f" But {_FLOOR} errs less: these features tell little about the classes."
-        return self._finished(self.make(best.lower()).fit(learned), learned, held, began, why=why), comparison
+    def fit_best(self) -> tuple[Quantifier, Comparison | None]:
+        """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all.
+
+        Where too few bags of known proportions are given for a comparison, there is none: the first method is fitted.
+        """
+        began, apart = time.perf_counter(), self._kept_apart()
+        candidates = {candidate.name: candidate for candidate in self._candidates(None)}
+        comparison = None
+        if self.bags.labels is None and _n_held(apart.learned) < _FEWEST_TO_JUDGE:
+            best = next(iter(candidates))
+            why = f"{best} is fitted: {len(apart.learned)} bags are too few to compare methods on a part of them."
+        else:
+            comparison = replace(self, bags=apart.learned).compare(None)
+            best, why = _best(comparison)
+        self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
+        model = self.make(candidates[best], MINUTES_TO_FIT)
+        return self._finished(model.fit(apart.learned), apart, began, why=why), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
-        if round(_HELD_OUT * len(self.bags)) < _FEWEST_TO_JUDGE:
-            raise ValueError(
-                f"bags: expected at least {round(_FEWEST_TO_JUDGE / _HELD_OUT)} bags to compare methods on a part of "
-                f"them, got {len(self.bags)}; name one method, or give more bags."
-            )
-        if methods is None:
-            methods = _FROM_PROPORTIONS if self.bags.labels is None else _FROM_LABELS
-        made = [self.make(method) for method in methods]
-        learned, held = self.bags.split(1 - _HELD_OUT, self.random_state)
-        fitted = {type(model).__name__: model.fit(learned) for model in made}
-        return compare({**fitted, _FLOOR: self.make("mlpe").fit(learned)}, held)
+        # Made first: what cannot learn from these bags is refused before anything is fitted.
+        minutes = MINUTES_TO_COMPARE if methods is None else None
+        models = {candidate.name: self.make(candidate, minutes) for candidate in self._candidates(methods)}
+        floor, apart = self.make(Candidate("mlpe")), self._to_judge()
+        held = apart.held
+        assert held is not None
+        assert held.prevalences is not None
+        bounded = minutes is not None and any(hasattr(model, "training") for model in models.values())
+        limit = f" (networks for at most {minutes:g} min each)" if bounded else ""
+        self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
+        truth = held.prevalences
+        found = Trial(models, self.tell).run(apart.learned, held, lambda p: float(ae(truth, p).mean()))
+        found[_FLOOR] = floor.fit(apart.learned).predict(held)
+        return compare(found, held, train_prevalences=floor.train_prevalences_)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
-        """Search the method's parameters by AE on bags that are kept apart, and fit the best."""
+        """Search the method's parameters by AE on bags that are kept apart, and fit the best.
+
+        Of methods on posteriors, the classifier is searched too, or the parameters of the one that is named.
+        """
         from histnetq.evaluation.tuning import tune
 
-        began, model = time.perf_counter(), self.make(method)
+        began, model = time.perf_counter(), self.make(Candidate(method, self.classifier))
         space = METHODS[method].space
         if not space:
             raise ValueError(f"method: {type(model).__name__} has nothing to tune; fit it.")
-        learned, held = self._kept_apart()
+        if self.classifier is not None:
+            space = {name: values for name, values in space.items() if name != "classifier"}
+            space |= CLASSIFIERS[self.classifier].space
+        apart = self._kept_apart()
         found = tune(
-            model, space, learned, trials=trials, measure="ae", storage=storage, random_state=self.random_state
+            model, space, apart.learned, trials=trials, measure="ae", storage=storage, random_state=self.random_state
         )
         assert found.quantifier is not None
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
-        return self._finished(found.quantifier, learned, held, began, why=why)
+        return self._finished(found.quantifier, apart, began, why=why)
 
-    def make(self, method: str) -> Quantifier:
-        """Make an unfitted quantifier that can learn from the bags."""
-        entry = METHODS[check_choice("method", method, tuple(METHODS))]
+    def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
+        """Make an unfitted quantifier that can learn from the bags; a network trains for so many minutes at most."""
+        entry = METHODS[check_choice("method", candidate.method, tuple(METHODS))]
         if self.bags.labels is None and entry.learns_from == "labels":
             raise ValueError(
                 f"method: {entry.name} learns from labelled rows, but these have none; name the label column, "
                 "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."
             )
         model: Quantifier = entry.load()()
-        classifier = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))  # for columns of any units
-        wanted = {"random_state": self.random_state, "classifier": classifier, "loss": self.loss}
         accepted = model.get_params(deep=False)
-        return model.set_params(**{name: value for name, value in wanted.items() if name in accepted})
+        if candidate.classifier is not None and "classifier" not in accepted:
+            raise ValueError(f"classifier: {entry.name} has none; leave it out, or name a method such as emq.")
+        shared = {"random_state": self.random_state, "loss": self.loss}
+        wanted = {name: value for name, value in shared.items() if name in accepted} | dict(candidate.params)
+        if candidate.classifier is not None:
+            wanted["classifier"] = check_choice("classifier", candidate.classifier, tuple(CLASSIFIERS))
+        if minutes is not None and "training" in accepted:
+            wanted["training__minutes"] = minutes
+        return model.set_params(**wanted)
 
-    def _kept_apart(self) -> tuple[Bags, Bags | None]:
-        if self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
-            return self.bags.split(1 - self.calibration, self.random_state)
-        return self.bags, None
+    def _candidates(self, methods: Sequence[str] | None) -> list[Candidate]:
+        """Methods by their names, or a few that suit what is known."""
+        if methods is not None:
+            return [Candidate(method, self.classifier) for method in methods]
+        if self.bags.labels is None:
+            return from_proportions()
+        return from_labels() if self.classifier is None else from_labels([self.classifier])
 
-    def _finished(self, model: Quantifier, learned: Bags, held: Bags | None, began: float, **why: str) -> Quantifier:
+    def _kept_apart(self) -> Apart:
+        """Keep bags apart to calibrate by: whole ones, or, of rows in no bags, some drawn from rows kept apart."""
+        if self.calibration > 0 and self._is_rows_alone():
+            apart, n_rows = self._rows_apart(self.calibration)
+            if n_rows >= _FEWEST_ROWS:
+                return apart
+        elif self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
+            learned, held = self.bags.split(1 - self.calibration, self.random_state)
+            return Apart(learned, held, f"{len(held)} other bags")
+        return Apart(self.bags)
+
+    def _to_judge(self) -> Apart:
+        """Keep bags apart to compare methods on: whole ones, or, where there are few, some drawn from labelled rows."""
+        if _n_held(self.bags) >= _FEWEST_TO_JUDGE:
+            learned, held = self.bags.split(1 - _HELD_OUT, self.random_state)
+            return Apart(learned, held.with_known_prevalences(), f"{len(held)} bags kept apart")
+        if self.bags.labels is None:
+            raise ValueError(
+                f"bags: expected at least {round(_FEWEST_TO_JUDGE / _HELD_OUT)} bags to compare methods on a part of "
+                f"them, got {len(self.bags)}; name one method, or give more bags."
+            )
+        return self._rows_apart(_HELD_OUT)[0]
+
+    def _is_rows_alone(self) -> bool:
+        return len(self.bags) == 1 and self.bags.labels is not None
+
+    def _rows_apart(self, fraction: float) -> tuple[Apart, int]:
+        """Keep rows of each class apart and draw bags from them; also give their number."""
+        kept, out = Supervision.of(self.bags, None, None).split(fraction, self.random_state)
+        learned = kept.rows if kept.bags is None else kept.bags
+        assert learned is not None
+        held = out.validation_bags(APP(_DRAWN_SIZE), _DRAWN, self.random_state)
+        n_rows = len(np.unique(held.index if out.rows is None else out.rows.index))
+        words = f"{len(held)} bags of {_DRAWN_SIZE} rows drawn from {n_rows:,} rows kept apart"
+        return Apart(learned, held, words), n_rows
+
+    def _finished(self, model: Quantifier, apart: Apart, began: float, **why: str) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
+        learned, held = apart.learned, apart.held
         if held is not None:
             model.calibrate(held)
+            why["calibrated"] = f"by {apart.words}"
+            if self._is_rows_alone():
+                why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
         model.provenance_ = {
             **self.about, **why, "bags": len(learned), "rows": len(learned.index),
@@ -133,3 +224,22 @@ class Workbench:
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
         return model
+
+
+def _n_held(bags: Bags) -> int:
+    """Tell how many whole bags are kept apart to compare methods on."""
+    return round(_HELD_OUT * len(bags))
+
+
+def _best(comparison: Comparison) -> tuple[str, str]:
+    """Give the name of the method of the lowest mean AE, and say so."""
+    errors = comparison.table["ae", "mean"].astype(float).sort_values()
+    best = next(name for name in errors.index if name != _FLOOR)
+    others = ", ".join(f"{name} {errors[name]:.4f}" for name in errors.index if name != best)
+    why = (
+        f"{best} has the lowest mean AE of the methods on {len(comparison.errors)} bags kept apart: "
+        f"{errors[best]:.4f} ({others})."
+    )
+    if errors.index[0] == _FLOOR:
+        why += f" But {_FLOOR} errs less: these features tell little about the classes."
+    return str(best), why

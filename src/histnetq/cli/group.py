@@ -7,6 +7,8 @@ import csv
 import io
 import json
 import shlex
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -85,7 +87,14 @@ _OPTIONS = {
     "bag": click.option("--bag", multiple=True, required=True, callback=_listed,
                         help="Column that says which bag a row belongs to. Give it again for bags of several columns."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
-                         help="Column that says which bag a row belongs to; of sketches, the columns to keep."),
+                         help="Column that says which bag a row belongs to; of sketches, the columns to keep.  "
+                         "[default: none, one bag]"),
+    "labelled": click.option("--bag", multiple=True, callback=_listed,
+                             help="Column that says which bag a row belongs to. Give it again for bags of several "
+                             "columns.  [default: none, labelled rows that lie in no bags]"),
+    "classifier": click.option("--classifier", type=click.Choice(["logistic", "forest", "boosting", "mlp", "bayes"]),
+                               help="Classifier of methods from cc to quanet.  [default: logistic; auto tries logistic "
+                               "and forest, tune tries all]"),
     "weight": click.option("--weight", help="Column of the rows' weights."),
     "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
                          "for workers on this machine.  [default: none]"),
@@ -95,7 +104,7 @@ _OPTIONS = {
     "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
                             "separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,
-                           help="Any quantifier, such as histnetq, emq or pacc; for fit also auto, the best of a few."),
+                           help="Any quantifier, such as histnetq, emq or pacc."),
     "scratch": click.option("--scratch", type=click.Path(), help="Directory for rows of tables larger than memory."),
     "force": click.option("--force", is_flag=True, help="Replace what exists."),
     "json": click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for machines."),
@@ -131,6 +140,16 @@ def refuse_unknown(prevalences: str | None, label: str | None) -> None:
 def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     """Print facts for machines, or lines for people."""
     click.echo(json.dumps(facts) if as_json else "\n".join(lines))
+
+
+@contextlib.contextmanager
+def plain_warnings() -> Iterator[None]:
+    """Tell each warning once, as a sentence beside the results."""
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        yield
+    for sentence in dict.fromkeys(str(warning.message) for warning in caught):
+        click.echo(f"Warning: {sentence}", err=True)
 
 
 def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import (
+    KNOWN,
+    PATH,
+    command_line,
+    main,
+    options,
+    plain_warnings,
+    refuse_unknown,
+    say,
+    write_table,
+)  # fmt: skip
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
@@ -16,58 +26,71 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@options("TRAIN", "labelled", *KNOWN, "features", "weight")
+@click.option("--method", default="auto", show_default=True,
+              help="Any quantifier, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
+@options("classifier")
 @click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
-    train: list[str], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
-    **table: Any,
+    train: list[str], method: str, classifier: str | None, loss: str, calibration: float, seed: int, output: Path,
+    force: bool, as_json: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
 
+    By default a few methods are compared on a quarter of the bags, and the best of them is fitted to all: of labelled
+    rows EMQ, KDEy and PACC on a logistic regression and on a random forest, EMNetQ and HistNetQ; of bags with known
+    proportions HistNetQ, EMNetQ and DeepSets. Labelled rows need no bags: some are drawn from a quarter of the rows.
+
     \b
-    Examples: histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
-              histnetq fit rows.csv --bag tow --label species --method emq -o model
-              histnetq fit rows.csv --bag tow --label species --method auto -o model
-              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
+    Examples: histnetq fit rows.csv --label species -o model
+              histnetq fit rows.csv --bag tow --label species -o model
+              histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
+              histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
+              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species --method histnetq -o model
     """
-    bench = _workbench(train, table, loss=loss, calibration=calibration, random_state=seed)
+    bench = _workbench(
+        train, table, as_json, loss=loss, classifier=classifier, calibration=calibration, random_state=seed
+    )
     if method == "auto":
         model, comparison = bench.fit_best()
         if not as_json:
-            click.echo(f"{comparison}\n\n{model.provenance_['why']}")
+            click.echo(f"\n{comparison or ''}\n\n{model.provenance_['why']}")
     else:
         model = bench.fit(method)
     _keep(model, output, force, as_json)
 
 
 @main.command()
-@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@options("TRAIN", "labelled", *KNOWN, "features", "weight", "method", "classifier")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="Number of trials in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def tune(
-    train: list[str], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
-    force: bool, as_json: bool, **table: Any,
+    train: list[str], method: str, classifier: str | None, trials: int, storage: str | None, calibration: float,
+    seed: int, output: Path, force: bool, as_json: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
 
+    Methods from cc to quanet try all classifiers; with --classifier, parameters of that one are searched instead.
+
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    model = _workbench(train, table, calibration=calibration, random_state=seed).tune(method, trials, storage)
+    bench = _workbench(train, table, as_json, classifier=classifier, calibration=calibration, random_state=seed)
+    model = bench.tune(method, trials, storage)
     if not as_json:
         click.echo(model.provenance_["why"])
     _keep(model, output, force, as_json)
 
 
 @main.command()
-@options("TABLE", "bag", *KNOWN, "features", "weight", "methods")
+@options("TABLE", "labelled", *KNOWN, "features", "weight", "methods", "classifier")
 @click.option("--model", "models", multiple=True, type=PATH, help="A stored model to compare; as often as wanted.")
 @options("seed", "table", "force", "json")
 def compare(
-    table: list[str], methods: list[str] | None, models: tuple[Path, ...], seed: int, output: Path | None,
-    force: bool, as_json: bool, features: list[str] | None, **known: Any,
+    table: list[str], methods: list[str] | None, classifier: str | None, models: tuple[Path, ...], seed: int,
+    output: Path | None, force: bool, as_json: bool, features: list[str] | None, **known: Any,
 ) -> None:  # fmt: skip
     """Compare methods on a quarter of the bags of TABLE, kept apart; or stored models on all of them.
 
@@ -77,26 +100,34 @@ def compare(
     """
     from histnetq.cli.estimating import compare_models
 
-    if models and (methods is not None or features is not None):
-        raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
+    if models and not (methods is None and features is None and classifier is None):
+        raise click.UsageError(
+            "expected --model alone, or --methods, --classifier and --features: stored models have their own."
+        )
     if models:
         refuse_unknown(known["prevalences"], known["label"])
-        found = compare_models(models, table, **known)
+        with plain_warnings():
+            found = compare_models(models, table, **known)
     else:
-        found = _workbench(table, {"features": features, **known}, random_state=seed).compare(methods)
+        read = {"features": features, **known}
+        found = _workbench(table, read, as_json, classifier=classifier, random_state=seed).compare(methods)
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
-        write_table(means.reset_index(), output, force)
+        write_table(found.to_frame(), output, force)
     facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
     say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
 
 
-def _workbench(train: list[str], table: dict[str, Any], **options: Any) -> Workbench:
+def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **options: Any) -> Workbench:
     from histnetq.cli.fitting import Workbench
     from histnetq.data.tables import read_bags
 
     refuse_unknown(table["prevalences"], table["label"])
-    return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **options)
+    if table["prevalences"] is not None and not table["bag"]:
+        raise click.UsageError("expected --bag beside --prevalences, which are of bags.")
+    about = {"command": command_line(), "sources": train}
+    tell = {} if as_json else {"tell": click.echo}
+    return Workbench(read_bags(train, **table), about=about, **tell, **options)
 
 
 def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
@@ -109,12 +140,14 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
         "why": known.get("why"),
     }  # fmt: skip
+    rows_alone = known["bags"] == 1
+    source = f"{known['rows']:,} rows" if rows_alone else f"{known['bags']} bags"
     lines = [
-        f"{facts['method']} learned {len(facts['classes'])} classes from {known['bags']} bags and "
-        f"{len(names)} features; kept in {output}.",
-        f"Calibrated by {known['calibration_bags']} other bags: predict gives intervals."
+        f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {len(names)} features; "
+        f"kept in {output}.",
+        f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
-        else "Too few bags to keep some apart for intervals: predict gives estimates alone"
-        + ("; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "."),
+        else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "
+        + ("alone; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "alone."),
     ]
     say(as_json, facts, lines)

@@ -413,7 +413,7 @@ class Bags:
         parts = [f"n_bags={len(self)}"]
         if len(self):
             low, high = self.sizes.min(), self.sizes.max()
-            parts.append(f"sizes={low:g}" if low == high else f"sizes={low:g}…{high:g}")
+            parts.append(f"sizes={low:.9g}" if low == high else f"sizes={low:.9g}…{high:.9g}")
         parts.append(f"rows={tuple(self.rows.shape)} {self.rows.dtype}")
         if self.classes is not None:
             parts.append(f"classes={checks.shown(self.classes)}")

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import shutil
+import stat
+import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -22,22 +26,51 @@ def is_first_process() -> bool:
 
 
 def refuse_existing(path: Path | None, force: bool) -> None:
-    """Refuse to replace a file; called before work that takes long, too."""
-    if path is not None and path.exists() and not force and is_first_process():
+    """Refuse to replace a file or a directory; called before work that takes long, too.
+
+    A device or a pipe is written to, which replaces nothing.
+    """
+    if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
         raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
 
 
 @contextlib.contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A place beside the path to write to; what is there in the end takes the path, unless something failed."""
-    partial = path.with_name(f".{path.name}-{uuid.uuid4().hex}")
+    """A place to write to; what is there in the end takes the path, unless something failed.
+
+    A link stays, and the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is written to
+    when all is there.
+    """
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        yield partial
-        if is_first_process():
-            os.replace(partial, path)
+        kind = stat.S_IFREG
+        with contextlib.suppress(FileNotFoundError):
+            kind = path.stat().st_mode
+        if stat.S_ISDIR(kind):
+            raise IsADirectoryError(errno.EISDIR, "it is a directory")
+        with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
+            yield partial
     except OSError as error:
         raise OSError(f"output: {path} cannot be written ({error.strerror or error}); choose another place.") from None
+
+
+@contextlib.contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    partial = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        yield partial
+        if is_first_process():
+            os.replace(partial, target)
     finally:
         with contextlib.suppress(OSError):
             partial.unlink(missing_ok=True)
+
+
+@contextlib.contextmanager
+def _writing_to(path: Path) -> Iterator[Path]:
+    with tempfile.TemporaryDirectory() as place:
+        yield Path(place) / "whole"
+        if is_first_process():
+            with (Path(place) / "whole").open("rb") as whole, path.open("wb") as file:
+                shutil.copyfileobj(whole, file)

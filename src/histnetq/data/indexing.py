@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -9,6 +11,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.simplex import Ints
+
+_DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ].*)?)?")
 
 
 def offsets_of(lengths: ArrayLike) -> Ints:
@@ -80,3 +84,31 @@ def selected(key: Any, n_bags: int) -> Ints:
     if wrong.size:
         raise IndexError(f"bags: bag {wrong[0]} is out of range, there are {n_bags} bags.")
     return chosen % n_bags if n_bags else chosen
+
+
+def natural_keys(names: ArrayLike) -> NDArray:
+    """Give what sorts names as people do: numbers by size, also those within texts.
+
+    Examples
+    --------
+    >>> np.argsort(natural_keys(["tow10", "tow9", "buoy"]))
+    array([2, 1, 0])
+    """
+    array = np.asarray(names)
+    if array.dtype.kind in "iufbM":
+        return array
+    with contextlib.suppress(TypeError, ValueError):
+        return array.astype(np.float64)
+    return np.array([re.sub(r"\d+", lambda found: found[0].zfill(20), str(name)) for name in array])
+
+
+def have_order(names: ArrayLike) -> bool:
+    """Tell whether names are numbers or dates, so that those between two of them lie between.
+
+    Examples
+    --------
+    >>> have_order(["2024-05-06", "2024-05-07"]), have_order(["tow1", "tow2"])
+    (True, False)
+    """
+    array = natural_keys(names)
+    return array.dtype.kind in "iufM" or all(_DATE.fullmatch(str(name)) for name in np.asarray(names))

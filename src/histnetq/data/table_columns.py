@@ -21,6 +21,8 @@ _MOST_CATEGORIES = 1000
 class Codes:
     """Numbers for the values of one column, or of several together, in the order in which they first occur.
 
+    Without columns all rows have one value, "all".
+
     Examples
     --------
     >>> import pyarrow as pa
@@ -41,6 +43,9 @@ class Codes:
 
         columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
         local = np.zeros(batch.num_rows, np.int64)
+        if not columns:
+            self.place.setdefault((), 0)
+            return local
         for codes, values in columns:
             # Numbered afresh after each column: there are never more combinations than rows.
             local = pd.factorize(local * len(values) + codes)[0]
@@ -51,6 +56,8 @@ class Codes:
     @property
     def keys(self) -> list[tuple[Any, ...]]:
         """The value in each column for each number."""
+        if not self.columns:
+            return list(self.place)
         columns = [of_one_type(list(column), self.written) for column in zip(*self.place, strict=True)]
         return list(zip(*columns, strict=True))
 
@@ -60,7 +67,7 @@ class Codes:
 
         `written` ones are texts, which become whole numbers or truth values if all of a column are.
         """
-        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) for key in self.keys]
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.keys]
         keys: dict[str, Any] = {}
         for key, value in zip(self.place, map(str, values), strict=True):
             other = keys.setdefault(value, key)

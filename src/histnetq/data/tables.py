@@ -10,20 +10,20 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, check_weights, drop_weightless
+from histnetq.data.checks import check_choice, check_weights, drop_weightless, wrong
 from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import PoolFile
 from histnetq.data.table_columns import Codes, plan_features, read_features, read_numbers
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 
-Names = str | Sequence[str]
+Names = str | Sequence[str] | None
 
 
 def read_bags(
     source: Any,
     *,
-    bag: Names,
+    bag: Names = None,
     features: Sequence[str] | None = None,
     label: str | None = None,
     weight: str | None = None,
@@ -39,10 +39,10 @@ def read_bags(
     ----------
     source : path, glob, list of paths, or data frame
         Parquet or CSV files with the same columns; or a pandas, polars or arrow table.
-    bag : str or sequence of str
+    bag : str or sequence of str, optional
         The column that names a row's bag, or several. Rows with the same values form a bag, wherever they stand. A bag
         of several columns is named by their values with ``/`` between them; a table in which two different bags would
-        get one name is refused.
+        get one name is refused. By default all rows are one bag, such as labelled rows that were not drawn in bags.
     features : sequence of str, optional
         Names of columns, by default of all columns of numbers that have no other use. A column of texts becomes one
         feature per value, named ``column=value``. Such names are understood too, so that the `feature_names_` of a
@@ -113,8 +113,8 @@ class LongTable:
     ----------
     table : Table
         The opened table.
-    bag : str or sequence of str
-        The columns that name a bag.
+    bag : str or sequence of str, optional
+        The columns that name a bag; without them all rows are one bag.
     features : sequence of str, optional
         The features as in `read_bags`.
     label, weight : str, optional
@@ -140,7 +140,7 @@ class LongTable:
         self, table: Table, bag: Names, features: Sequence[str] | None, label: str | None = None, weight: Any = None
     ) -> None:
         self.table, self.weight = table, weight
-        keys = [bag] if isinstance(bag, str) else list(bag)
+        keys = [bag] if isinstance(bag, str) else list(bag or ())
         self.bags = Codes(table.name, keys, table.written)
         self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
@@ -188,6 +188,8 @@ class LongTable:
         if prevalences is not None:
             if self.labels is not None:
                 raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+            if not self.bags.columns:
+                raise wrong("bag", "the columns that name the bags of prevalences", "none", "name them")
             bags.prevalences, bags.classes = read_prevalences(prevalences, self.bags, counts, classes)
         elif self.labels is not None:
             bags.classes, places = order_classes(self.labels.values, classes)

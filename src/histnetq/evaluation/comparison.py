@@ -187,9 +187,29 @@ class Comparison:
         >>> print(found.to_csv().splitlines()[0])
         method,measure,mean,sd,best,p_value,mark,wins,direction,n_bags,n_seeds
         """
+        return self.to_frame().to_csv(path, index=False, lineterminator="\n")
+
+    def to_frame(self) -> pd.DataFrame:
+        """Put everything that the comparison found into a table with one row per method and measure.
+
+        Returns
+        -------
+        pandas.DataFrame
+            The columns method, measure, mean, sd, best, p_value, mark, wins, direction, n_bags and n_seeds.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> bags = hq.Bags.from_arrays([np.zeros((2, 1))] * 2, [[0.5, 0.5], [0.2, 0.8]])
+        >>> found = hq.compare({"A": [[0.4, 0.6], [0.2, 0.8]]}, bags)
+        >>> found.to_frame()[["method", "measure", "mean", "sd"]].round(3)
+          method measure   mean     sd
+        0      A      ae  0.050  0.071
+        1      A     rae  0.067  0.094
+        """
         table = self.table[self.measures].stack(level="measure", future_stack=True).assign(n_bags=len(self.errors))
         table["n_seeds"] = np.repeat(self.table["n_seeds"].to_numpy(), len(self.measures))
-        return table.to_csv(path, lineterminator="\n")
+        return table.reset_index().rename_axis(columns=None)
 
     def __repr__(self) -> str:
         name, *columns = zip(*self._rows(str, "{} *"), strict=True)

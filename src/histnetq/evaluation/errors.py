@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import copy
-from collections.abc import Iterable, Mapping
+import warnings
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, shown
+from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.evaluation.comparison import CLEAR, Comparison
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.simplex import Floats, first_off_simplex
@@ -31,7 +32,8 @@ def evaluate(
         frame with the classes as columns, or a table that this function returned.
     bags : Bags
         Bags with known prevalences, or with row labels to count them from. Classes are matched by name with
-        ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any.
+        ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any. A class
+        that the quantifier lacks counts as estimated 0, with a warning.
     measures : str, callable, list of these, or dict of names and callables, optional
         Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES`, among which
         `nmd` is for ordered classes only.
@@ -197,14 +199,27 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     except (TypeError, ValueError):
         kind = type(quantifier).__name__
         raise TypeError(f"{name}: expected a fitted quantifier or estimates (n_bags, n_classes), got {kind}.") from None
-    bags = align(bags, [str(c) for c in classes])
-    truth = [f"true_{c}" for c in bags.classes]  # type: ignore[union-attr]
-    _check_simplex(name, p_pred, (len(bags), len(truth)))
+    _check_simplex(name, p_pred, (len(bags), len(classes)))
+    bags = with_all_classes(bags, classes)
+    names: Any = bags.classes
+    if len(names) > len(classes):
+        warnings.warn(f"{name}: {tell_missed(names[len(classes) :])}", stacklevel=3)
+        p_pred = add_columns(p_pred, len(names))
+    truth = [f"true_{c}" for c in names]
     if set(truth) <= set(columns) and not np.allclose(quantifier[truth], bags.prevalences, atol=1e-6):  # type: ignore
         raise ValueError(f"{name}: the table has other true prevalences than bags; evaluate on these bags.")
     prior = getattr(quantifier, "train_prevalences_", None) if prior is None else prior
     known = np.asarray(quantifier["shift"]) if "shift" in columns else None
-    return bags, p_pred, known if prior is None else _shift(bags, prior)
+    return bags, p_pred, known if prior is None else _shift(bags, prior, len(classes))
+
+
+def tell_missed(classes: Sequence[Any] | NDArray) -> str:
+    """Tell of classes that only the truth has, for which there are no estimates."""
+    if len(classes) == 1:
+        return f"has no class {str(classes[0])!r}, which the truth has; its estimate counts as 0."
+    return (
+        f"has no classes {', '.join(repr(str(c)) for c in classes)}, which the truth has; their estimates count as 0."
+    )
 
 
 def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[Any, NDArray]:
@@ -218,16 +233,6 @@ def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[
             )
     classes = np.array([c.removeprefix("estimated_") for c in estimated or columns])
     return frame[estimated] if estimated else frame, classes
-
-
-def align(bags: Bags, classes: list[str]) -> Bags:
-    """Give the bags these classes, matched by name, or by place if one side has only the default names 0, 1, …"""
-    new, names = copy.copy(bags), [str(c) for c in bags.classes]  # type: ignore[union-attr]
-    default = [str(j) for j in range(len(names))]
-    if len(names) == len(classes) and default in (names, classes) and not set(names) & set(classes):
-        names = classes = names if classes == default else classes
-    new.classes = np.array(names)
-    return new.with_classes(classes)
 
 
 def _reorder(name: str, p_pred: Floats, classes: NDArray, wanted: NDArray) -> Floats:
@@ -249,16 +254,17 @@ def _check_simplex(name: str, p: Floats, shape: tuple[int, int]) -> None:
         raise ValueError(f"{name}: row {wrong.row} is {row}, expected proportions that sum to 1; divide by the sum.")
 
 
-def _shift(bags: Any, prior: Any) -> Floats:
-    """Return the L1 distance of each bag's prevalences from those in training."""
+def _shift(bags: Any, prior: Any, n_classes: int) -> Floats:
+    """Return the L1 distance of each bag's prevalences from those in training, which had the first of the classes."""
     if hasattr(prior, "items"):
         named = {str(c): p for c, p in prior.items()}
-        prior = [named.get(c, 0.0) for c in bags.classes]
+        prior, n_classes = [named.get(c, 0.0) for c in bags.classes], len(bags.classes)
     p = np.asarray(prior, dtype=np.float64)
-    if p.shape != (len(bags.classes),):
-        raise ValueError(f"train_prevalences: expected one number for each of {shown(bags.classes)}, got {p.shape}.")
-    _check_simplex("train_prevalences", p[None], (1, len(p)))
-    return np.abs(bags.prevalences - p).sum(1)
+    if p.shape != (n_classes,):
+        known = shown(bags.classes[:n_classes])
+        raise ValueError(f"train_prevalences: expected one number for each of {known}, got {p.shape}.")
+    _check_simplex("train_prevalences", p[None], (1, n_classes))
+    return np.abs(bags.prevalences - add_columns(p[None], len(bags.classes))).sum(1)
 
 
 def _ids(bags: Bags) -> pd.Index:

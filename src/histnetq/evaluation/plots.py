@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.data.indexing import have_order
 from histnetq.simplex import Floats
 
 if TYPE_CHECKING:
@@ -26,12 +27,15 @@ __all__ = [
 COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
 _MARKERS = "osv^Dxp"
 _MOST_LINES = 6  # histograms in one picture
-_MOST_NAMES = 12  # names in a legend
+MOST_NAMES = 12  # names in a legend
 _LONGEST_NAME = 32  # letters of a method, such as the path of a model
+_LONGEST_BAG = 16  # letters of the name of a bag
 
 
 def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw estimated against true prevalences, one colour per class.
+
+    Of more than twelve classes, the six with the largest mean errors have a colour, and the others are grey.
 
     Parameters
     ----------
@@ -54,11 +58,19 @@ def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     ('true prevalence', 'estimate')
     """
     ax = _axes(ax)
-    for i, name in enumerate(_classes(table)):
-        true, estimated = table[f"true_{name}"], table[f"estimated_{name}"]
-        ax.scatter(true, estimated, s=9, alpha=0.5, color=_color(i), label=_label(name))
-    ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-    return _finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, 1), ylim=(0, 1), aspect="equal")
+    classes = _classes(table)
+    true, estimated = (table[[f"{kind}_{name}" for name in classes]].to_numpy() for kind in ("true", "estimated"))
+    named = list(range(len(classes)))
+    if len(classes) > MOST_NAMES:
+        named = np.argsort(-np.abs(true - estimated).mean(0), kind="stable")[:_MOST_LINES].tolist()
+        others = np.setdiff1d(np.arange(len(classes)), named)
+        grey: dict[str, Any] = {"s": 6, "alpha": 0.35, "color": "#8a939c", "linewidth": 0}
+        ax.scatter(true[:, others], estimated[:, others], label=f"{len(others)} other classes", **grey)
+    for i, j in enumerate(named):
+        ax.scatter(true[:, j], estimated[:, j], s=9, alpha=0.5, color=_color(i), label=_label(classes[j]))
+    top = min(1.0, 1.05 * max(true.max(), estimated.max()))
+    ax.plot([0, top], [0, top], color="black", linewidth=0.8)
+    return _finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, top), ylim=(0, top), aspect="equal")
 
 
 def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -142,7 +154,8 @@ def error_by_shift(
     for i, method in enumerate(comparison.table.index if methods is None else methods):
         name = method if len(method) <= _LONGEST_NAME else f"…{method[1 - _LONGEST_NAME :]}"
         ax.plot(middles, table[method, measure], label=_label(name), **_line(i, markersize=4, linewidth=1.4))
-    ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}", yscale="log")
+    ax.set_yscale("log", nonpositive="mask")  # a mean of 0 has no place
+    ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}")
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
     ax.legend(frameon=False, fontsize=8, ncol=2, loc="upper center")
@@ -208,9 +221,16 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
 
 
 def prevalences(
-    found: Intervals, classes: Sequence[Any], ids: Sequence[Any] | None = None, ax: Axes | None = None
+    found: Intervals,
+    classes: Sequence[Any],
+    ids: Sequence[Any] | None = None,
+    ax: Axes | None = None,
+    *,
+    truth: ArrayLike | None = None,
 ) -> Axes:
-    """Draw estimates with their intervals: bars for one bag, lines with bands for several.
+    """Draw estimates with their intervals: bars for one bag; for several, lines with bands or dots with bars.
+
+    Lines join bags whose names are numbers or dates. Other bags have no order, and are a dot each.
 
     Parameters
     ----------
@@ -219,9 +239,11 @@ def prevalences(
     classes : sequence
         The name of each class.
     ids : sequence, optional
-        The name of each bag. Several bags are drawn in their order, such as that of time. Default: their numbers.
+        The name of each bag, in the order from left to right. Default: their numbers.
     ax : matplotlib.axes.Axes, optional
         Where to draw. Default: a new figure.
+    truth : array-like in the shape of the estimates, optional
+        The true prevalences, which are drawn as black dashes. Default: they are not known.
 
     Returns
     -------
@@ -235,24 +257,40 @@ def prevalences(
     >>> q = hq.CC().fit(y[:, None] + 0.0, y)
     >>> bags = hq.APP(bag_size=9).draw(hq.Bags.from_labels(y[:, None] + 0.0, y), 30, random_state=0)
     >>> found = q.calibrate(bags).predict_interval(bags[:3], 0.8)
-    >>> prevalences(found, q.classes_, ids=["Monday", "Tuesday", "Wednesday"]).get_ylabel()
+    >>> prevalences(found, q.classes_, ids=["north", "south", "west"], truth=bags[:3].prevalences).get_ylabel()
     'prevalence'
     """
     ax = _axes(ax)
     p, lower, upper = (np.atleast_2d(a) for a in (found.estimates, found.lower, found.upper))
+    true = None if truth is None else np.atleast_2d(np.asarray(truth))
+    reach = np.maximum(np.stack([p - lower, upper - p]), 0)
+    dash: dict[str, Any] = {"linestyle": "", "marker": "_", "color": "black", "zorder": 2.1}
     if len(p) == 1:
-        reach = np.maximum(np.stack([p[0] - lower[0], upper[0] - p[0]]), 0)
-        ax.bar(range(len(classes)), p[0], yerr=reach, color=COLORS[5], capsize=3)
+        ax.bar(range(len(classes)), p[0], yerr=reach[:, 0], color=COLORS[5], capsize=3)
+        if true is not None:
+            ax.plot(range(len(classes)), true[0], label="truth", markersize=min(14, 160 / len(classes)), **dash)
         _name_ticks(ax, range(len(classes)), classes)
-    else:
-        x = np.arange(len(p))
-        for j, name in enumerate(classes):
-            ax.plot(x, p[:, j], color=_color(j), label=_label(name), linewidth=1.4)
-            ax.fill_between(x, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
-        names = [_label(i) for i in (x if ids is None else ids)]
-        step = -(-len(names) // 12)
-        ax.set_xticks(x[::step], names[::step], rotation=45, ha="right")
-    return _finished(ax, ylabel="prevalence", ylim=(0, None))
+        return _finished(ax, ylabel="prevalence", ylim=(0, None))
+    x, joined = np.arange(len(p)), ids is None or have_order(ids)
+    size = float(np.clip(220 / (len(p) * np.sqrt(len(classes))), 2.2, 5))
+    for j, name in enumerate(classes):
+        # Dots of several classes stand side by side.
+        place = x if joined else x + 0.7 * ((j + 0.5) / len(classes) - 0.5)
+        own: dict[str, Any] = {"color": _color(j), "label": _label(name)}
+        if joined:
+            ax.plot(place, p[:, j], linewidth=1.4, **own)
+            ax.fill_between(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
+        else:
+            ax.plot(place, p[:, j], linestyle="", marker="o", markersize=size, markeredgewidth=0, zorder=2.2, **own)
+            ax.vlines(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.45, linewidth=max(0.6, size / 4))
+        if true is not None:
+            label = "truth" if j == len(classes) - 1 else None
+            ax.plot(place, true[:, j], label=label, markersize=1.3 * size + 1, markeredgewidth=0.9, **dash)
+    _name_bags(ax, x if ids is None else ids)
+    _finished(ax, ylabel="prevalence", xlim=(-0.6, len(p) - 0.4), ylim=(0, None))
+    if ax.get_legend() is not None:  # above the plot, as there is no place within that is always free
+        ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=6, borderaxespad=0.2)
+    return ax
 
 
 def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
@@ -371,7 +409,7 @@ def _axes(ax: Axes | None) -> Axes:
 def _finished(ax: Axes, **properties: Any) -> Axes:
     """Set these properties, and add a legend unless it would have too many names."""
     ax.set(**properties)
-    if 0 < len(ax.get_legend_handles_labels()[1]) <= _MOST_NAMES:
+    if 0 < len(ax.get_legend_handles_labels()[1]) <= MOST_NAMES:
         ax.legend(frameon=False, fontsize=8)
     return ax
 
@@ -382,9 +420,26 @@ def _classes(table: pd.DataFrame) -> list[str]:
 
 def _name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> None:
     turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
-    if len(classes) > _MOST_NAMES:
+    if len(classes) > MOST_NAMES:
         turn, side, size = 90, "center", 7
     ax.set_xticks(places, [_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
+
+
+def _name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
+    """Write the names of bags below them: all of up to 12, turned where they need room; of more, those that fit."""
+    names = [_label(_shortened(str(name))) for name in ids]
+    longest, size = max(map(len, names)), 9
+    fit = int(ax.get_position().width * ax.figure.get_figwidth() * 72 / (0.6 * size) / (longest + 1))  # type: ignore
+    turned = fit < len(names) <= MOST_NAMES
+    places = np.arange(len(names))[:: 1 if turned else -(-len(names) // max(2, fit))]
+    turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if turned else {}
+    ax.set_xticks(places, [names[i] for i in places], fontsize=size, **turn)
+
+
+def _shortened(name: str) -> str:
+    """Return a name without its middle if it is long: often the ends differ."""
+    half = _LONGEST_BAG // 2
+    return name if len(name) <= _LONGEST_BAG else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _line(i: int, **style: Any) -> dict[str, Any]:

@@ -21,11 +21,10 @@ import pandas as pd
 from sklearn.base import clone
 
 from histnetq.data.bags import Bags
+from histnetq.data.class_names import align
 from histnetq.data.protocols import APP
-from histnetq.evaluation.errors import align
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.posteriors import with_classifier
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.supervision import Supervision
@@ -85,7 +84,7 @@ def tune(
     *,
     trials: int | None = None,
     validation: Bags | None = None,
-    measure: str | Measure = "rae",
+    measure: str | Measure = "ae",
     storage: str | os.PathLike[str] | None = None,
     name: str | None = None,
     random_state: int | None = None,
@@ -111,7 +110,7 @@ def tune(
     validation : Bags, optional
         Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
         from 30 % of the rows.
-    measure : str or callable, default="rae"
+    measure : str or callable, default="ae"
         A name from `histnetq.metrics` or any function ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     storage : path or URL, optional
         A journal file, or a database by its URL. Running the same search again does the trials that are missing.
@@ -283,7 +282,7 @@ def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int
         raise ValueError(
             "quantifier: training.checkpoint is for one run, expected None in a search; pass storage= to resume one."
         )
-    return with_classifier(_twin(quantifier), space)
+    return _twin(quantifier)
 
 
 def _twin(quantifier: Quantifier) -> Quantifier:

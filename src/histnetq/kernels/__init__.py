@@ -19,6 +19,13 @@ So do `likelihood_compiled` and `likelihood_plain`:
 ``scatter``           gradient of the prevalences → gradients of scores and weights
 ====================  ================================================================================
 
+`dense_compiled` has no plain twin, as torch's own layers do the same: `compiled_kernels` tells whether it can be used.
+
+====================  ================================================================================
+``encode``            rows → features of fully connected layers, which do not depend on other rows
+``encode_bins``       the same → number of thresholds at or below each feature
+====================  ================================================================================
+
 Kernels trust their arguments: the layers in `histnetq.nn` check indices and offsets once, before any kernel runs.
 """
 
@@ -35,7 +42,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from torch import Tensor
 
-__all__ = ["backend", "using"]
+__all__ = ["backend", "compiled_kernels", "using"]
 
 _forced: str | None = os.environ.get("HISTNETQ_KERNELS")
 
@@ -57,9 +64,13 @@ def backend(values: Tensor, family: str = "") -> ModuleType:
     module
         The compiled kernels if there are some for the tensor, else the plain ones.
     """
+    return compiled_kernels(values, family) or importlib.import_module(f"histnetq.kernels.{family}plain")
+
+
+def compiled_kernels(values: Tensor, family: str) -> ModuleType | None:
+    """Give the compiled kernels of a family, None if there are none for this tensor or plain ones are forced."""
     fits = values.device.type == "cpu" and values.is_floating_point() and values.dtype.itemsize >= 4
-    compiled = _compiled(family) if fits and _forced != "plain" else None
-    return compiled or importlib.import_module(f"histnetq.kernels.{family}plain")
+    return _compiled(family) if fits and _forced != "plain" else None
 
 
 @cache

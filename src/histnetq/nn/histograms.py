@@ -12,9 +12,12 @@ section 4 and appendix A.
 from __future__ import annotations
 
 import math
+from functools import lru_cache
 from typing import Any
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
@@ -266,6 +269,24 @@ def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
     return edges, torch.searchsorted(edges, flat, right=True).view_as(own)
 
 
+def hard_thresholds(layer: HardHistogram) -> tuple[Tensor, Tensor]:
+    """Find where features enter and leave the bins of a layer in float32, before the sigmoid squashes them.
+
+    Returns
+    -------
+    thresholds : (n_features, 2 · n_bins), sorted; NaN, after all others, for an edge that nothing reaches.
+    ranks : (n_features, 4, n_bins) of int64
+        As `hard_count` takes them: a feature has entered a bin iff the number of thresholds at or below the feature is
+        at least the first or second rank, and left it iff that is at least the third or fourth.
+    """
+    centers, half_widths = (t.detach() for t in layer.bins())
+    own = torch.stack([centers - half_widths, centers + half_widths], dim=1)
+    flat = own.flatten(1)
+    edges = flat.sort(dim=1).values
+    ranks = torch.searchsorted(edges, flat, right=True).view_as(own)
+    return _unsquash(edges) if layer.squash else edges, ranks.repeat_interleave(2, dim=1)
+
+
 class _HardFunction(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, rows: Tensor, centers: Tensor, half_widths: Tensor, entries: Entries, squash: bool) -> Tensor:
@@ -356,6 +377,28 @@ def _squash(rows: Tensor) -> Tensor:
         rest = torch.nn.functional.pad(flat[n_whole:], (0, _VECTORS - (flat.numel() - n_whole)))
         out[n_whole:] = torch.sigmoid(rest)[: flat.numel() - n_whole]
     return out.view(rows.shape)
+
+
+def _unsquash(edges: Tensor) -> Tensor:
+    """Find the smallest float32 whose sigmoid, as `_squash` rounds it, is at or above each edge; NaN if none is."""
+    return torch.tensor(_unsquashed(edges.numpy().tobytes())).view_as(edges)
+
+
+@lru_cache(maxsize=16)  # takes milliseconds, and streams ask for the same edges again and again
+def _unsquashed(numbers: bytes) -> NDArray[np.float32]:
+    edges = torch.from_numpy(np.frombuffer(numbers, np.float32).copy())
+    # Numbers between −∞ and ∞ are halved by their bits, which rise with them if those of negative ones count backwards.
+    high = torch.full(edges.shape, torch.inf).view(torch.int32).long()
+    low = -high
+    for _ in range(32):
+        middle = (low + high) >> 1
+        reached = _squash(_float_of(middle)) >= edges
+        low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
+    return torch.where(edges <= 1, _float_of(high), torch.nan).numpy()
+
+
+def _float_of(bits: Tensor) -> Tensor:
+    return torch.copysign(bits.abs().int().view(torch.float32), bits)
 
 
 def _through_sigmoid(grad: Tensor, rows: Tensor) -> None:

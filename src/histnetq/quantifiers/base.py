@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import hashlib
 import os
@@ -15,6 +16,8 @@ from sklearn.exceptions import NotFittedError
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice, require_features
+from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.metrics import ae
 from histnetq.quantifiers.saving import Stored, save
 from histnetq.sketches.moments import bag_moments, finish_moments
 from histnetq.sketches.sketch import BagSketch, Maker
@@ -28,6 +31,11 @@ from histnetq.uncertainty.trust import Trust
 
 if TYPE_CHECKING:
     import pandas as pd
+
+_OTHER_NAMES = {
+    "quantify": "what QuaPy calls quantify is predict here",
+    "aggregate": "what QuaPy calls aggregate is predict_posteriors here, which methods on posteriors such as PACC have",
+}
 
 
 class Quantifier(BaseEstimator):
@@ -89,8 +97,9 @@ class Quantifier(BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, BagSketch, or array of rows
-            Several bags; their sketches; or one bag as an array of its rows.
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches; several bags as a list with the array of each one's rows; or one bag as an
+            array, or a list, of its rows.
 
         Returns
         -------
@@ -100,15 +109,59 @@ class Quantifier(BaseEstimator):
         Examples
         --------
         >>> from histnetq import CC
-        >>> CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).predict([[0.0], [1.0], [1.0], [1.0]])
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.predict([[0.0], [1.0], [1.0], [1.0]])
         array([0.25, 0.75])
+        >>> q.predict([np.array([[0.0], [1.0]]), np.array([[1.0]])])
+        array([[0.5, 0.5],
+               [0. , 1. ]])
         """
         if isinstance(X, BagSketch):
             self._require_own(X)
             estimates = self._sketcher().estimate(X.values, X.totals)
         else:
             estimates = self._predict(self._bags_to_estimate(X))
-        return estimates if _many(X) else estimates[0]
+        return estimates if self._are_several(X) else estimates[0]
+
+    def score(self, X: Any, y: Any = None) -> float:
+        """Tell how good the estimates are: the negative mean absolute error, so that higher is better.
+
+        It has the signature that scikit-learn's tools expect, such as ``cross_val_score`` and ``GridSearchCV`` on
+        labelled rows, where the rows of each fold are one bag.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, or array of rows
+            Bags of known proportions, or with labels to count them from; or arrays with `y`.
+        y : array, default=None
+            The prevalences ``(n_bags, n_classes)`` of several bags, in the order of their classes or else of
+            `classes_`; or the label of each row of one bag that is an array. None for bags that know their own.
+
+        Returns
+        -------
+        float
+            Minus the mean of ``histnetq.evaluate(quantifier, bags)["ae"]``: 0 for estimates without error. A class that
+            was not in training counts as estimated 0.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.score([[0.0], [1.0], [1.0], [1.0]], ["a", "a", "b", "b"])
+        -0.25
+        """
+        self._require_fitted()
+        if y is None:
+            bags = self._bags_to_estimate(X).with_known_prevalences()
+        elif self._are_several(X):
+            bags = copy.copy(self._bags_to_estimate(X))
+            bags.classes = self.classes_ if bags.classes is None else bags.classes
+            bags = bags.with_prevalences(y)
+        else:
+            bags = Bags.from_labels(X, y)
+        known, p_pred = with_all_classes(bags, self.classes_).prevalences, self.predict(bags)
+        assert known is not None
+        return -float(ae(known, add_columns(p_pred, known.shape[1])).mean())
 
     def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
         """Learn from bags of known proportions how far estimates are from the truth, and what bags look like.
@@ -122,7 +175,7 @@ class Quantifier(BaseEstimator):
             They should be as alike as can be to the bags to be estimated, in sizes and in how their proportions came
             about.
         random_state : int, default=0
-            Seed of the draw of one third of the bags, which fits the scale of the errors; the others are the yardstick.
+            Seed of the folds: every bag is measured in units of an error that the others gave.
 
         Returns
         -------
@@ -161,8 +214,8 @@ class Quantifier(BaseEstimator):
 
         Parameters
         ----------
-        X : Bags, BagSketch, or array of rows
-            Several bags; their sketches; or one bag as an array of its rows.
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches; or arrays as in `predict`.
         coverage : float, default=0.9
             Probability, between 0 and 1, with which an interval is meant to hold the truth.
         method : {"conformal", "bootstrap", "standard-errors"}, default="conformal"
@@ -190,15 +243,15 @@ class Quantifier(BaseEstimator):
             raise TypeError(f"X: expected rows, got a sketch, as {chosen.needs_rows}; pass the Bags themselves.")
         bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)
         found = chosen.intervals(self, bags, coverage, **options)
-        return found if _many(X) else found.of_one()
+        return found if self._are_several(X) else found.of_one()
 
     def trust(self, X: Any) -> pd.DataFrame:
         """Tell whether bags look like the calibration bags, by the mean and spread of their features.
 
         Parameters
         ----------
-        X : Bags, BagSketch, or array of rows
-            Several bags; their sketches, if they were made after `calibrate`; or one bag as an array of its rows.
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches, if they were made after `calibrate`; or arrays as in `predict`.
 
         Returns
         -------
@@ -246,7 +299,7 @@ class Quantifier(BaseEstimator):
         >>> q.predict(q.sketch([[0.0], [1.0]]) + q.sketch([[1.0], [1.0]]))
         array([0.25, 0.75])
         """
-        return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=isinstance(X, Bags))
+        return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=self._are_several(X))
 
     def predict_stream(self, chunks: Iterable[Any]) -> tuple[NDArray, NDArray[np.float64]]:
         """Estimate bags whose rows come in pieces, in any order, in one pass and in memory for the bags alone.
@@ -391,6 +444,14 @@ class Quantifier(BaseEstimator):
             raise AttributeError(f"{type(self).__name__} has no feature_names_in_; call fit with named columns first.")
         return np.array(self.feature_names_, dtype=object)
 
+    if not TYPE_CHECKING:  # to a type checker, an unknown name stays unknown
+
+        def __getattr__(self, name: str) -> Any:
+            """Tell our name of what QuaPy calls otherwise."""
+            if name in _OTHER_NAMES:
+                raise AttributeError(f"{type(self).__name__} has no {name!r}; {_OTHER_NAMES[name]}.")
+            return self.__getattribute__(name)  # raises what it raised before
+
     def _learned_from(
         self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64]
     ) -> None:
@@ -421,18 +482,34 @@ class Quantifier(BaseEstimator):
             )
 
     def _bags_to_estimate(self, X: Any) -> Bags:
-        """Give bags, or one bag as an array of rows, as `Bags` with the features of training."""
+        """Give bags, a list of arrays, or one bag as an array of rows, as `Bags` with the features of training."""
         bags = self._as_bags(X)
         self._require_same_features(bags)
         return bags
 
-    def _as_bags(self, X: Any) -> Bags:
-        """Give bags, or one bag as an array; refuse if there are none, or nothing was learned."""
+    def _as_bags(self, X: Any, row_axes: int | None = None) -> Bags:
+        """Give bags, a list of arrays, or one bag as an array; refuse if there are none, or nothing was learned."""
         self._require_fitted()
-        bags = X if isinstance(X, Bags) else Bags(X)
-        if len(bags) == 0:
+        if not isinstance(X, Bags):
+            return Bags.from_arrays(X) if self._are_several(X, row_axes) else Bags(X)
+        if len(X) == 0:
             raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
-        return bags
+        return X
+
+    def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
+        """Whether these are bags, and not one bag that was given as an array or a list of its rows.
+
+        What has one axis more than a row is a bag; rows have as many as those of training by default.
+        """
+        if isinstance(X, BagSketch):
+            return X.ids is not None
+        if not isinstance(X, list | tuple) or len(X) == 0 or isinstance(X[0], Bags):
+            return isinstance(X, Bags)
+        try:
+            n_axes = np.ndim(X[0])
+        except ValueError:  # rows of different lengths, which are refused where the array is made
+            return True
+        return bool(n_axes == 1 + (len(self.input_shape_) if row_axes is None else row_axes))
 
     def _require_fitted(self) -> None:
         if not hasattr(self, "classes_"):
@@ -440,8 +517,3 @@ class Quantifier(BaseEstimator):
 
     def _require_same_features(self, bags: Bags) -> None:
         require_features(bags, self.input_shape_, self.feature_names_)
-
-
-def _many(X: Any) -> bool:
-    """Whether these are bags, and not one bag that was given as an array."""
-    return X.ids is not None if isinstance(X, BagSketch) else isinstance(X, Bags)

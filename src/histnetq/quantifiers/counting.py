@@ -21,8 +21,9 @@ class CC(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -61,8 +62,9 @@ class PCC(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -100,8 +102,9 @@ class ACC(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -135,7 +138,7 @@ class ACC(PosteriorQuantifier):
 
     reads = "class"
     solver: str = "least-squares"
-    stored = (*PosteriorQuantifier.stored, StoredArrays("matrix_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="classes classes"))
 
     def _check(self) -> None:
         check_choice("solver", self.solver, ("least-squares", "inverse"))
@@ -158,8 +161,9 @@ class PACC(ACC):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.

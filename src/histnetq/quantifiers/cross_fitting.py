@@ -2,27 +2,56 @@
 
 from __future__ import annotations
 
-from numbers import Real
+from dataclasses import dataclass
+from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
+from joblib import parallel_config
 from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
 from sklearn.utils.validation import has_fit_parameter
 
+from histnetq.data.bags import Bags
 from histnetq.data.checks import shown
+from histnetq.quantifiers.classifiers import last_step, prepared
 from histnetq.simplex import Floats, Ints
 
 CV = int | float | None
 
 
-def cross_fit(
-    base: Any, cv: CV, random_state: int | None, pool: Any, entries: Ints, labels: Ints, weights: NDArray | None,
-    classes: NDArray,
-) -> tuple[Any, Ints, Floats, Ints]:  # fmt: skip
-    """Fit clones of a classifier to some of the entries of a pool, and one to all.
+@dataclass(frozen=True)
+class CrossFitted:
+    """Posteriors of labelled rows by classifiers that have not seen them, and the classifier of all rows.
+
+    Attributes
+    ----------
+    classifier : classifier
+        The classifier of all rows.
+    columns : (n_columns,)
+        The class code of each of its columns.
+    posteriors : (n_judged, n_classes)
+        Posteriors by classifiers that have not seen the row.
+    labels : (n_judged,)
+        Class codes of these rows.
+    weights : (n_judged,) or None
+        Their weights.
+    source : Bags
+        What was learned from.
+    """
+
+    classifier: Any
+    columns: Ints
+    posteriors: Floats
+    labels: Ints
+    weights: NDArray | None
+    source: Bags
+
+
+def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> CrossFitted:
+    """Fit clones of a classifier to some of the labelled rows of bags, and one to all.
 
     Parameters
     ----------
@@ -31,24 +60,25 @@ def cross_fit(
     cv : int, float or None
         Folds, or the fraction of rows that is held out.
     random_state : int or None
-        Seed of the split.
-    pool : (n_rows, ...)
-        Rows, which entries have the numbers of.
-    entries, labels, weights : (n_entries,)
-        Row number, class code and weight of each entry.
-    classes : (n_classes,)
-        Names of the classes.
+        Seed of the split, and of a classifier that has none.
+    given : Bags
+        Bags with labels; those without one, which have the code -1, are left out.
 
     Returns
     -------
-    classifier, columns
-        The classifier of all entries, and the class code of each of its columns.
-    posteriors, judged
-        Posteriors ``(n_judged, n_classes)`` by classifiers that have not seen the row, and of which entries.
+    CrossFitted
+        The classifier of all rows, and posteriors to learn from.
     """
+    assert given.classes is not None
+    assert given.labels is not None
+    kept = given.labels[given.index] >= 0
+    entries, pool, classes = given.index[kept], given.rows, given.classes
+    labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
     if cv is None:
         columns = columns_of(base, cv, classes)
-        return base, columns, posteriors_of(base, pool[entries], columns, len(classes)), np.arange(len(labels))
+        posteriors = posteriors_of(base, pool[entries], columns, len(classes))
+        return CrossFitted(base, columns, posteriors, labels, weights, given)
+    base = prepared(base, pool, random_state)
     p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
     # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
     _, first, place = np.unique(entries, return_index=True, return_inverse=True)
@@ -57,8 +87,8 @@ def cross_fit(
         model = _fit(clone(base), pool[entries[~held]], labels[~held], None if weights is None else weights[~held])
         p[held] = posteriors_of(model, pool[entries[held]], columns_of(model, cv, classes), len(classes))
         judged |= held
-    whole = _fit(clone(base), pool[entries], labels, weights)
-    return whole, columns_of(whole, cv, classes), p[judged], np.flatnonzero(judged)
+    whole, w = _fit(clone(base), pool[entries], labels, weights), None if weights is None else weights[judged]
+    return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
 
 
 def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
@@ -100,27 +130,34 @@ def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
         )
     # A seed of its own where none is given: scikit-learn would take one from the global generator.
     seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
-    if isinstance(cv, float):
+    if not isinstance(cv, Integral):
         if not 0 < cv < 1:
             raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
-        return StratifiedShuffleSplit(1, test_size=cv, random_state=seed).split(np.zeros(len(labels)), labels)
+        return StratifiedShuffleSplit(1, test_size=float(cv), random_state=seed).split(np.zeros(len(labels)), labels)
     if cv < 2:
         raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
-    folds = StratifiedKFold(min(cv, int(rare)), shuffle=True, random_state=seed)
+    folds = StratifiedKFold(min(int(cv), int(rare)), shuffle=True, random_state=seed)
     return folds.split(np.zeros(len(labels)), labels)
 
 
 def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
-    if weights is None:
-        return model.fit(_flat(rows), labels)
-    steps = getattr(model, "steps", None)
-    name = "sample_weight" if steps is None else f"{steps[-1][0]}__sample_weight"
-    if not has_fit_parameter(model if steps is None else steps[-1][1], "sample_weight"):
+    weighted = {} if weights is None else {_weight_name(model): weights}
+    if type(model).__module__ != "sklearn.ensemble._forest":
+        return model.fit(_flat(rows), labels, **weighted)
+    # Trees grow side by side. Posteriors are added up in one thread: their last bits depend on the order.
+    with parallel_config(backend="threading", n_jobs=-1):
+        return model.fit(_flat(rows), labels, **weighted)
+
+
+def _weight_name(model: Any) -> str:
+    """Tell by which name the weights of rows are given to a classifier, or to the last step of a pipeline."""
+    prefix, last = last_step(model)
+    if not has_fit_parameter(last, "sample_weight"):
         raise TypeError(
             f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
             "choose another classifier or drop the weights."
         )
-    return model.fit(_flat(rows), labels, **{name: weights})
+    return f"{prefix}sample_weight"
 
 
 def _flat(rows: Any) -> Any:

@@ -24,8 +24,9 @@ class KDEy(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -65,7 +66,7 @@ class KDEy(PosteriorQuantifier):
     bandwidth: float = 0.1
     tol: float = 1e-7
     max_iter: int = 5000
-    stored = (*PosteriorQuantifier.stored, StoredArrays("kernels_", "shares_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(kernels_="kernels classes", shares_="kernels classes"))
 
     def _check(self) -> None:
         if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:

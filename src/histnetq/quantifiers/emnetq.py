@@ -40,7 +40,7 @@ class EMNetQ(DeepQuantifier):
         What turns rows into scores. None gives scores linear in the features (a CNN for images), a tuple the hidden
         layers of an MLP; a linear layer of scores follows a module, which is copied, or what a factory makes for the
         shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
@@ -122,7 +122,7 @@ class EMNetQ(DeepQuantifier):
         if prevalences is None:
             p = self._predict(bags)
         else:
-            given: Any = prevalences if isinstance(X, Bags) else [prevalences]
+            given: Any = prevalences if self._are_several(X) else [prevalences]
             p = check_prevalences(given, len(bags), len(self.classes_))
         scores, index = self._scores(bags)
         with np.errstate(divide="ignore"):
@@ -161,7 +161,7 @@ class EMNetQ(DeepQuantifier):
         errors = pooling.standard_errors(
             scores.double(), torch.from_numpy(bags.offsets), weights, torch.from_numpy(index)
         ).numpy()
-        return errors if isinstance(X, Bags) else errors[0]
+        return errors if self._are_several(X) else errors[0]
 
     def _scores(self, bags: Bags) -> tuple[Tensor, NDArray[np.int64]]:
         """Scores of the rows in use, and the one of each entry."""

@@ -24,8 +24,9 @@ class EMQ(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -68,7 +69,7 @@ class EMQ(PosteriorQuantifier):
     calibration: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
-    stored = (*PosteriorQuantifier.stored, StoredArrays("scale_", "bias_"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
 
     def _check(self) -> None:
         if self.calibration is not None:

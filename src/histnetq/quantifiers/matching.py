@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -12,11 +13,21 @@ from numpy.typing import NDArray
 from histnetq.data.checks import check_choice
 from histnetq.kernels.cores import over_bags
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
-from histnetq.quantifiers.saving import StoredArrays
+from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 _DIVERGENCES = ("hellinger", "topsoe")
 _EXACT = 1e-10  # step at which the search for a proportion ends
+
+
+class _StoredHistograms(StoredArrays):
+    """The histograms of the classes, whose bins compiled code counts on."""
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        wanted = len(model._judged()), int(model._matching()[0].sum())
+        if model.positive_.shape != wanted or model.positive_.dtype != np.float64 != model.negative_.dtype:
+            raise ValueError(f"path: the histograms have shape {model.positive_.shape}, expected {wanted}; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -29,8 +40,9 @@ class DyS(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -67,7 +79,7 @@ class DyS(PosteriorQuantifier):
 
     n_bins: int | Sequence[int] = 8
     divergence: str = "topsoe"
-    stored = (*PosteriorQuantifier.stored, StoredArrays("positive_", "negative_"))
+    stored = (*PosteriorQuantifier.stored, _StoredHistograms(positive_="matched bins", negative_="matched bins"))
 
     def _matching(self) -> tuple[NDArray[np.int64], str]:
         """Numbers of bins, and the divergence."""
@@ -141,8 +153,9 @@ class HDy(DyS):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.

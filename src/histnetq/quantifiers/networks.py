@@ -68,15 +68,14 @@ class StoredNetwork(Stored):
         }  # fmt: skip
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        stored = {k.removeprefix(self.prefix): v for k, v in arrays.items() if k.startswith(self.prefix)}
         with torch.random.fork_rng([]):
+            if not callable(getattr(model, "encoder", None)):
+                with torch.device("meta"):  # where layers of any size take no memory
+                    _require_fitting(model._rebuilt(arrays), stored)
             network = model._rebuilt(arrays)
-        named = {f"{self.prefix}{name}": name for name in network.state_dict()}
-        try:
-            network.load_state_dict({own: torch.from_numpy(arrays[name]) for name, own in named.items()})
-        except (RuntimeError, KeyError):
-            raise ValueError(
-                "encoder: the stored weights do not fit this network; pass the encoder that the model was made with."
-            ) from None
+        _require_fitting(network, stored)
+        network.load_state_dict({name: torch.from_numpy(stored[name]) for name in network.state_dict()})
         try:
             device = choose_device(model.training.device)
         except ValueError:  # trained where there was such a device, loaded where there is none
@@ -84,6 +83,17 @@ class StoredNetwork(Stored):
         history = {name: np.asarray(values) for name, values in learned["history"].items()}
         best_epoch, loss, split = learned["best_epoch"], learned["validation_loss"], learned.get("split", "")
         keep_trained(model, TrainedNetwork(network.eval().to(device), history, best_epoch, loss, split))
+
+
+def _require_fitting(network: nn.Module, arrays: Arrays) -> None:
+    """Refuse arrays that are not the weights of a network."""
+    for name, tensor in network.state_dict().items():
+        array = arrays.get(name)  # one number may be stored with a shape
+        if array is None or array.shape not in (tuple(tensor.shape), (1,) * (tensor.ndim == 0)):
+            raise ValueError(
+                f"encoder: the stored weights do not fit this network ({name}); pass the encoder that the model was "
+                "made with."
+            )
 
 
 def keep_trained(model: Any, trained: TrainedNetwork) -> None:
@@ -97,7 +107,7 @@ class DeepQuantifier(Quantifier):
     """Base of the networks; see `HistNetQ` for the parameters."""
 
     encoder: Encoder = None
-    loss: str | Measure = "rae"
+    loss: str | Measure = "ae"
     sampler: str | Protocol | None = "auto"
     label_weight: float = 0.0
     training: Training = Training()  # noqa: RUF009 - immutable
@@ -211,7 +221,7 @@ class HistNetQ(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
@@ -282,7 +292,7 @@ class DeepSets(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
@@ -349,7 +359,7 @@ class SetTransformer(_PooledQuantifier):
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
         module is copied, never trained in place; a factory is called with the shape of a row.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
         Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains

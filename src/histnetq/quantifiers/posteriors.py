@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.linear_model import LogisticRegression
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, encode_labels, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
-from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
+from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
+from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.simplex import Floats, Ints, first_off_simplex
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
@@ -47,13 +46,31 @@ class StoredClassifier(Stored):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.classifier_ = model.columns_ = None
         if "classifier" in arrays:
-            model.classifier_ = load_classifier(arrays["classifier"].tobytes())
+            model.classifier_ = load_classifier(arrays["classifier"].tobytes(), learned["trust"])
         elif learned.get("classifier"):
             model.classifier_ = from_plain(learned["classifier"], arrays)
         if model.classifier_ is not None:
             found = learned.get("columns")  # absent in models of version 0.1.0
             known = columns_of(model.classifier_, model.cv, model.classes_) if found is None else found
-            model.columns_ = np.array(known, np.int64)
+            n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
+            model.columns_ = columns = np.array(known, np.int64)
+            if columns.shape != (n_columns,) or not np.isin(columns, np.arange(len(model.classes_))).all():
+                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
+            if n_features is not None and model.input_shape_ != (n_features,):
+                raise ValueError(
+                    f"path: the stored classifier reads {n_features} features, the model rows of shape "
+                    f"{model.input_shape_}; save again."
+                )
+
+
+class _StoredTraining(StoredArrays):
+    """The posteriors and labels that the method learned from."""
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        labels = arrays.get("training_labels", np.zeros(0, np.int32))
+        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
+            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -64,8 +81,9 @@ class PosteriorQuantifier(Quantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -73,7 +91,7 @@ class PosteriorQuantifier(Quantifier):
         Seed of the cross-validation split; None draws another one each time.
     """
 
-    classifier: Any = field(default=None, kw_only=False)
+    classifier: Any = field(default=DEFAULT, kw_only=False)
     cv: int | float | None = 5
     random_state: int | None = None
 
@@ -81,27 +99,65 @@ class PosteriorQuantifier(Quantifier):
     reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
-        StoredArrays("training_posteriors_", "training_labels_", "training_weights_"),
+        _StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
     )
 
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Give all parameters by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the classifier are among them, as ``classifier__C``; those of a pipeline's last step have
+            this short name too.
+
+        Returns
+        -------
+        dict
+            Names and values of parameters.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ("forest").get_params()["classifier__min_samples_leaf"]
+        1
+        """
+        params: dict[str, Any] = super().get_params(deep)
+        if deep:
+            _, classifier = last_step(made(self.classifier))
+            known = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
+            params = {**{f"classifier__{name}": value for name, value in known.items()}, **params}
+        return params
+
     def set_params(self, **params: Any) -> PosteriorQuantifier:
-        """Set parameters; those of the classifier, the default one too, are reached as ``classifier__C`` and so on.
+        """Set parameters; those of the classifier, also one that has a name, are reached as ``classifier__C``.
 
         Parameters
         ----------
         **params : dict
-            Names and values of parameters.
+            Names and values of parameters. What a pipeline lacks is a parameter of its last step.
 
         Returns
         -------
         PosteriorQuantifier
             The quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ().set_params(classifier__C=0.5).classifier[-1]
+        LogisticRegression(C=0.5, max_iter=1000)
         """
-        if params.get("classifier", self.classifier) is None:
-            params.pop("classifier", None)
-            self.classifier = None
-            with_classifier(self, params)
+        inner = {name: params.pop(name) for name in list(params) if name.startswith("classifier__")}
         super().set_params(**params)
+        if inner:
+            classifier = made(self.classifier)
+            known, prefix = classifier.get_params(), last_step(classifier)[0]
+            names = {name: name.removeprefix("classifier__") for name in inner}
+            classifier.set_params(
+                **{short if short in known else prefix + short: inner[name] for name, short in names.items()}
+            )
+            self.classifier = classifier
         return self
 
     def fit(self, X: Any, y: Any = None) -> PosteriorQuantifier:
@@ -120,21 +176,61 @@ class PosteriorQuantifier(Quantifier):
             The fitted quantifier itself.
         """
         self._check()
+        return self.fit_crossed(self.cross_fit(X, y))
+
+    def cross_fit(self, X: Any, y: Any = None) -> CrossFitted:
+        """Fit the classifier alone, for several methods that are to learn from the same posteriors.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags whose rows are labelled.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        CrossFitted
+            Posteriors by classifiers that have not seen the rows, for `fit_crossed`.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> once = EMQ(random_state=0).cross_fit(X, y)
+        >>> PACC().fit_crossed(once).predict(X).round(2)
+        array([0.5, 0.5])
+        """
         given = labelled_rows(X, y)
-        assert given.classes is not None
-        assert given.labels is not None
-        kept = given.labels[given.index] >= 0
-        entries = given.index[kept]
-        labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
-        base = self._base_classifier(given.rows)
-        classifier, columns, posteriors, judged = cross_fit(
-            base, self.cv, self.random_state, given.rows, entries, labels, weights, given.classes
-        )
-        self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
-        shape = tuple(given.rows.shape[1:])
-        self._learned_from(given.classes, shape, given.feature_names, self.train_prevalences_)
-        self.classifier_: Any = classifier
-        self.columns_: Ints | None = columns
+        return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
+
+    def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
+        """Learn from posteriors that `cross_fit` gave, of this method or of another.
+
+        Parameters
+        ----------
+        crossed : CrossFitted
+            Posteriors of labelled rows, and the classifier that they are of.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import CC, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> CC().fit_crossed(PACC("bayes").cross_fit(X, y)).predict(X)
+        array([0.5, 0.5])
+        """
+        self._check()
+        source = crossed.source
+        assert source.classes is not None
+        self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
+        self._learned_from(source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_)
+        self.classifier_: Any = crossed.classifier
+        self.columns_: Ints | None = crossed.columns
         return self
 
     def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
@@ -179,8 +275,8 @@ class PosteriorQuantifier(Quantifier):
 
         Parameters
         ----------
-        X : Bags, or (n_rows, n_classes)
-            Bags whose rows are posteriors, or one bag of them as an array.
+        X : Bags, list of arrays, or (n_rows, n_classes)
+            Bags whose rows are posteriors; several bags as a list of arrays; or one bag of them as an array.
 
         Returns
         -------
@@ -193,13 +289,13 @@ class PosteriorQuantifier(Quantifier):
         >>> PCC().fit_posteriors([[0.9, 0.1], [0.2, 0.8]], ["a", "b"]).predict_posteriors([[0.5, 0.5], [0.0, 1.0]])
         array([0.25, 0.75])
         """
-        bags = self._as_bags(X)
+        bags = self._as_bags(X, row_axes=1)
         used, index = used_rows(bags.index, bags.rows.shape[0])
         rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
         p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
         p = p[:, _column_order(bags.feature_names, self.classes_)]
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
-        return estimates if isinstance(X, Bags) else estimates[0]
+        return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
     def bootstrap_interval(
         self, X: Any, coverage: float = 0.9, *, n_resamples: int = 200, random_state: int = 0
@@ -238,10 +334,12 @@ class PosteriorQuantifier(Quantifier):
         )
 
     def _base_classifier(self, pool: Any) -> Any:
-        if self.classifier is None and (self.cv is None or pool.ndim == 1):
+        named = self.classifier is None or isinstance(self.classifier, str)
+        if named and (self.cv is None or pool.ndim == 1):
             wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
-            raise TypeError(f"classifier: expected {wanted}, got None; pass it as {type(self).__name__}(classifier).")
-        return _default_classifier() if self.classifier is None else self.classifier
+            kind = type(self).__name__
+            raise TypeError(f"classifier: expected {wanted}, got {self.classifier!r}; pass it as {kind}(classifier).")
+        return made(self.classifier)
 
     def _check(self) -> None:
         """Refuse wrong parameters before any work is done."""
@@ -315,25 +413,6 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
-
-
-def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:
-    """Put in the default classifier, in place, if none is set and `names` has parameters of it.
-
-    Examples
-    --------
-    >>> from histnetq import EMQ
-    >>> with_classifier(EMQ(), ["classifier__C"]).classifier
-    LogisticRegression(max_iter=1000)
-    """
-    unset = quantifier.get_params(deep=False).get("classifier", False) is None
-    if unset and any(name.startswith("classifier__") for name in names):
-        quantifier.classifier = _default_classifier()
-    return quantifier
-
-
-def _default_classifier() -> LogisticRegression:
-    return LogisticRegression(max_iter=1000)
 
 
 def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:

@@ -52,8 +52,9 @@ class QuaNet(PosteriorQuantifier):
 
     Parameters
     ----------
-    classifier : scikit-learn classifier with `predict_proba`, default=None
-        It is cloned and never fitted in place, but for ``cv=None``. None is a logistic regression.
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
     cv : int, float or None, default=5
         Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
         `fit` gets rows that it was not trained on.
@@ -65,7 +66,7 @@ class QuaNet(PosteriorQuantifier):
         How many of a bag's sorted rows it reads.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    loss : str or callable, default="rae"
+    loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto" or protocol, default="auto"
         How training bags are drawn from the labelled rows; "auto" is `APP`.
@@ -104,7 +105,7 @@ class QuaNet(PosteriorQuantifier):
     hidden: int = 64
     n_steps: int = 100
     head: Sequence[int] = (512,)
-    loss: str | Measure = "rae"
+    loss: str | Measure = "ae"
     sampler: str | Protocol | None = "auto"
     training: Training = Training()  # noqa: RUF009 - immutable
 

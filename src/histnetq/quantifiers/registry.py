@@ -9,7 +9,7 @@ import importlib
 from dataclasses import dataclass, field
 from typing import Any
 
-_CLASSIFIER: dict[str, Any] = {"classifier__logisticregression__C": (1e-3, 10.0, "log")}
+_CLASSIFIER: dict[str, Any] = {"classifier": ["logistic", "forest", "boosting", "mlp", "bayes"]}
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
 _ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}
 
@@ -27,7 +27,8 @@ class Entry:
     learns_from : str
         "labels" of rows; "proportions" of bags, and labels as well; or "anything", for the mean of training.
     space : dict
-        What `histnetq tune` searches; empty if there is nothing to tune.
+        What `histnetq tune` searches; empty if there is nothing to tune. Where a classifier is named, its own space in
+        `histnetq.quantifiers.classifiers` takes the place of the choice among classifiers.
     """
 
     name: str

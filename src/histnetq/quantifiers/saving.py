@@ -1,20 +1,16 @@
-"""The model directory: ``config.json`` and ``model.safetensors``, nothing that runs code when it is read.
+"""Quantifiers as JSON and arrays, and back; nothing in a model directory runs code when it is read.
 
-A directory is written beside its destination and moved there when it is complete; the configuration carries a
-checksum of itself and the weights, so that a truncated or altered model is refused.
+What a file says is checked before anything is made of it: a model that `save` cannot have written is refused in one
+sentence, also if its checksums are right.
 """
 
 from __future__ import annotations
 
 import base64
 import dataclasses
-import hashlib
-import json
 import os
-import shutil
-import uuid
+from collections.abc import Sequence
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -24,6 +20,7 @@ from sklearn.base import BaseEstimator
 from histnetq.data import protocols
 from histnetq.metrics import CostSensitiveAE
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
 from histnetq.quantifiers.registry import REGISTRY
 from histnetq.training.options import Training
 from histnetq.uncertainty.conformal import Calibration
@@ -33,8 +30,6 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
 
 Arrays = dict[str, NDArray]
-FORMAT = 1
-_CONFIG, _WEIGHTS = "config.json", "model.safetensors"
 _DATACLASSES = {t.__name__: t for t in (Training, CostSensitiveAE)} | {
     name: getattr(protocols, name) for name in protocols.__all__
 }
@@ -61,24 +56,32 @@ class StoredArrays(Stored):
 
     Parameters
     ----------
-    *attributes : str
-        Names of the attributes, with a final underscore, which the names of the arrays lack.
+    **attributes : str
+        By name of the attribute, which has a final underscore that the name of the array lacks: the sizes of the array
+        in words, such as "rows classes". Equal words are equal sizes, "classes" is the number of classes, and a final
+        "?" says that a model may lack the array.
     """
 
-    def __init__(self, *attributes: str) -> None:
+    def __init__(self, **attributes: str) -> None:
         self.attributes = attributes
 
     def arrays(self, model: Any) -> Arrays:
         return {name[:-1]: getattr(model, name) for name in self.attributes if hasattr(model, name)}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        for name in self.attributes:
+        sizes = {"classes": len(model.classes_)}
+        for name, words in self.attributes.items():
             if name[:-1] in arrays:
-                setattr(model, name, arrays[name[:-1]])
+                setattr(model, name, _of_sizes(name[:-1], arrays[name[:-1]], words.rstrip("?"), sizes))
+            elif not words.endswith("?"):
+                raise ValueError(f"path: the array {name[:-1]!r} is missing; save the model again.")
 
 
 class StoredParts(Stored):
     """A dataclass of arrays that is an attribute of the model, if it is there.
+
+    A class that knows better what its arrays may be, or that reads those of earlier versions, has a classmethod
+    ``from_stored(arrays)``, which raises a `ValueError` for others.
 
     Parameters
     ----------
@@ -86,10 +89,12 @@ class StoredParts(Stored):
         Name of the attribute; the names of the arrays begin with it.
     kind : class
         The dataclass.
+    **sizes : str
+        Sizes of the arrays in words, as in `StoredArrays`.
     """
 
-    def __init__(self, attribute: str, kind: type) -> None:
-        self.attribute, self.kind, self.prefix = attribute, kind, f"{attribute[:-1]}/"
+    def __init__(self, attribute: str, kind: type, **sizes: str) -> None:
+        self.attribute, self.kind, self.prefix, self.sizes = attribute, kind, f"{attribute[:-1]}/", sizes
 
     def arrays(self, model: Any) -> Arrays:
         found = getattr(model, self.attribute, None)
@@ -97,11 +102,39 @@ class StoredParts(Stored):
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         found = {k.removeprefix(self.prefix): v for k, v in arrays.items() if k.startswith(self.prefix)}
-        if found:
-            setattr(model, self.attribute, self.kind(**found))
+        if not found:
+            return
+        if hasattr(self.kind, "from_stored"):
+            setattr(model, self.attribute, self.kind.from_stored(found))
+            return
+        known = {"classes": len(model.classes_)}
+        if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:
+            raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
+        for name, words in self.sizes.items():
+            _of_sizes(f"{self.prefix}{name}", found[name], words, known)
+        setattr(model, self.attribute, self.kind(**found))
 
 
-_CALIBRATED = (StoredParts("calibration_", Calibration), StoredParts("trust_", Trust))
+def _of_sizes(name: str, array: NDArray, words: str, known: dict[str, int]) -> NDArray:
+    """Refuse an array whose sizes are not those in words; learn the sizes of new words."""
+    wanted = words.split()
+    fits = array.ndim == len(wanted) and array.dtype.kind in "biuf"
+    for word, size in zip(wanted, array.shape, strict=False):
+        fits &= size == (int(word) if word.isdigit() else known.setdefault(word, size))
+    if not fits:
+        raise ValueError(
+            f"path: the array {name!r} is {array.dtype} of shape {array.shape}, expected numbers "
+            f"({', '.join(wanted)}); save the model again."
+        )
+    return array
+
+
+_CALIBRATED = (
+    StoredParts("calibration_", Calibration, coefficients="classes 4", joint_coefficients="2", scores="scores classes",
+                joint_scores="scores"),
+    StoredParts("trust_", Trust, center="moments", unit="moments", directions="directions moments", coefficients="2",
+                scores="scores", smallest="1"),
+)  # fmt: skip
 
 
 def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
@@ -122,10 +155,16 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
     }  # fmt: skip
     if kind.__name__ not in REGISTRY or kind is not REGISTRY[kind.__name__].load():
         config["own_class"] = True
-    _write_model(path, config, arrays, overwrite)
+    write_model(path, config, arrays, overwrite)
 
 
-def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = None, **custom: Any) -> Quantifier:
+def load(
+    path: str | os.PathLike[str],
+    *,
+    estimator: type[Quantifier] | None = None,
+    trust: Sequence[str] = (),
+    **custom: Any,
+) -> Quantifier:
     """Read a quantifier that `save` wrote.
 
     Parameters
@@ -135,6 +174,9 @@ def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = N
     estimator : class, default=None
         The class of the model, if it is one of your own, such as a subclass of `EMQ`. A model of this library needs
         none, and never becomes one of another class.
+    trust : sequence of str, default=()
+        Full names of the classes that the stored classifier may be made of, such as "sklearn.svm._classes.SVC", if it
+        is none of those that the command line makes. Give them only for a file whose origin you trust.
     **custom : dict
         Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
         model was made with its own.
@@ -152,33 +194,49 @@ def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = N
     >>> hq.load(place).predict([[0.0]])
     array([0.5, 0.5])
     """
-    config, arrays = _read_model(path)
-    name = str(config.get("estimator"))
+    if isinstance(trust, str) or not all(isinstance(name, str) for name in trust):
+        raise TypeError(f"trust: expected a list of full names of classes, got {trust!r}.")
+    config, arrays = read_model(path)
+    name = config["estimator"]
     if estimator is None:
-        if name not in REGISTRY or config.get("own_class", False):
-            raise ValueError(
-                f"path: {path} holds an unknown estimator {name!r}; upgrade histnetq, or pass a class of your own as "
-                "histnetq.load(path, estimator=…)."
-            )
+        require_known_method(path, config)
         estimator = REGISTRY[name].load()
     elif estimator.__name__ != name:
         raise ValueError(f"estimator: {path} holds a {name}, got {estimator.__name__}; pass the class that was saved.")
+    for own in custom:
+        if not _is_own(config["params"].get(own)):
+            raise TypeError(f"load: {own!r} was stored with the model and cannot be replaced; leave it out.")
     try:
-        params = {name: _from_json(name, value, custom) for name, value in config["params"].items()}
-        if custom:
-            told = f"load: {sorted(custom)[0]!r} was stored with the model and cannot be replaced; leave it out."
-            raise TypeError(told)
-        quantifier = estimator(**params)
-        quantifier.provenance_ = config.get("provenance", {})
-        prevalences = np.asarray(config["train_prevalences"], dtype=np.float64)
-        quantifier.classes_, quantifier.train_prevalences_ = np.asarray(config["classes"]), prevalences
-        quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
-        learned = config["learned"]
-    except (KeyError, AttributeError):
-        raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
+        return _restored(estimator, config, arrays, trust, custom)
+    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
+        raise ValueError(
+            f"path: {path} has a configuration that save() did not write "
+            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); save again."
+        ) from error
+
+
+def _restored(
+    estimator: type[Quantifier], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
+) -> Quantifier:
+    quantifier = estimator(**{name: _from_json(name, value, trust, custom) for name, value in config["params"].items()})
+    quantifier.provenance_ = config.get("provenance") or {}
+    quantifier.classes_ = np.asarray(config["classes"])
+    quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
+    quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
+    if hasattr(quantifier, "_check"):
+        quantifier._check()
+    learned = {**config["learned"], "trust": tuple(trust)}
     for part in (*quantifier.stored, *_CALIBRATED):
         part.restore(quantifier, arrays, learned)
     return quantifier
+
+
+def _is_own(value: Any) -> bool:
+    """Tell whether a parameter was not stored, or holds something that was not."""
+    if not isinstance(value, dict):
+        return False
+    fields = value.get("fields")
+    return "custom" in value or (isinstance(fields, dict) and any(map(_is_own, fields.values())))
 
 
 def _to_json(value: Any) -> Any:
@@ -201,9 +259,9 @@ def _to_json(value: Any) -> Any:
     return {"custom": type(value).__name__}
 
 
-def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
+def _from_json(name: str, value: Any, trust: Sequence[str], custom: dict[str, Any]) -> Any:
     if isinstance(value, list):
-        return tuple(_from_json(name, v, custom) for v in value)
+        return tuple(_from_json(name, v, trust, custom) for v in value)
     if not isinstance(value, dict):
         return value
     if "custom" in value:
@@ -212,92 +270,10 @@ def _from_json(name: str, value: Any, custom: dict[str, Any]) -> Any:
                 f"{name}: this model was made with its own {name} ({value['custom']}), which is not stored; "
                 f"pass it as histnetq.load(path, {name}=…)."
             )
-        return custom.pop(name)
+        return custom[name]
     if "sklearn" in value:
         return from_plain(value["sklearn"], {})
     if "skops" in value:
-        return load_classifier(base64.b64decode(value["skops"]))
+        return load_classifier(base64.b64decode(value["skops"]), trust)
     kind = _DATACLASSES[value["type"]]
-    return kind(**{k: _from_json(name, v, custom) for k, v in value["fields"].items()})
-
-
-def _write_model(
-    path: str | os.PathLike[str], config: dict[str, Any], weights: dict[str, NDArray], overwrite: bool
-) -> None:
-    """Write a model directory, all of it or nothing."""
-    from safetensors import SafetensorError
-    from safetensors.numpy import save_file
-
-    target = Path(path)
-    _refuse_occupied(target, overwrite)
-    made, replaced = (target.with_name(f".{target.name}-{uuid.uuid4().hex}{end}") for end in ("", ".old"))
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        made.mkdir()
-        save_file({k: np.ascontiguousarray(v) for k, v in weights.items()}, made / _WEIGHTS)
-        full = {"format": FORMAT, **config}
-        full["sha256"] = _checksum(made / _WEIGHTS, full)
-        (made / _CONFIG).write_text(json.dumps(full, indent=2, ensure_ascii=False) + "\n", encoding="utf-8")
-        if target.exists():
-            os.replace(target, replaced)
-        os.replace(made, target)
-    except (OSError, SafetensorError) as error:
-        reason = getattr(error, "strerror", None) or str(error)
-        raise OSError(f"path: {target} cannot be written ({reason}); choose another place.") from None
-    finally:
-        if replaced.exists() and not target.exists():
-            os.replace(replaced, target)
-        shutil.rmtree(made, ignore_errors=True)
-        if target.exists():
-            shutil.rmtree(replaced, ignore_errors=True)
-
-
-def _refuse_occupied(target: Path, overwrite: bool) -> None:
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not overwrite:
-        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
-    try:
-        ours = {"format", "estimator", "sha256"} <= json.loads((target / _CONFIG).read_text(encoding="utf-8")).keys()
-    except (OSError, ValueError, AttributeError):
-        ours = False
-    if not ours or {p.name for p in target.iterdir()} - {_CONFIG, _WEIGHTS}:
-        raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
-
-
-def _read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Read a model directory: its configuration and its weights, both checked."""
-    from safetensors.numpy import load_file
-
-    directory = Path(path)
-    for name in (_CONFIG, _WEIGHTS):
-        if not (directory / name).is_file():
-            raise FileNotFoundError(
-                f"path: {directory} is not a model directory, it has no {name}; "
-                "give one that save() or histnetq fit wrote."
-            )
-    try:
-        config = json.loads((directory / _CONFIG).read_text(encoding="utf-8"))
-        version = config["format"]
-    except (ValueError, KeyError, TypeError):
-        raise ValueError(
-            f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
-        ) from None
-    if version != FORMAT:
-        raise ValueError(
-            f"path: {directory} has format {version!r}, this version of histnetq reads {FORMAT}; upgrade histnetq."
-        )
-    if config.pop("sha256", None) != _checksum(directory / _WEIGHTS, config):
-        raise ValueError(
-            f"path: {directory} does not match its checksum, it is truncated or was altered; copy it again."
-        )
-    return config, load_file(directory / _WEIGHTS)
-
-
-def _checksum(weights: Path, config: dict[str, Any]) -> str:
-    """Of the weights and of the configuration without its checksum."""
-    digest = hashlib.sha256(json.dumps(config, sort_keys=True).encode())
-    with weights.open("rb") as file:
-        while chunk := file.read(1 << 20):
-            digest.update(chunk)
-    return digest.hexdigest()
+    return kind(**{k: _from_json(name, v, trust, custom) for k, v in value["fields"].items()})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
@@ -11,17 +12,21 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.class_names import add_columns
+from histnetq.data.indexing import have_order
 from histnetq.evaluation import plots
 from histnetq.uncertainty.intervals import Intervals, Region
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
     from histnetq.report.page import Facts
 
+Plot = tuple[str, list[str], str]  # title, one or several images, caption
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of coverage
-_MOST_BAGS_IN_LINES, _MOST_BAGS_IN_HISTOGRAMS = 60, 500
-_MOST_LINES, _MOST_PANELS = 4, 12  # classes in one plot of estimates by bag, and in a panel each
+_MOST_BAGS_IN_LINES, _MOST_BAGS_IN_HISTOGRAMS = 200, 500
+_MOST_TOGETHER, _MOST_PANELS = 2, 30  # classes in one plot of estimates by bag, and in a plot each
 _FEWEST_BAGS = 10  # for plots of how errors are distributed
 _CAPTIONS = {
     "Estimates against the truth": "One dot for each bag and class: the nearer to the diagonal, the better.",
@@ -38,11 +43,12 @@ _CAPTIONS = {
 }
 
 
-def figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
-    """Yield the plots that apply: title, image and caption."""
+def figures(facts: Facts) -> Iterator[Plot]:
+    """Yield the plots that apply."""
     model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
     if table is not None:
-        yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()))
+        many = " The classes with the largest errors are coloured." if len(facts.classes) > plots.MOST_NAMES else ""
+        yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()), many)
     if table is not None and comparison is not None and n_bags >= _FEWEST_BAGS:
         yield _figure("Bias", lambda f: plots.bias(table, f.subplots()))
         if facts.intervals is not None:
@@ -50,7 +56,7 @@ def figures(facts: Facts) -> Iterator[tuple[str, str, str]]:
             yield _figure("Coverage", lambda f: plots.coverage(found, f.subplots()))
         n_bins = min(8, n_bags // 5)
         yield _figure("Error by shift", lambda f: plots.error_by_shift(comparison, bins=n_bins, ax=f.subplots()))
-    yield _figure("Estimates by bag", lambda f: _draw_bags(facts, f), _told_of_bags(facts))
+    yield _estimates_by_bag(facts)
     if hasattr(model, "history_"):
         yield _figure("Training", lambda f: plots.training(model.history_, f.subplots()))
     if hasattr(getattr(getattr(model, "network_", None), "pooling", None), "bins"):
@@ -65,42 +71,57 @@ def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float
         calibration = facts.model.calibration_
         n_scores = len(calibration.joint_scores)
         levels = [level for level in _LEVELS if level * (n_scores + 1) <= n_scores]
-        made = {level: calibration.intervals(facts.estimates, facts.bags.sizes, level) for level in levels} | made
+        made = {level: calibration.intervals(found.estimates, facts.bags.sizes, level) for level in levels} | made
     return {level: facts.observed(other) for level, other in made.items()}
 
 
-def _draw_bags(facts: Facts, figure: Figure) -> None:
-    """Draw the estimates over the bags: few classes in one plot; of more, the most common in a panel each."""
-    p, classes = facts.estimates, facts.model.classes_
-    some = _spread(len(p), _MOST_BAGS_IN_LINES)
-    names = [name if len(name) <= 16 else f"{name[:15]}…" for name in map(str, facts.bags.ids[some])]
+def _estimates_by_bag(facts: Facts) -> Plot:
+    """Draw the estimates over the bags: one or two classes, or one bag, in one plot; of more, each class in its own."""
+    p, classes, p_true = facts.estimates, facts.classes, facts.bags.prevalences
+    some = facts.order[_spread(len(p), _MOST_BAGS_IN_LINES)]
     found = facts.intervals or Intervals(p, p, p, facts.bags.sizes, 0.0, Region(p, np.zeros(len(p))))
-    panels = np.arange(len(classes))[None]
-    if len(some) > 1 and len(classes) > _MOST_LINES:
-        panels = np.sort(np.argsort(-p.mean(0), kind="stable")[:_MOST_PANELS])[:, None]
-    n_rows = -(-len(panels) // 2)
-    figure.set_figheight(max(4, 1.5 * n_rows))
-    grid = figure.subplots(n_rows, min(2, len(panels)), sharex=True, sharey=True, squeeze=False)
-    for ax, panel in zip(grid.flat, panels, strict=False):
-        own = np.ix_(some, panel)
-        part = replace(found, estimates=p[own], lower=found.lower[own], upper=found.upper[own])
-        plots.prevalences(part, classes[panel].tolist(), names, ax)
-        if len(panels) > 1:
-            ax.set_title(ax.get_legend().get_texts()[0].get_text(), fontsize=9, loc="left")
-            ax.get_legend().remove()
-            ax.set(xticks=[], ylabel="", ylim=(0, 1.05 * found.upper[some].max()))
-    for ax in grid.flat[len(panels) :]:
-        ax.set_visible(False)
+    lower, upper = (add_columns(ends, len(classes)) for ends in (found.lower, found.upper))
+    # Of all panels, so that classes can be compared; a few intervals that are very wide may reach beyond.
+    tops = [p[some].max(), np.quantile(upper[some], 0.98), 0.0 if p_true is None else p_true[some].max()]
+
+    def draw(figure: Figure, shown: NDArray[np.int64]) -> Axes:
+        own = np.ix_(some, shown)
+        part = replace(found, estimates=p[own], lower=lower[own], upper=upper[own])
+        truth = None if p_true is None else p_true[own]
+        ax = plots.prevalences(
+            part, classes[shown].tolist(), facts.bags.ids[some].tolist(), figure.subplots(), truth=truth
+        )
+        ax.set_ylim(0, min(1.02, 1.08 * max(tops)))
+        return ax
+
+    def draw_class(figure: Figure, j: int) -> None:
+        ax = draw(figure, np.array([j]))
+        legend: Any = ax.get_legend()
+        ax.set_title(legend.get_texts()[0].get_text(), fontsize=10, loc="left")
+        ax.set_ylabel("")
+        legend.remove()
+
+    title, caption = "Estimates by bag", _told_of_bags(facts)
+    if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
+        return title, [_image(lambda figure: draw(figure, np.arange(len(classes))))], caption
+    common = np.maximum(p.mean(0), 0 if p_true is None else p_true.mean(0))
+    chosen = np.sort(np.argsort(-common, kind="stable")[:_MOST_PANELS])
+    return title, [_image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
 
 
 def _told_of_bags(facts: Facts) -> str:
-    n_bags, n_classes = len(facts.bags), len(facts.model.classes_)
+    n_bags, n_classes = len(facts.bags), len(facts.classes)
+    truth = "" if facts.bags.prevalences is None else " Black dashes are the true shares."
     if n_bags == 1:
-        return f"A bar for each class{'' if facts.intervals is None else ', with its interval'}."
+        return f"A bar for each class{'' if facts.intervals is None else ', with its interval'}.{truth}"
     which = f"{_MOST_BAGS_IN_LINES} of the {n_bags:,} bags" if n_bags > _MOST_BAGS_IN_LINES else "the bags"
     classes = f"each of the {_MOST_PANELS} most common classes" if n_classes > _MOST_PANELS else "each class"
-    bands = "" if facts.intervals is None else f", with its {facts.intervals.coverage:.0%} interval as a band"
-    return f"The estimated share of {classes} in {which}, from left to right in their order{bands}."
+    joined = have_order(facts.bags.ids)
+    bars = "" if facts.intervals is None else f", with its {facts.intervals.coverage:.0%} interval as a "
+    bars += "" if facts.intervals is None else "band" if joined else "bar"
+    dots = "" if joined else " Dots are not joined, as the names of the bags have no order."
+    scale = " All plots have the same scale." if n_classes > _MOST_TOGETHER else ""
+    return f"The estimated share of {classes} in {which}, sorted by name{bars}.{truth}{dots}{scale}"
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:
@@ -108,14 +129,18 @@ def _spread(n: int, most: int) -> NDArray[np.int64]:
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
-def _figure(title: str, draw: Callable[[Figure], Any], caption: str = "") -> tuple[str, str, str]:
-    """Return the title, the image as text in base 64, and the caption."""
+def _figure(title: str, draw: Callable[[Figure], Any], more: str = "") -> Plot:
+    return title, [_image(draw)], _CAPTIONS[title] + more
+
+
+def _image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
+    """Return an image as text in base 64."""
     from matplotlib import style
     from matplotlib.figure import Figure
 
     data = io.BytesIO()
     with style.context("default"):
-        figure = Figure(figsize=(5.5, 4), layout="constrained")
+        figure = Figure(figsize=inches, layout="constrained")
         draw(figure)
         figure.savefig(data, format="png", dpi=180)
-    return title, base64.b64encode(data.getvalue()).decode(), caption or _CAPTIONS[title]
+    return base64.b64encode(data.getvalue()).decode()

@@ -6,6 +6,7 @@ import html
 import os
 import platform
 import sys
+import warnings
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -19,13 +20,15 @@ from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.indexing import natural_keys
 from histnetq.evaluation import plots
 from histnetq.evaluation.comparison import Comparison
-from histnetq.evaluation.errors import align, compare, evaluate
+from histnetq.evaluation.errors import compare, evaluate, tell_missed
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
-from histnetq.uncertainty.intervals import Intervals
+from histnetq.uncertainty.intervals import Intervals, Region
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -35,10 +38,15 @@ _BASELINE = "mean of training"
 
 @dataclass(frozen=True)
 class Facts:
-    """What the sections of a report are made from. `table` and `comparison` hold errors where the truth is known."""
+    """What the sections of a report are made from. `table` and `comparison` hold errors where the truth is known.
+
+    Estimates are for all `classes`: those of the model, and after them those that only the truth has, whose estimate is
+    0. Intervals are for the classes of the model.
+    """
 
     model: Quantifier
     bags: Bags
+    classes: NDArray
     estimates: NDArray[np.float64]
     intervals: Intervals | None
     trust: pd.DataFrame | None
@@ -47,10 +55,27 @@ class Facts:
     table: pd.DataFrame | None = None
     comparison: Comparison | None = None
 
+    @property
+    def order(self) -> NDArray[np.int64]:
+        """The order of the bags by their names."""
+        return np.argsort(natural_keys(self.bags.ids), kind="stable")
+
+    @property
+    def missed(self) -> NDArray:
+        """The classes that only the truth has."""
+        return self.classes[len(self.model.classes_) :]
+
+    @property
+    def doubt(self) -> float:
+        """The p-value up to which a bag is unusual."""
+        return float(getattr(getattr(self.model, "trust_", None), "threshold", 0.01))
+
     def observed(self, found: Intervals) -> tuple[float, float]:
         """Return the fractions of the intervals and of the joint regions that hold the truth."""
         p: Any = self.bags.prevalences
-        return float(found.contains(p).mean()), float(found.region.contains(p).mean())
+        region = Region(add_columns(found.region.estimates, len(self.classes)), found.region.radius)
+        own = len(self.model.classes_)
+        return float(found.contains(p[:, :own]).mean()), float(region.contains(p).mean())
 
 
 def write_report(
@@ -103,25 +128,33 @@ def write_report(
             f"intervals: expected shape (n_bags, n_classes) = {expected}, got {got}; make them of these bags."
         )
     estimates = model.predict(bags) if intervals is None else intervals.estimates
-    facts = Facts(model, bags, estimates, intervals, trust, command, sources)
+    facts = Facts(model, bags, model.classes_, estimates, intervals, trust, command, sources)
     text = _page(facts if bags.prevalences is None else _with_errors(facts, rivals or {}))
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
 def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
-    prior, p, name = facts.model.train_prevalences_, facts.estimates, type(facts.model).__name__
-    bags = align(facts.bags, [str(c) for c in facts.model.classes_])
-    estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p, **rivals}
+    name, bags = type(facts.model).__name__, with_all_classes(facts.bags, facts.model.classes_)
+    classes: Any = bags.classes
+    prior = add_columns(facts.model.train_prevalences_[None], len(classes))[0]
+    p = add_columns(facts.estimates, len(classes))
+    estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p}
+    for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name theirs
+        estimates[key] = other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes))
     estimates.setdefault(_BASELINE, np.tile(prior, (len(bags), 1)))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # the page tells of classes without estimates
+        comparison = compare(estimates, bags, train_prevalences=prior)
     table = evaluate(p, bags, measures="ae", train_prevalences=prior)
-    return replace(facts, bags=bags, table=table, comparison=compare(estimates, bags, train_prevalences=prior))
+    return replace(facts, bags=bags, classes=classes, estimates=p, table=table, comparison=comparison)
 
 
 def _page(facts: Facts) -> str:
     heads, columns = zip(*_columns(facts), strict=True)
     reasons = ["unchecked"] * len(facts.bags) if facts.trust is None else list(facts.trust["trust"])
-    warnings = ["" if why in ("ok", "unchecked") else why for why in reasons]
+    doubts = ["" if why in ("ok", "unchecked") else why for why in reasons]
+    rows = list(zip(doubts, map("".join, zip(*columns, strict=True)), strict=True))
     means = {} if facts.comparison is None else dict(facts.comparison.table["ae", "mean"])
     rivals = [name for name in list(means)[1:] if name != _BASELINE]
     packages = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
@@ -131,10 +164,10 @@ def _page(facts: Facts) -> str:
     )  # fmt: skip
     environment.filters["number"] = format
     return environment.get_template("page.html").render(
-        facts=facts, n_warnings=sum(map(bool, warnings)) if set(reasons) - {"unchecked"} else None,
+        facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
         baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
-        figures=figures(facts), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
-        rows=zip(warnings, map("".join, zip(*columns, strict=True)), strict=True),
+        figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
+        rows=[rows[i] for i in facts.order], missed=tell_missed(facts.missed) if len(facts.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
     )  # fmt: skip
@@ -145,9 +178,9 @@ def _columns(facts: Facts) -> Iterator[tuple[tuple[str, bool], Iterable[str]]]:
     ids, sizes, p_true = facts.bags.ids, facts.bags.sizes, facts.bags.prevalences
     yield ("bag", ids.dtype.kind in "iuf"), (f'<th scope="row">{_text(bag)}</th>' for bag in ids)
     yield ("n", True), (f"<td>{n:.{int(sizes.dtype.kind == 'f')}f}</td>" for n in sizes)
-    for j, name in enumerate(facts.model.classes_):
+    for j, name in enumerate(facts.classes):
         parts = [[f"<td>{100 * p:.1f}" for p in facts.estimates[:, j]]]
-        if facts.intervals is not None:
+        if facts.intervals is not None and j < facts.intervals.lower.shape[1]:
             ends = 100 * facts.intervals.lower[:, j], 100 * facts.intervals.upper[:, j]
             parts.append([f"<small>{low:.1f}–{high:.1f}</small>" for low, high in zip(*ends, strict=True)])
         if p_true is not None:

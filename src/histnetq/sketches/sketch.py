@@ -247,20 +247,16 @@ class BagSketch:
         try:
             table = parquet.read_table(path if not isinstance(path, str | os.PathLike) else os.fspath(path))
             about = json.loads((table.schema.metadata or {})[_KEY])
-        except (KeyError, pa.ArrowInvalid):
+        except FileNotFoundError:
+            raise
+        except (KeyError, ValueError, RecursionError, OSError, pa.ArrowException):
             raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
-        if about["format"] != _FORMAT:
-            raise ValueError(
-                f"path: {path} has format {about['format']!r}, this version of histnetq reads {_FORMAT}; "
-                "upgrade histnetq."
-            )
-        made: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in about["maker"].items()}
-        maker = Maker(**made)
+        maker, shape = _read_maker(about, path)
         width = 0 if maker.origin is None else 2 * len(maker.origin)
-        shapes = {"values": tuple(about["shape"]), "moments": (width,)}
+        shapes = {"values": shape, "moments": (width,)}
         fields: dict[str, Any] = {name: _read_column(table, name, shapes.get(name, ()), path) for name in _FIELDS}
-        ids = np.array(table.column("id").to_pylist()) if "id" in table.column_names else None
-        return cls(ids=ids, maker=maker, **fields)
+        _check_numbers(fields, maker, path)
+        return cls(ids=_read_ids(table, path), maker=maker, **fields)
 
     def _to_arrow(self) -> Any:
         import pyarrow as pa
@@ -272,9 +268,9 @@ class BagSketch:
             array = getattr(self, name)
             if array.ndim == 1:
                 columns[name] = pa.array(array)
-            elif array[0].size:
+            elif size := math.prod(array.shape[1:]):
                 flat = np.ascontiguousarray(_narrow(array)).reshape(-1)
-                columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(flat), array[0].size)
+                columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(flat), size)
         about = {"format": _FORMAT, "shape": self.values.shape[1:], "maker": asdict(self.maker)}
         return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
 
@@ -372,14 +368,81 @@ def is_sketch(path: str | os.PathLike[str]) -> bool:
         return False
 
 
+_AGAIN = "make the sketches again with histnetq sketch."
+
+
+def _read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...]]:
+    """Give where sketches come from and the shape of their states, from the metadata of a file."""
+    if not isinstance(about, dict) or about.get("format") != _FORMAT:
+        found = about.get("format") if isinstance(about, dict) else None
+        raise ValueError(
+            f"path: {path} has format {found!r}, this version of histnetq reads {_FORMAT}; upgrade histnetq."
+        )
+    made: Any = about.get("maker")
+    shape: Any = about.get("shape")
+    right = isinstance(made, dict) and {"quantifier", "fingerprint"} <= made.keys() <= _MAKER.keys()
+    right = right and all(_MAKER[name](value) for name, value in made.items())
+    right = right and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in shape)
+    if not right or math.prod(shape) >= 2**31:
+        raise ValueError(f"path: {path} does not tell which model made its sketches; {_AGAIN}")
+    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
+    return Maker(**told), tuple(shape)
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
+    return lambda value: value is None or (isinstance(value, list) and all(map(fits, value)))
+
+
+_MAKER: dict[str, Callable[[Any], bool]] = {
+    "quantifier": _is_text,
+    "fingerprint": _is_text,
+    "merge": lambda value: value in ("sum", "max"),
+    "origin": _is_list_of(lambda x: isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)),
+    "keys": _is_list_of(_is_text),
+}
+
+
+def _read_ids(table: Any, path: Any) -> NDArray | None:
+    if "id" not in table.column_names:
+        if table.num_rows != 1:
+            raise ValueError(f"path: {path} has {table.num_rows} bags without ids, expected one; {_AGAIN}")
+        return None
+    ids = table.column("id").to_pylist()
+    kinds = {type(name) for name in ids}
+    if len(set(map(str, ids))) != len(ids) or len(kinds) > 1 or not kinds <= {str, int, float, bool}:
+        raise ValueError(f"path: {path} has bags of the same id or without one; {_AGAIN}")
+    return np.array(ids) if ids else np.array([], str)
+
+
+def _check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
+    """Refuse numbers that no rows can have given."""
+    n_rows, values = fields["n_rows"], fields["values"]
+    right = {
+        "n_rows": n_rows >= 0,
+        "totals": np.isfinite(fields["totals"]) & (fields["totals"] >= 0),
+        "squares": np.isfinite(fields["squares"]) & (fields["squares"] >= 0),
+        "unseen": (fields["unseen"] >= 0) & (fields["unseen"] <= n_rows),
+        "values": values >= 0 if values.dtype.kind == "i" else ~np.isnan(values) & (values < np.inf),
+        "moments": np.isfinite(fields["moments"]),
+    }
+    if maker.merge == "sum":
+        right["values"] = right["values"] & np.isfinite(values)
+    for name, fits in right.items():
+        if not fits.all():
+            raise ValueError(f"path: {path} has a number in {name!r} that no rows can have given; {_AGAIN}")
+
+
 def _read_column(table: Any, name: str, shape: tuple[int, ...], path: Any) -> NDArray:
     """Give a column of a file as numbers of shape ``(n_bags, *shape)``; those without numbers are not in files."""
     size, n_bags = math.prod(shape), table.num_rows
     if size == 0:
         return np.empty((n_bags, *shape))
-    again = "make the sketches again with histnetq sketch."
     if name not in table.column_names:
-        raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {again}")
+        raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {_AGAIN}")
     column = table.column(name).combine_chunks()
     fits = getattr(column.type, "list_size", ()) == (size if shape else ())
     flat = column.flatten() if shape and fits else column
@@ -388,7 +451,7 @@ def _read_column(table: Any, name: str, shape: tuple[int, ...], path: Any) -> ND
     if not fits or n_missing or numbers.dtype.kind not in kinds:
         raise ValueError(
             f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {column.type}"
-            f"{' with missing values' * (n_missing > 0)}; {again}"
+            f"{' with missing values' * (n_missing > 0)}; {_AGAIN}"
         )
     return numbers.reshape(n_bags, *shape)
 

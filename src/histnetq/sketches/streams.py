@@ -106,8 +106,10 @@ def group_rows(
     w = None if weights is None else np.asarray(weights)[order]
     if w is not None:
         w = w.astype(np.int64 if _kind(w) == "count" else np.float64, copy=False)
+    # `take` is several times faster than an index, with rows of few columns.
+    sorted_rows = rows[order] if hasattr(rows, "tocsr") else rows.take(order, axis=0)
     return Bags.trusted(
-        rows[order], np.arange(len(order)), offsets, weights=w, weight_kind=_kind(w) or "count",
+        sorted_rows, np.arange(len(order)), offsets, weights=w, weight_kind=_kind(w) or "count",
         ids=plain_ids(np.asarray(names)), feature_names=feature_names,
     )  # fmt: skip
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -13,16 +13,13 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import take_dense, used_rows
+from histnetq.data.checks import used_rows
 from histnetq.kernels.precision import widest
 from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.pooling import State
+from histnetq.training.encoding import BinCounts, encode_rows, fill_up, rows_tensor
 
-# Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
-# for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
-_BLOCK_ROWS = 256
-_BLOCK_BAGS = 32  # bags go through the head in blocks of one size alike
-_FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
+_BLOCK_BAGS = 32  # bags go through the head in blocks of one size, as matrix products round by the number of rows
 _ENCODED_AT_ONCE = 1 << 24  # numbers in the features of bags that share few rows
 _FEW_SHARED = 2  # entries per row at which a row may be encoded several times
 _POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
@@ -48,7 +45,7 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
     used, index = used_rows(bags.index, bags.rows.shape[0])
 
     return Batch(
-        _rows_tensor(bags, used, device, dtype),
+        rows_tensor(bags, used, device, dtype),
         torch.from_numpy(index).to(device),
         torch.from_numpy(bags.offsets).to(device),
         None if bags.weights is None else _wide(bags.weights, device),
@@ -61,14 +58,22 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
 @torch.inference_mode()
 def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
     """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
-    return _map_bags(network, bags, lambda *entries: quantify_bags(network, network.pooling(*entries)))
+    pooling: Any = network.pooling
+    if (bins := BinCounts.of(network, bags)) is not None:
+        count = bins.count
+        return _map_bags(network, bags, bins.encode, lambda *e: quantify_bags(network, pooling.finish(count(*e))))
+    encode = partial(encode_rows, network)
+    return _map_bags(network, bags, encode, lambda *entries: quantify_bags(network, pooling(*entries)))
 
 
 @torch.inference_mode()
 def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
     """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
+    if (bins := BinCounts.of(network, bags)) is not None:
+        count = bins.count
+        return _map_bags(network, bags, bins.encode, lambda *entries: count(*entries).values)
     pooling: Any = network.pooling
-    return _map_bags(network, bags, lambda *entries: pooling.partial(*entries).values.cpu())
+    return _map_bags(network, bags, partial(encode_rows, network), lambda *e: pooling.partial(*e).values.cpu())
 
 
 @torch.inference_mode()
@@ -91,52 +96,35 @@ def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
     """(n_bags, width) → (n_bags, n_classes) of float64; a bag's prevalences do not depend on the others."""
     parts = []
     for block in pooled.split(_BLOCK_BAGS):
-        p = network.quantify(_filled(block, _BLOCK_BAGS)).cpu().double()
+        p = network.quantify(fill_up(block, _BLOCK_BAGS)).cpu().double()
         parts.append((p / p.sum(1, keepdim=True))[: len(block)])
     return torch.cat(parts)
 
 
-def _map_bags(network: BagNetwork, bags: Bags, work: Callable[..., Tensor]) -> NDArray:
-    """Call ``work(features, offsets, weights, index)`` for groups of bags, and put the results after one another."""
+def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], work: Callable[..., Tensor]) -> NDArray:
+    """Call ``work(encoded, offsets, weights, index)`` for groups of bags, and put the results after one another.
+
+    What ``encode(bags, used)`` gives of each pool row in use is encoded once for all bags, if they share many rows.
+    """
     network.eval()
     few_shared = len(bags.index) <= _FEW_SHARED * bags.rows.shape[0]
     if few_shared and len(groups := list(_groups(bags, network, _ENCODED_AT_ONCE))) > 1:
-        return np.concatenate([_map_bags(network, bags[group], work) for group in groups])
+        return np.concatenate([_map_bags(network, bags[group], encode, work) for group in groups])
     used, index = used_rows(bags.index, bags.rows.shape[0])
-    features = encode_rows(network, bags, used)
+    features = encode(bags, used)
     device, parts = next(network.parameters()).device, []
     at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
     for group in _groups(bags, network, at_once):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
-        # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
-        rows, entries = used_rows(index[first:last], len(features))
-        taken = features if len(rows) == len(features) else features[torch.from_numpy(rows)]
+        taken, entries = features, index[first:last]
+        if last - first < len(index):
+            # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
+            rows, entries = used_rows(entries, len(features))
+            taken = features if len(rows) == len(features) else features[torch.from_numpy(rows)]
         offsets = torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device)
         weights = None if bags.weights is None else _wide(bags.weights[first:last], device)
         parts.append(work(taken.to(device), offsets, weights, torch.from_numpy(entries).to(device)))
     return torch.cat(parts).numpy()
-
-
-@torch.inference_mode()
-def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
-    """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
-    parameter = next(network.parameters())
-    shape = (len(used), network.pooling.n_features)
-    if np.prod(shape) <= _FEATURES_IN_MEMORY:
-        features = parameter.new_empty(shape)
-    else:
-        with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
-            mapped = np.memmap(file, dtype=_numpy_name(parameter.dtype), mode="w+", shape=shape)
-        features = torch.from_numpy(mapped)
-    for start in range(0, len(used), _BLOCK_ROWS):
-        block = _rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
-        features[start : start + len(block)] = network.encode(_filled(block, _BLOCK_ROWS))[: len(block)]
-    return features
-
-
-def _filled(block: Tensor, n: int) -> Tensor:
-    """The block with rows of zeros up to n."""
-    return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
 
 
 def choose_device(name: str) -> torch.device:
@@ -158,21 +146,9 @@ def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Te
     step = max(1, _ENCODED_AT_ONCE // bags.n_features)
     for start in range(0, len(used), step):
         some = slice(start, start + step)
-        rows = _rows_tensor(bags, used[some], parameter.device, parameter.dtype)
+        rows = rows_tensor(bags, used[some], parameter.device, parameter.dtype)
         inputs[some] = network.prepare(rows).flatten(1).to(parameter.dtype)
     return inputs
-
-
-def _rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
-    # Wide numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate.
-    wide = bags.rows.dtype.itemsize > 4 or (bags.rows.dtype.kind in "iu" and bags.rows.dtype.itemsize == 4)
-    # By numpy, which knows every number type and byte order.
-    kind = _numpy_name(widest(device) if wide else dtype)
-    return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
-
-
-def _numpy_name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
 
 
 def _wide(numbers: NDArray, device: torch.device) -> Tensor:

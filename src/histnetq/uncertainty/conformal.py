@@ -1,8 +1,7 @@
-"""Split-conformal intervals: how far estimates of calibration bags were from the truth says how far new ones may be."""
+"""Conformal intervals: how far estimates of calibration bags were from the truth says how far new ones may be."""
 
 from __future__ import annotations
 
-import itertools
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -18,9 +17,10 @@ from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
 Floats = NDArray[np.float64]
-_FOR_SCALE = 1 / 3  # of the calibration bags
-_FEWEST_FOR_SCALE = 5
-_LOWEST_SCALE = 1e-6
+_FEWEST = 6  # calibration bags
+_FOLDS = 10
+_REFITS = 3  # of a scale, with weights by the one before
+_BORROWED = 20  # bags' worth of what all classes together say, beside the bags of a class itself
 
 
 @dataclass(frozen=True)
@@ -28,10 +28,14 @@ class Calibration:
     """What calibration bags say about the errors of a quantifier.
 
     The error of class *c* in a bag of size *n* with estimate *p̂* is measured in units of its scale,
-    ``σ_c² = a_c + b_c / n + p̂ (1 − p̂) (d_c + e_c / n)`` with coefficients of at least 0: bags of different sizes, and
-    rare and common classes, become comparable. The error of a bag as a whole is the Hellinger distance between its
-    prevalences and their estimate, in units of ``√(a + b / n)`` alike. The scales are fitted on one third of the bags,
-    and the scores are those of the others, so that the scores are exchangeable with those of new bags.
+    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with coefficients of at least 0, and of 1 / n at least: bags of
+    different sizes, and rare and common classes, become comparable. The shape is one for all classes, and the factor
+    ``f_c`` of a class is drawn towards 1 if there are few bags. The error of a bag as a whole is the Hellinger distance
+    between its prevalences and their estimate, in units of ``√(a + b / n)`` alike.
+
+    Every bag is scored by scales that the other folds gave, so that scores are as those of new bags, and none is given
+    up for the scales. An interval reaches as far as a quantile of the scores of its class, among which those of all
+    classes count as much as 20 more bags.
 
     Attributes
     ----------
@@ -39,10 +43,10 @@ class Calibration:
         Of the scale of each class, in the order of `_class_terms`.
     joint_coefficients : (2,)
         Of the scale of the Hellinger distance.
-    scores : (n_scores, n_classes), rising in each column
-        Absolute errors of the other bags, in units of their scales.
-    joint_scores : (n_scores,), rising
-        Hellinger distances of the same bags, in units of their scales.
+    scores : (n_bags, n_classes), rising in each column
+        Absolute errors of the bags, in units of their scales.
+    joint_scores : (n_bags,), rising
+        Hellinger distances of the bags, in units of their scales.
     """
 
     coefficients: Floats
@@ -54,38 +58,40 @@ class Calibration:
     def of(cls, p_true: ArrayLike, p_pred: ArrayLike, sizes: ArrayLike, random_state: int = 0) -> Calibration:
         """Calibrate by the true and estimated prevalences ``(n_bags, n_classes)`` of bags of these sizes."""
         p_true, p_pred, sizes = (np.asarray(a, dtype=np.float64) for a in (p_true, p_pred, sizes))
-        fitted, scored = split_for_scale(len(p_true), random_state)
-        errors, terms = np.abs(p_true - p_pred), _class_terms(p_pred, sizes)
-        coefficients = np.stack([_fit_scale(errors[fitted, c], terms[fitted, c]) for c in range(errors.shape[1])])
-        distances = hellinger(p_true, p_pred)
-        joint_coefficients = fit_size_scale(distances[fitted], sizes[fitted])
+        if len(p_true) < _FEWEST:
+            raise ValueError(
+                f"bags: expected at least {_FEWEST} calibration bags, got {len(p_true)}; "
+                "draw more of them from rows not used in training."
+            )
+        fold = np.random.default_rng(random_state).permutation(len(p_true)) % _FOLDS
+        errors, terms, floors = np.abs(p_true - p_pred), _class_terms(p_pred, sizes), 1 / sizes[:, None]
+        distances, joint_terms = hellinger(p_true, p_pred)[:, None], _size_terms(sizes)[:, None]
         return cls(
-            coefficients,
-            joint_coefficients,
-            np.sort((errors / _scale(terms, coefficients))[scored], axis=0),
-            np.sort((distances / scale_by_size(sizes, joint_coefficients))[scored]),
+            _fit_scales(errors, terms, floors),
+            _fit_scales(distances, joint_terms, floors)[0],
+            np.sort(_cross_scores(errors, terms, floors, fold), axis=0),
+            np.sort(_cross_scores(distances, joint_terms, floors, fold)[:, 0]),
         )
 
     def intervals(self, estimates: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
         """Intervals around the estimates ``(n_bags, n_classes)`` of bags of these sizes."""
         coverage, sizes = check_fraction("coverage", coverage), np.asarray(sizes, dtype=np.float64)
-        rank = self._rank(coverage)
-        reach = self.scores[rank - 1] * _scale(_class_terms(estimates, sizes), self.coefficients)
-        radius = self.joint_scores[rank - 1] * scale_by_size(sizes, self.joint_coefficients)
+        self._refuse_few(coverage)
+        floors = 1 / sizes[:, None]
+        scales = _scale(_class_terms(estimates, sizes), self.coefficients, floors)
+        reach = _quantiles(self.scores, coverage, _BORROWED) * scales
+        joint = _scale(_size_terms(sizes)[:, None], self.joint_coefficients, floors)[:, 0]
+        radius = _quantiles(self.joint_scores[:, None], coverage, 0)[0] * joint
         return Intervals.around(estimates, estimates - reach, estimates + reach, sizes, coverage, radius)
 
-    def _rank(self, coverage: float) -> int:
-        """The rank of the score that bounds a new one with at least this probability."""
-        n_scores = len(self.joint_scores)
-        rank = math.ceil(round((n_scores + 1) * coverage, 9))
-        if rank > n_scores:
-            scores = math.ceil(round(coverage / (1 - coverage), 9))
-            needed, most = _n_bags_for(scores), math.floor(1000 * n_scores / (n_scores + 1)) / 1000
+    def _refuse_few(self, coverage: float) -> None:
+        n = len(self.joint_scores)
+        if round((n + 1) * coverage, 9) > n:
+            needed, most = math.ceil(round(coverage / (1 - coverage), 9)), math.floor(1000 * n / (n + 1)) / 1000
             raise ValueError(
-                f"coverage: {coverage:g} needs at least {needed} calibration bags, got {_n_bags_for(n_scores)}; "
+                f"coverage: {coverage:g} needs at least {needed} calibration bags, got {n}; "
                 f"calibrate with more bags, or ask for at most {most:g}."
             )
-        return rank
 
 
 class Conformal(IntervalMethod):
@@ -106,37 +112,6 @@ def require_calibrated(model: Any) -> None:
         )
 
 
-def split_for_scale(n_bags: int, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """The calibration bags that fit scales, drawn by this seed, and the others, which are measured by them."""
-    n_scale = _n_for_scale(n_bags)
-    if n_bags <= n_scale:
-        raise ValueError(
-            f"bags: expected at least {_FEWEST_FOR_SCALE + 1} calibration bags, got {n_bags}; "
-            "draw more of them from rows not used in training."
-        )
-    order = np.random.default_rng(random_state).permutation(n_bags)
-    return order[:n_scale], order[n_scale:]
-
-
-def fit_size_scale(errors: Floats, sizes: Floats) -> Floats:
-    """(2,): coefficients of the scale ``√(a + b / n)`` that errors (n_bags,) of bags of these sizes have."""
-    return _fit_scale(errors, _size_terms(sizes))
-
-
-def scale_by_size(sizes: Floats, coefficients: Floats) -> Floats:
-    """(n_bags,): the scale of bags of these sizes."""
-    return _scale(_size_terms(sizes), coefficients)
-
-
-def _n_for_scale(n_bags: int) -> int:
-    return max(_FEWEST_FOR_SCALE, round(_FOR_SCALE * n_bags))
-
-
-def _n_bags_for(n_scores: int) -> int:
-    """The fewest calibration bags that leave this many for the scores."""
-    return next(n for n in itertools.count(n_scores) if n - _n_for_scale(n) >= n_scores)
-
-
 def _size_terms(sizes: Floats) -> Floats:
     """(n_bags, 2): what the squared error of a bag may be made of."""
     return np.stack([np.full_like(sizes, 0.01), 1 / sizes], axis=-1)
@@ -148,13 +123,44 @@ def _class_terms(p_pred: Floats, sizes: Floats) -> Floats:
     return (_size_terms(sizes)[:, None, :, None] * spread[:, :, None, :]).reshape(*p_pred.shape, 4)
 
 
-def _fit_scale(errors: Floats, terms: Floats) -> Floats:
-    """Coefficients of at least 0 by which the terms ``(n_bags, k)`` give the squared errors."""
-    # In units of what a bag may be off, so that a few large errors of small bags do not decide alone.
-    units = terms.sum(1)
-    coefficients: Floats = nnls(terms / units[:, None], errors**2 / units)[0]
-    return coefficients
+def _fit_scales(errors: Floats, terms: Floats, floors: Floats) -> Floats:
+    """(n_classes, k): coefficients of at least 0 by which terms ``(n_bags, n_classes, k)`` give the squared errors."""
+    squares, flat = errors.ravel() ** 2, terms.reshape(-1, terms.shape[-1])
+    # In units of what an error may be, so that a few large ones do not decide alone.
+    units = flat.sum(1)
+    for _ in range(_REFITS):
+        shape: Floats = nnls(flat / units[:, None], squares / units)[0]
+        units = np.maximum(flat @ shape, np.broadcast_to(floors**2, errors.shape).ravel())
+    ratios = (squares / units).reshape(errors.shape).sum(0)
+    factors = (ratios + _BORROWED) / (len(errors) + _BORROWED)
+    return factors[:, None] * shape
 
 
-def _scale(terms: Floats, coefficients: Floats) -> Floats:
-    return np.sqrt(np.maximum((terms * coefficients).sum(-1), _LOWEST_SCALE**2))
+def _cross_scores(errors: Floats, terms: Floats, floors: Floats, fold: NDArray[np.int64]) -> Floats:
+    """(n_bags, n_classes): errors in units of the scales that the other folds gave."""
+    scores = np.empty_like(errors)
+    for k in range(fold.max() + 1):
+        here = fold == k
+        coefficients = _fit_scales(errors[~here], terms[~here], floors[~here])
+        scores[here] = errors[here] / _scale(terms[here], coefficients, floors[here])
+    return scores
+
+
+def _scale(terms: Floats, coefficients: Floats, floors: Floats) -> Floats:
+    return np.sqrt(np.maximum((terms * coefficients).sum(-1), floors**2))
+
+
+def _quantiles(scores: Floats, coverage: float, borrowed: int) -> Floats:
+    """(n_classes,): a bound of a new score with this probability, for scores ``(n_bags, n_classes)`` that rise.
+
+    The scores of all classes together, as many of them as there are bags, weigh as much as so many borrowed bags. The
+    new score counts as one that lies above all. Between two scores the bound is interpolated.
+    """
+    n, n_classes = scores.shape
+    pooled = np.quantile(scores, (np.arange(n) + 0.5) / n)
+    values = np.concatenate([scores, np.broadcast_to(pooled[:, None], scores.shape)])
+    weights = np.repeat([1.0, borrowed / n], n)
+    order = np.argsort(values, axis=0, kind="stable")
+    values, below = np.take_along_axis(values, order, 0), np.cumsum(weights[order], axis=0)
+    wanted = coverage * (n + borrowed + 1)
+    return np.array([np.interp(wanted, below[:, c], values[:, c]) for c in range(n_classes)])

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-
-from histnetq.uncertainty.conformal import fit_size_scale, scale_by_size, split_for_scale
+from scipy.optimize import nnls
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -54,7 +53,7 @@ class Trust:
     def of(cls, moments: Floats, sizes: ArrayLike, random_state: int = 0) -> Trust:
         """Learn from the moments ``(n_bags, n_moments)`` of calibration bags of these sizes."""
         sizes = np.asarray(sizes, dtype=np.float64)
-        usual, scored = split_for_scale(len(moments), random_state)
+        usual, scored = _split(len(moments), random_state)
         center, unit = moments[usual].mean(0), moments[usual].std(0)
         unit = np.maximum(unit, 1e-6 * np.abs(center) + 1e-12)  # a feature that never varied may by rounding
         standard = _standard(moments[usual], center, unit)
@@ -63,14 +62,19 @@ class Trust:
         spread = np.append(strengths[:n] ** 2, (strengths[n:] ** 2).sum()) / len(usual)
         parts = center, unit, directions[:n], np.maximum(spread, 1e-6)
         distances = _distances(moments, *parts)
-        coefficients = fit_size_scale(distances[usual], sizes[usual])
-        scores = np.sort((distances / scale_by_size(sizes, coefficients))[scored])
+        coefficients = _fit_scale(distances[usual], sizes[usual])
+        scores = np.sort((distances / _scale(sizes, coefficients))[scored])
         return cls(*parts, coefficients, scores, np.array([sizes.min()]))
+
+    @property
+    def threshold(self) -> float:
+        """The p-value up to which a bag is unusual: 0.01, or the lowest that there is if the bags are few."""
+        return max(_DOUBT, 1 / (1 + len(self.scores)))
 
     def p_values(self, moments: Floats, sizes: ArrayLike) -> Floats:
         """(n_bags,): the part of the calibration bags, a new bag counted as one, that are at least as far."""
         distances = _distances(moments, self.center, self.unit, self.directions, self.spread)
-        scale = scale_by_size(np.asarray(sizes, dtype=np.float64), self.coefficients)
+        scale = _scale(np.asarray(sizes, dtype=np.float64), self.coefficients)
         n_scores = len(self.scores)
         farther = n_scores - np.searchsorted(self.scores, distances / scale, side="left")
         p: Floats = (1 + farther) / (1 + n_scores)
@@ -82,7 +86,7 @@ class Trust:
 
         sizes = np.asarray(sizes)
         p = np.full(len(sizes), np.nan) if moments is None else self.p_values(moments, sizes)
-        doubted = p <= max(_DOUBT, 1 / (1 + len(self.scores)))
+        doubted = p <= self.threshold
         small = sizes < self.smallest[0]
         words = np.select([doubted & small, doubted, small], ["unusual; small", "unusual", "small"], "ok")
         return pd.DataFrame({"p_value": p, "small": small, "trust": words})
@@ -100,3 +104,26 @@ def _distances(moments: Floats, center: Floats, unit: Floats, directions: Floats
     squares = np.column_stack([along**2, rest]) / spread
     distances: Floats = np.sqrt(squares.mean(1))
     return distances
+
+
+def _split(n_bags: int, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    """One third of the bags, drawn by this seed, and the others, which are measured by them."""
+    order = np.random.default_rng(random_state).permutation(n_bags)
+    n_usual = max(5, round(n_bags / 3))
+    return order[:n_usual], order[n_usual:]
+
+
+def _fit_scale(errors: Floats, sizes: Floats) -> Floats:
+    """(2,): coefficients of the scale ``√(a + b / n)`` that distances (n_bags,) of bags of these sizes have."""
+    terms = _terms(sizes)
+    units = terms.sum(1)
+    coefficients: Floats = nnls(terms / units[:, None], errors**2 / units)[0]
+    return coefficients
+
+
+def _scale(sizes: Floats, coefficients: Floats) -> Floats:
+    return np.sqrt(np.maximum(_terms(sizes) @ coefficients, 1e-12))
+
+
+def _terms(sizes: Floats) -> Floats:
+    return np.stack([np.full_like(sizes, 0.01), 1 / sizes], axis=-1)

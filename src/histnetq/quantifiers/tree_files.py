@@ -1,0 +1,158 @@
+"""Trees of forests and of boosting as plain arrays, which are checked before compiled code reads them.
+
+Compiled trees follow their indices without a look at them, so that a wrong one reads memory that is not theirs. A
+tree is made only of arrays in which every index is checked: children stand behind their parent, within the tree, and
+each but the first is the child of one parent; features are those of the rows.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.ensemble import HistGradientBoostingClassifier
+from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
+from sklearn.tree._tree import NODE_DTYPE, Tree
+
+Arrays = dict[str, NDArray]
+_LEAF = -1  # what a forest's tree has in place of the children of a leaf
+_BOOSTED = ("value", "count", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right", "gain", "depth",
+            "is_leaf", "bin_threshold")  # fmt: skip
+
+
+def forest_arrays(forest: Any) -> Arrays:
+    """Give the trees of a fitted forest, one after another: their nodes, the classes' shares there, and their sizes."""
+    states = [tree.tree_.__getstate__() for tree in forest.estimators_]
+    nodes = np.concatenate([state["nodes"] for state in states])
+    arrays = {f"nodes/{name}": nodes[name] for name in NODE_DTYPE.names}
+    values = np.concatenate([state["values"] for state in states])
+    return {**arrays, "values": values, "sizes": np.array([len(state["nodes"]) for state in states])}
+
+
+def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
+    """Put the trees into a forest that has its classes."""
+    n_classes = len(forest.classes_)
+    sizes, nodes = _checked_records(arrays, NODE_DTYPE, NODE_DTYPE.names)
+    leaf = nodes["left_child"] == _LEAF
+    if (leaf != (nodes["right_child"] == _LEAF)).any():
+        raise ValueError("a node of the trees has one child, expected two or none")
+    depths = _checked_depths(
+        sizes, nodes["left_child"], nodes["right_child"], leaf, nodes["feature"], nodes["threshold"], n_features
+    )
+    values = checked_array(arrays, "values", (len(nodes), 1, n_classes))
+    kind = ExtraTreeClassifier if type(forest).__name__ == "ExtraTreesClassifier" else DecisionTreeClassifier
+    params = {name: getattr(forest, name) for name in forest.estimator_params}
+    forest.n_features_in_, forest.n_classes_, forest.n_outputs_ = n_features, n_classes, 1
+    forest.estimator_, forest.estimators_ = kind(), []
+    ends = np.cumsum(sizes)
+    for start, end, depth in zip((ends - sizes).tolist(), ends.tolist(), depths.tolist(), strict=True):
+        tree = Tree(n_features, np.array([n_classes], np.intp), 1)
+        tree.__setstate__(
+            {"max_depth": depth, "node_count": end - start, "nodes": nodes[start:end], "values": values[start:end]}
+        )
+        member = kind(**params)
+        member.tree_, member.classes_, member.n_classes_ = tree, np.arange(n_classes, dtype=np.float64), n_classes
+        member.n_features_in_, member.n_outputs_ = n_features, 1
+        forest.estimators_.append(member)
+
+
+def boosting_arrays(model: Any) -> Arrays | None:
+    """Give the trees of a boosted classifier, one after another; None if it splits by categories."""
+    predictors = [tree for trees in model._predictors for tree in trees]
+    nodes = np.concatenate([tree.nodes for tree in predictors])
+    if model._preprocessor is not None or nodes["is_categorical"].any():
+        return None
+    arrays = {f"nodes/{name}": nodes[name] for name in _BOOSTED}
+    sizes = np.array([len(tree.nodes) for tree in predictors])
+    return {**arrays, "sizes": sizes, "baseline": model._baseline_prediction}
+
+
+def restore_boosting(model: HistGradientBoostingClassifier, arrays: Arrays, n_features: int) -> None:
+    """Put the trees into a boosted classifier that has its classes."""
+    from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
+    from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
+    from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
+
+    n_classes = len(model.classes_)
+    per_round = 1 if n_classes <= 2 else n_classes
+    sizes, nodes = _checked_records(arrays, PREDICTOR_RECORD_DTYPE, _BOOSTED)
+    if len(sizes) % per_round:
+        raise ValueError(f"there are {len(sizes)} trees, expected {per_round} in each round")
+    left, right = nodes["left"].astype(np.int64), nodes["right"].astype(np.int64)
+    leaf, feature, threshold = nodes["is_leaf"] != 0, nodes["feature_idx"], nodes["num_threshold"]
+    _checked_depths(sizes, left, right, leaf, feature, threshold, n_features)
+    no_categories = np.zeros((0, 8), np.uint32)
+    ends = np.cumsum(sizes)
+    trees = [
+        TreePredictor(nodes[start:end], no_categories, no_categories)
+        for start, end in zip((ends - sizes).tolist(), ends.tolist(), strict=True)
+    ]
+    model._predictors = [trees[i : i + per_round] for i in range(0, len(trees), per_round)]
+    model._baseline_prediction = checked_array(arrays, "baseline", (1, per_round))
+    model.n_features_in_, model.n_trees_per_iteration_ = n_features, per_round
+    model._loss, model._preprocessor, model.is_categorical_ = model._get_loss(None), None, None
+    model._is_categorical_remapped = None
+    mapper = _BinMapper(n_bins=256)
+    mapper.is_categorical_, mapper.bin_thresholds_ = np.zeros(n_features, np.uint8), []
+    model._bin_mapper = mapper
+
+
+def checked_array(arrays: Arrays, name: str, shape: tuple[int, ...], kinds: str = "f") -> NDArray:
+    """Give an array of finite numbers of this shape and of these kinds of types; refuse another."""
+    if name not in arrays:
+        raise ValueError(f"the array {name!r} is missing")
+    array = arrays[name]
+    if array.shape != shape or array.dtype.kind not in kinds or not np.isfinite(array).all():
+        raise ValueError(f"the array {name!r} is {array.dtype} of shape {array.shape}, expected numbers {shape}")
+    return array
+
+
+def _checked_records(
+    arrays: Arrays, dtype: np.dtype, names: tuple[str, ...]
+) -> tuple[NDArray[np.int64], NDArray[np.void]]:
+    """Give the number of nodes of each tree, and all nodes as the records that compiled code reads."""
+    sizes = arrays.get("sizes", np.empty(0))
+    if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or not ((sizes > 0) & (sizes < 2**31)).all():
+        raise ValueError("the sizes of the trees are missing, or are no whole numbers above 0")
+    n_nodes = sum(sizes.tolist())
+    columns = {name: checked_array(arrays, f"nodes/{name}", (n_nodes,), "biuf") for name in names}
+    records = np.zeros(n_nodes, dtype)
+    for name, column in columns.items():
+        wanted = records[name].dtype
+        if column.dtype.kind != wanted.kind or column.dtype.itemsize > wanted.itemsize:
+            raise ValueError(f"the array 'nodes/{name}' is {column.dtype}, expected {wanted}")
+        records[name] = column
+    return sizes.astype(np.int64), records
+
+
+def _checked_depths(
+    sizes: NDArray[np.int64], left: NDArray, right: NDArray, leaf: NDArray, feature: NDArray, threshold: NDArray,
+    n_features: int,
+) -> NDArray[np.int64]:  # fmt: skip
+    """Check that nodes ``(n_nodes,)`` of trees of these sizes are trees on so many features; give the trees' depths."""
+    ends = np.cumsum(sizes)
+    starts = ends - sizes
+    own = np.repeat(starts, sizes)  # where the tree of each node starts
+    inner = np.flatnonzero(~leaf)
+    children = np.stack([left[inner], right[inner]]).astype(np.int64)
+    place, size = inner - own[inner], np.repeat(sizes, sizes)[inner]
+    if not ((children > place) & (children < size)).all():
+        raise ValueError("a node of the trees has a child that does not stand behind it in its tree")
+    if not ((feature[inner] >= 0) & (feature[inner] < n_features)).all():
+        raise ValueError(f"a node of the trees asks for a feature that is not among the {n_features}")
+    if not np.isfinite(threshold[inner]).all():
+        raise ValueError("a node of the trees has a threshold that is not finite")
+    absolute = children + own[inner]
+    parents = np.bincount(absolute.reshape(-1), minlength=len(leaf))
+    parents[starts] += 1
+    if (parents != 1).any():
+        raise ValueError("a node of the trees is not the child of one other")
+    depths = np.zeros(len(sizes), np.int64)
+    tree_of, where = np.repeat(np.arange(len(sizes)), sizes), np.full(len(leaf), -1)
+    where[inner] = np.arange(len(inner))
+    level, depth = starts, 0
+    while len(level := absolute[:, where[level[~leaf[level]]]].reshape(-1)):
+        depth += 1
+        depths[tree_of[level]] = depth
+    return depths

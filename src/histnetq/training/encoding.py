@@ -1,0 +1,153 @@
+"""Rows of a pool → features, or the bins they fall into; what a row gives does not depend on the rows beside it."""
+
+from __future__ import annotations
+
+import math
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import take_dense
+from histnetq.kernels import backend, compiled_kernels
+from histnetq.kernels.plain import Entries
+from histnetq.kernels.precision import widest
+from histnetq.nn import MLP, BagNetwork, HardHistogram, Standardize
+from histnetq.nn.histograms import hard_thresholds
+from histnetq.nn.pooling import State, bag_totals
+
+# Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
+# for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
+_BLOCK_ROWS = 256
+_FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
+_CONVERTED_AT_ONCE = 1 << 22  # numbers of rows that are converted for the compiled layers
+_MOST_WEIGHTS = 1 << 15  # of compiled layers: torch is faster with more, in spite of a call for every block
+_MOST_BINS = 32  # compared with one after the other: more are searched
+
+
+@torch.inference_mode()
+def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+    """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
+    parameter = next(network.parameters())
+    shape = (len(used), network.pooling.n_features)
+    features = _room(shape, parameter)
+    kernels = compiled_kernels(parameter, "dense_")
+    layers = None if kernels is None else _layers(network, kernels, bags)
+    if kernels is not None and layers is not None:
+        for part, rows, index in _plain_rows(bags, used):
+            features[part] = kernels.encode(rows, index, layers)
+        return features
+    for start in range(0, len(used), _BLOCK_ROWS):
+        block = rows_tensor(bags, used[start : start + _BLOCK_ROWS], parameter.device, parameter.dtype)
+        features[start : start + len(block)] = network.encode(fill_up(block, _BLOCK_ROWS))[: len(block)]
+    return features
+
+
+@dataclass(frozen=True)
+class BinCounts:
+    """How rows become counts in hard bins without features between: codes of bins straight from compiled layers.
+
+    Parameters
+    ----------
+    kernels : module
+        Compiled kernels of the family "dense\\_".
+    layers : Layers
+        What these kernels take the encoder as.
+    thresholds, ranks : Tensor
+        As `hard_thresholds` gives them.
+    """
+
+    kernels: Any
+    layers: Any
+    thresholds: Tensor
+    ranks: Tensor
+
+    @classmethod
+    def of(cls, network: BagNetwork, bags: Bags) -> BinCounts | None:
+        """Make it for a network and rows like those of the bags; None if the network needs another way."""
+        pooling, kernels = network.pooling, compiled_kernels(next(network.parameters()), "dense_")
+        if kernels is None or type(pooling) is not HardHistogram or pooling.n_bins > _MOST_BINS:
+            return None
+        layers = _layers(network, kernels, bags)
+        return None if layers is None else cls(kernels, layers, *hard_thresholds(pooling))
+
+    def encode(self, bags: Bags, used: NDArray[np.int64]) -> Tensor:
+        """Codes ``(len(used), n_features)`` of these pool rows."""
+        parts = [self.kernels.encode_bins(*some, self.layers, self.thresholds) for _, *some in _plain_rows(bags, used)]
+        return parts[0] if len(parts) == 1 else torch.cat(parts)
+
+    def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> State:
+        """State of each bag, from the codes of its rows."""
+        values = backend(self.thresholds).hard_count(codes, self.ranks, Entries(index, offsets, weights))
+        return State(values, bag_totals(offsets, weights))
+
+
+def rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
+    """The chosen rows of the pool, dense, in the type in which they are standardised."""
+    # By numpy, which knows every number type and byte order.
+    kind = _numpy_name(widest(device) if _is_wide(bags.rows.dtype) else dtype)
+    return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
+
+
+def fill_up(block: Tensor, n: int) -> Tensor:
+    """The block with rows of zeros up to n."""
+    return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
+
+
+def _room(shape: tuple[int, int], parameter: Tensor) -> Tensor:
+    if math.prod(shape) <= _FEATURES_IN_MEMORY:
+        return parameter.new_empty(shape)
+    with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
+        return torch.from_numpy(np.memmap(file, dtype=_numpy_name(parameter.dtype), mode="w+", shape=shape))
+
+
+def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
+    """The network's preparation and encoder as the compiled kernels take them; None if they are not of that kind."""
+    prepare, encoder = network.prepare, network.encoder
+    if type(encoder) is not MLP or type(prepare) not in (nn.Identity, Standardize):
+        return None
+    layers: list[tuple[Tensor, Tensor, float]] = []
+    for module in encoder:
+        if isinstance(module, nn.Linear) and module.weight.dtype == torch.float32:
+            layers.append((module.weight, module.bias, 1.0))
+        elif isinstance(module, nn.LeakyReLU):
+            layers[-1] = (*layers[-1][:2], module.negative_slope)
+        elif not isinstance(module, nn.Flatten | nn.Dropout):
+            return None
+    if sum(weight.numel() for weight, _, _ in layers) > _MOST_WEIGHTS:
+        return None
+    shape = bags.rows.shape[1:]
+    if isinstance(prepare, Standardize):
+        scaling = [prepare.get_buffer(name).expand(shape).flatten() for name in ("mean", "rest", "scale")]
+    else:
+        scaling = [torch.full(shape, number).flatten() for number in (0.0, 0.0, 1.0)]
+    return kernels.pack(scaling, layers)
+
+
+def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray, NDArray[np.int64]]]:
+    """Some places in `used` at a time, rows as flat arrays of float32 or float64, and which of these rows they are."""
+    rows = bags.rows
+    plain = isinstance(rows, np.ndarray) and rows.dtype in (np.float32, np.float64) and rows.dtype.isnative
+    if plain and rows.flags.c_contiguous and rows.flags.aligned:
+        yield slice(None), np.asarray(rows).reshape(len(rows), -1), used
+        return
+    step = max(1, _CONVERTED_AT_ONCE // bags.n_features)
+    for start in range(0, len(used), step):
+        some = slice(start, start + step)
+        part = rows_tensor(bags, used[some], torch.device("cpu"), torch.float32).flatten(1).numpy()
+        yield some, part, np.arange(len(part))
+
+
+def _is_wide(dtype: np.dtype) -> bool:
+    """Whether numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate."""
+    return dtype.itemsize > 4 or (dtype.kind in "iu" and dtype.itemsize == 4)
+
+
+def _numpy_name(dtype: torch.dtype) -> str:
+    return str(dtype).removeprefix("torch.")

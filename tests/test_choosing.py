@@ -1,0 +1,351 @@
+"""Classifiers by name, one set of defaults, methods that `fit` chooses among, and labelled rows in no bags."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+from scipy import sparse
+from sklearn.ensemble import RandomForestClassifier
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import Pipeline, make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import histnetq as hq
+from histnetq.cli import candidates, main
+from histnetq.cli.candidates import Candidate
+from histnetq.cli.fitting import Workbench
+from histnetq.quantifiers import cross_fitting
+from histnetq.quantifiers.classifiers import CLASSIFIERS, made, prepared
+from histnetq.quantifiers.registry import METHODS, REGISTRY
+from tests.conftest import labelled
+
+CLASSICAL = [name for name, entry in METHODS.items() if "classifier" in entry.space]
+FEW = ["cc", "pacc"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def rings(n_rows: int = 600, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    """Rows of an inner and an outer class around the same centre: no linear classifier tells them apart."""
+    rng = np.random.default_rng(seed)
+    y = rng.integers(2, size=n_rows)
+    angle, radius = rng.random(n_rows) * 2 * np.pi, 1 + y + 0.2 * rng.normal(size=n_rows)
+    return np.c_[radius * np.cos(angle), 1000 * radius * np.sin(angle)], np.array(["inner", "outer"])[y]
+
+
+def bags_of_rings(n_bags: int = 60, size: int = 20, seed: int = 0) -> hq.Bags:
+    """Bags of varying mixes that share no rows."""
+    X, y = rings(4 * n_bags * size, seed)
+    rng = np.random.default_rng(seed)
+    inner, outer = np.flatnonzero(y == "inner"), np.flatnonzero(y == "outer")
+    counts = np.round(rng.random(n_bags) * size).astype(int)
+    rows = [np.r_[inner[i * size : i * size + k], outer[i * size : i * size + size - k]] for i, k in enumerate(counts)]
+    index = np.concatenate(rows)
+    return hq.Bags.from_labels(X[index], y[index], groups=np.repeat(np.arange(n_bags), size))
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch):
+    """rings.csv: labelled rows, a bag column that may be left out, and columns of very different units."""
+    monkeypatch.chdir(tmp_path)
+    bags = bags_of_rings()
+    X, bag = bags.gather(), np.repeat(np.arange(len(bags)), 20)
+    frame = pd.DataFrame({"x": X[:, 0], "y": X[:, 1], "kind": bags.classes[bags.labels[bags.index]]})
+    frame.to_csv("rings.csv", index=False)
+    frame.assign(bag=[f"b{i}" for i in bag]).to_csv("bags.csv", index=False)
+    return frame
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_a_name_is_a_classifier(name):
+    X, y = rings()
+    q = hq.PACC(name, random_state=0).fit(X, y)
+    assert q.classifier == name
+    again = hq.PACC(prepared(made(name), X, 0), random_state=0).fit(X, y)
+    np.testing.assert_array_equal(q.training_posteriors_, again.training_posteriors_)
+    np.testing.assert_array_equal(q.predict(X[:50]), again.predict(X[:50]))
+
+
+@pytest.mark.parametrize("method", CLASSICAL)
+def test_every_method_on_posteriors_takes_a_name(method):
+    entry = METHODS[method]
+    assert entry.load()().classifier == "logistic"
+    fitting = {"training": hq.Training(epochs=1, bags_per_epoch=20, validation_bags=10)} if method == "quanet" else {}
+    q = entry.load()("bayes", random_state=0, **fitting).fit(*labelled())
+    assert type(q.classifier_).__name__ == "GaussianNB"
+
+
+def test_a_forest_sees_what_a_line_does_not():
+    X, y = rings()
+    bags = hq.APP(50).draw(hq.Bags.from_labels(*rings(seed=1)), 30, random_state=0)
+    errors = {
+        name: hq.metrics.ae(bags.prevalences, hq.EMQ(name, random_state=0).fit(X, y).predict(bags)).mean()
+        for name in ("logistic", "forest")
+    }
+    assert errors["forest"] < errors["logistic"] / 3
+
+
+def test_an_unknown_name_is_refused():
+    with pytest.raises(ValueError, match=r"^classifier: .*logistic.*bayes.*'forrest'"):
+        hq.EMQ("forrest").fit(*labelled())
+
+
+def test_the_global_generator_is_left_alone():
+    np.random.seed(0)  # noqa: NPY002
+    before = np.random.get_state()[1].copy()  # noqa: NPY002
+    hq.CC("forest", cv=2).fit(*labelled())
+    hq.CC(RandomForestClassifier(5), cv=2).fit(*labelled())
+    np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
+
+
+def test_a_seed_repeats_a_forest_and_none_does_not():
+    X, y = rings()
+    first, again = (hq.CC("forest", cv=2, random_state=3).fit(X, y).training_posteriors_ for _ in range(2))
+    np.testing.assert_array_equal(first, again)
+    one, other = (hq.CC("forest", cv=2).fit(X, y).classifier_.random_state for _ in range(2))
+    assert one != other
+
+
+def test_posteriors_are_shared_between_methods(monkeypatch):
+    X, y = rings()
+    once = hq.EMQ("forest", random_state=0).cross_fit(X, y)
+    monkeypatch.setattr(cross_fitting, "_fit", lambda *_: pytest.fail("fitted twice"))
+    shared = {name: REGISTRY[name].load()("forest", random_state=0).fit_crossed(once) for name in ("PACC", "KDEy")}
+    monkeypatch.undo()
+    for name, q in shared.items():
+        alone = REGISTRY[name].load()("forest", random_state=0).fit(X, y)
+        np.testing.assert_array_equal(q.predict(X[:40]), alone.predict(X[:40]))
+
+
+def test_short_names_reach_the_last_step():
+    q = hq.EMQ("forest").set_params(classifier__min_samples_leaf=3, cv=2)
+    assert (q.classifier.min_samples_leaf, q.cv) == (3, 2)
+    own = make_pipeline(StandardScaler(), LogisticRegression())
+    assert hq.EMQ(own).set_params(classifier__C=0.5).classifier[-1].C == 0.5
+    assert hq.EMQ().set_params(classifier__logisticregression__C=0.5).classifier[-1].C == 0.5
+    assert hq.EMQ("mlp").get_params()["classifier__alpha"] == 1e-4
+    assert hq.EMQ().get_params(deep=False) == hq.EMQ(**hq.EMQ().get_params(deep=False)).get_params(deep=False)
+    with pytest.raises(ValueError, match="Invalid parameter 'leaves'"):
+        hq.EMQ("forest").set_params(classifier__leaves=3)
+
+
+def test_tuning_over_classifiers():
+    X, y = rings()
+    found = hq.tune(hq.PACC(cv=2), {"classifier": ["logistic", "forest"]}, X, y, random_state=0)
+    assert found.best_params == {"classifier": "forest"}
+    assert found.quantifier.classifier == "forest"
+
+
+def test_python_and_the_command_line_have_the_same_defaults(table):
+    assert run("fit", "bags.csv", "--bag", "bag", "--label", "kind", "--method", "emq", "-o", "m").exit_code == 0
+    kept = hq.load("m").get_params(deep=False)
+    assert kept == hq.EMQ(random_state=0).get_params(deep=False)
+    for network in ("HistNetQ", "DeepSets", "SetTransformer", "EMNetQ", "QuaNet"):
+        model = Workbench(bags_of_rings()).make(Candidate(network.lower()))
+        assert model.get_params(deep=False) == REGISTRY[network].load()(random_state=0).get_params(deep=False)
+        assert model.loss == "ae"
+
+
+@pytest.mark.filterwarnings("error")
+def test_the_default_classifier_scales_its_features():
+    X, y = rings()
+    q = hq.EMQ(calibration="bcts", random_state=0).fit(X * [1.0, 1e6], y)
+    assert isinstance(q.classifier_, Pipeline)
+    assert [type(step).__name__ for step in q.classifier_] == ["StandardScaler", "LogisticRegression"]
+    same = hq.EMQ(calibration="bcts", random_state=0).fit(X, y)
+    np.testing.assert_allclose(q.predict(X * [1.0, 1e6]), same.predict(X), atol=1e-6)
+
+
+@pytest.mark.parametrize("change", [{}, {"classifier__C": 0.5}])
+def test_sparse_rows_are_scaled_and_not_centred(change):
+    X, y = labelled()
+    q = hq.PCC(random_state=0).set_params(**change).fit(sparse.csr_matrix(X), y)
+    assert not q.classifier_[0].with_mean
+    assert q.classifier_[0].with_std
+    assert hq.PCC(random_state=0).set_params(**change).fit(X, y).classifier_[0].with_mean
+
+
+def test_a_fraction_of_any_kind():
+    X, y = labelled()
+    expected = hq.PACC(cv=0.25, random_state=0).fit(X, y).predict(X)
+    np.testing.assert_array_equal(hq.PACC(cv=np.float32(0.25), random_state=0).fit(X, y).predict(X), expected)
+    folds = hq.PACC(cv=np.int64(3), random_state=0).fit(X, y).predict(X)
+    np.testing.assert_array_equal(folds, hq.PACC(cv=3, random_state=0).fit(X, y).predict(X))
+    with pytest.raises(ValueError, match="cv: expected a number of folds, a fraction between 0 and 1, or None, got"):
+        hq.PACC(cv=np.float32(1.5)).fit(X, y)
+
+
+@pytest.fixture
+def without_networks(monkeypatch):
+    whole = candidates.from_labels
+    monkeypatch.setattr(
+        "histnetq.cli.fitting.from_labels", lambda *names: [c for c in whole(*names) if "net" not in c.method]
+    )
+
+
+def test_fit_chooses_by_default_and_tells(table, without_networks):
+    told = run("fit", "bags.csv", "--bag", "bag", "--label", "kind", "--calibration", "0.4", "-o", "model")
+    assert told.exit_code == 0, told.output
+    first, *lines = told.output.splitlines()
+    names = [f"{method} ({name})" for name in ("logistic", "forest") for method in ("EMQ", "KDEy", "PACC")]
+    assert first == f"Trying {', '.join(names)}, judged by 9 bags kept apart:"
+    for name, line in zip(names, lines, strict=False):
+        assert line.startswith(f"  {name}: AE 0.")
+        assert line.endswith(" left.")
+    q = hq.load("model")
+    assert q.classifier == "forest"
+    why = q.provenance_["why"]
+    assert why.startswith(f"{type(q).__name__} (forest) has the lowest mean AE of the methods on 9 bags kept apart: 0.")
+    assert all(name in why for name in names)
+    assert why in told.output
+    assert "Calibrated by 24 other bags: predict gives intervals." in told.output
+    assert "mean of training" in told.output
+
+
+def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):
+    fitted = []
+    given = cross_fitting.cross_fit
+    monkeypatch.setattr(
+        "histnetq.quantifiers.posteriors.cross_fit", lambda base, *rest: fitted.append(base) or given(base, *rest)
+    )
+    comparison = Workbench(bags_of_rings()).compare(None)
+    assert len(fitted) == 2
+    assert comparison.table["ae", "mean"].idxmin() in ("EMQ (forest)", "KDEy (forest)", "PACC (forest)")
+
+
+def test_a_classifier_is_chosen_on_the_command_line(table):
+    known = ["bags.csv", "--bag", "bag", "--label", "kind"]
+    assert run("fit", *known, "--method", "pacc", "--classifier", "forest", "-o", "model").exit_code == 0
+    assert hq.load("model").classifier == "forest"
+    found = json.loads(run("compare", *known, "--methods", "cc,pacc", "--classifier", "bayes", "--json").output)
+    assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "mean of training"}
+    refused = run("fit", *known, "--method", "histnetq", "--classifier", "forest", "-o", "other")
+    assert refused.exit_code == 2
+    assert "classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
+    refused = run("fit", *known, "--classifier", "forrest", "-o", "other")
+    assert refused.exit_code == 2
+    assert "'logistic', 'forest', 'boosting', 'mlp', 'bayes'" in refused.output
+
+
+def test_networks_are_bounded_in_a_choice_and_free_by_name():
+    bench = Workbench(bags_of_rings())
+    assert bench.make(Candidate("histnetq"), 1.0).training.minutes == 1.0
+    assert bench.make(Candidate("histnetq")).training.minutes is None
+    assert [c.name for c in candidates.from_labels()][-2:] == ["EMNetQ", "HistNetQ"]
+    assert [c.name for c in candidates.from_proportions()] == ["HistNetQ", "EMNetQ", "DeepSets"]
+
+
+def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):
+    monkeypatch.setattr("histnetq.cli.fitting.from_proportions", lambda: [Candidate("mlpe"), Candidate("histnetq")])
+    bags = bags_of_rings(8)
+    bare = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes.tolist())
+    model, comparison = Workbench(bare).fit_best()
+    assert comparison is None
+    assert model.provenance_["why"] == ("MLPE is fitted: 8 bags are too few to compare methods on a part of them.")
+    with pytest.raises(ValueError, match="bags: expected at least 12 bags to compare methods on a part of them, got 8"):
+        Workbench(bare).compare(["mlpe"])
+
+
+def test_tune_searches_classifiers_or_the_parameters_of_one(table):
+    known = ["tune", "bags.csv", "--bag", "bag", "--label", "kind", "--method", "pacc", "--calibration", "0"]
+    assert METHODS["pacc"].space == {"classifier": list(CLASSIFIERS)}
+    told = run(*known, "--trials", "2", "-o", "any")
+    assert told.exit_code == 0, told.output
+    assert "{'classifier': '" in told.output
+    told = run(*known, "--classifier", "bayes", "--trials", "2", "-o", "one")
+    assert told.exit_code == 0, told.output
+    assert "{'classifier__var_smoothing': " in told.output
+
+
+@pytest.mark.parametrize("name", CLASSIFIERS)
+def test_the_space_of_a_classifier_has_its_parameters(name):
+    assert set(CLASSIFIERS[name].space) <= set(hq.EMQ(name).get_params())
+
+
+def test_labelled_rows_in_no_bags(table, without_networks):
+    told = run("fit", "rings.csv", "--label", "kind", "-o", "model")
+    assert told.exit_code == 0, told.output
+    assert re.search(r"judged by 200 bags of 100 rows drawn from 22\d rows kept apart:", told.output)
+    assert "learned 2 classes from 900 rows and 2 features; kept in model." in told.output
+    sentence = (
+        "alibrated{} by 200 bags of 100 rows drawn from 300 rows kept apart, with all mixes alike likely: "
+        "intervals hold for such bags"
+    )
+    assert "C" + sentence.format("") + "." in told.output
+    assert "c" + sentence.format("  ") in run("info", "model").output
+    q = hq.load("model")
+    assert q.classifier == "forest"
+    found = q.predict_interval(hq.APP(100).draw(hq.Bags.from_labels(*rings(4000, 5)), 200, random_state=0))
+    truth = hq.APP(100).draw(hq.Bags.from_labels(*rings(4000, 5)), 200, random_state=0).prevalences
+    assert found.contains(truth).mean() > 0.8
+
+
+def test_rows_kept_apart_are_not_learned_from(table):
+    bench = Workbench(hq.read_bags("rings.csv", label="kind"))
+    apart = bench._kept_apart()
+    assert apart.held is not None
+    assert not np.isin(apart.held.index, apart.learned.index).any()
+    judged = Workbench(apart.learned)._to_judge()
+    assert judged.held is not None
+    assert not np.isin(judged.held.index, judged.learned.index).any()
+    assert not np.isin(judged.held.index, apart.held.index).any()
+
+
+def test_few_labelled_bags_are_judged_by_drawn_bags():
+    bags = bags_of_rings(8)
+    apart = Workbench(bags)._to_judge()
+    assert len(apart.held) == 200
+    assert not np.isin(apart.held.index, apart.learned.index).any()
+    assert set(Workbench(bags).compare(FEW).table.index) == {"CC", "PACC", "mean of training"}
+
+
+def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
+    table[:100].to_csv("few.csv", index=False)
+    told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
+    assert told.exit_code == 0, told.output
+    assert "Too few rows to keep some apart for intervals: predict gives estimates alone" in told.output
+    assert not hasattr(hq.load("model"), "calibration_")
+
+
+def test_networks_learn_from_rows_in_no_bags(table):
+    bags = hq.read_bags("rings.csv", label="kind")
+    q = Workbench(bags).make(Candidate("histnetq"))
+    q.set_params(training=hq.Training(epochs=2, bags_per_epoch=20), encoder=(8,)).fit(bags)
+    assert "drawn from" in q.split_
+
+
+def test_tune_and_compare_without_bags(table):
+    told = run("tune", "rings.csv", "--label", "kind", "--method", "acc", "--classifier", "bayes", "--trials", "1",
+               "-o", "model")  # fmt: skip
+    assert told.exit_code == 0, told.output
+    assert "Calibrated by 200 bags of 100 rows drawn from 300 rows" in told.output
+    found = json.loads(run("compare", "rings.csv", "--label", "kind", "--methods", "cc,acc", "--json").output)
+    assert found["bags"] == 200
+
+
+def test_a_whole_table_is_one_bag(table):
+    assert run("fit", "rings.csv", "--label", "kind", "--method", "cc", "-o", "model").exit_code == 0
+    told = run("predict", "model", "rings.csv", "-o", "estimates.csv")
+    assert told.exit_code == 0, told.output
+    assert "The whole table is one bag, as no --bag was given; its estimate is written to estimates.csv." in told.output
+    found = pd.read_csv("estimates.csv")
+    assert (found["bag"].tolist(), found["n"].tolist()) == (["all"] * 2, [1200, 1200])
+
+
+def test_proportions_need_bags(table):
+    refused = run("fit", "rings.csv", "--prevalences", "known.csv", "-o", "model")
+    assert refused.exit_code == 2
+    assert "expected --bag beside --prevalences, which are of bags." in refused.output
+
+
+def test_json_is_one_line(table, without_networks):
+    told = run("fit", "rings.csv", "--label", "kind", "--classifier", "bayes", "-o", "model", "--json")
+    assert told.exit_code == 0, told.output
+    assert json.loads(told.output)["why"].startswith(("EMQ (bayes)", "KDEy (bayes)", "PACC (bayes)"))
