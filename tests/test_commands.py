@@ -182,6 +182,14 @@ def test_nothing_is_replaced_unasked(tables, tmp_path):
     assert run("predict", "model", "bare.csv", "--bag", "tow", "-o", "there.csv", "--force").exit_code == 0
 
 
+def test_features_whose_names_hold_commas(tables):
+    pd.read_csv("rows.csv").rename(columns={"length": "length, cm"}).to_csv("named.csv", index=False)
+    for given in (["--features", "length, cm", "--features", "depth"], ["--features", '"length, cm",depth']):
+        known = ["--bag", "tow", "--label", "species", "--method", "pacc", "-o", "named", "--force", "--json"]
+        assert json.loads(run("fit", "named.csv", *given, *known).output)["features"] == ["length, cm", "depth"]
+    assert json.loads(run("fit", "named.csv", "--features", "depth", *known).output)["features"] == ["depth"]
+
+
 @pytest.fixture(scope="module")
 def answers(tmp_path_factory):
     """A folder with tables and a calibrated model."""

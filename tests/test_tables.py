@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import tracemalloc
 
 import numpy as np
@@ -11,7 +12,9 @@ import pytest
 
 import histnetq as hq
 from histnetq.data.table_columns import plan_features
-from histnetq.data.table_files import Table, _refuse_other_columns
+from histnetq.data.table_csv import _CheckedBytes
+from histnetq.data.table_files import Table, _refuse_other_columns, open_table
+from histnetq.sketches.tables import sketch_table
 from tests.conftest import exactly
 
 
@@ -238,7 +241,7 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     with pytest.raises(ValueError, match="source: expected files of one kind, got csv and parquet"):
         hq.read_bags(["t.parquet", "t.csv"], bag="tow")
     (tmp_path / "ragged.csv").write_text("tow,x\na,1\nb,2,3\n")
-    with pytest.raises(ValueError, match=r"ragged\.csv: cannot be read as CSV \(.*Expected 2 columns, got 3"):
+    with pytest.raises(ValueError, match=r"ragged\.csv: row 2 has 3 cells, expected 2 as in the line of column"):
         hq.read_bags("ragged.csv", bag="tow")
 
 
@@ -358,3 +361,160 @@ def test_a_text_among_numbers_is_told_by_its_row(tmp_path, monkeypatch):
     (tmp_path / "t.csv").write_text("tow,x\na,\na,1\na,2\na,o3\n")
     with pytest.raises(ValueError, match=r"column 'x' holds numbers and the text 'o3' \(row 4\)"):
         hq.read_bags("t.csv", bag="tow")
+
+
+def read_text(tmp_path, text, **options):
+    path = tmp_path / "t.csv"
+    path.write_bytes(text.encode())
+    return hq.read_bags(path, **{"bag": "tow", **options})
+
+
+def test_decimal_commas_beside_whole_numbers(tmp_path):
+    """The decimal mark is one of the file, whatever a column shows of it in the first rows."""
+    text = "tow;a;n;b;late\n" + "x;1,5;7;-0,25;3\n" * 5 + "y;2;8;1,125;3,5\n"
+    bags = read_text(tmp_path, text)
+    assert bags.feature_names == ["a", "n", "b", "late"]
+    np.testing.assert_array_equal(bags.rows[[0, -1]], [[1.5, 7, -0.25, 3], [2, 8, 1.125, 3.5]])
+
+
+@pytest.mark.parametrize(
+    ("cells", "message"),
+    [
+        (
+            ("1,5", "2.5"),
+            "column 'a' has the number '1,5' and column 'b' has decimal points, expected one decimal mark;",
+        ),
+        (("1,234", "2"), "column 'a' has '1,234', whose comma may stand before decimals or between thousands;"),
+        (("1.234,5", "2"), "column 'a' has the number '1.234,5', expected one like 1234.5;"),
+        (("1 234", "2"), "column 'a' has the number '1 234', expected one like 1234.5;"),
+    ],
+)
+def test_numbers_that_may_be_others_are_refused(tmp_path, cells, message):
+    text = "tow;a;b\n" + f"x;{';'.join(cells)}\n" * 5
+    way_out = (
+        " write numbers with decimal points and nothing between thousands, or name the features without this column."
+    )
+    with pytest.raises(ValueError, match=exactly(f"{tmp_path / 't.csv'}: {message}{way_out}")):
+        read_text(tmp_path, text)
+    assert read_text(tmp_path, text, bag="a", features=["b"]).ids.tolist() == [cells[0]], "a name is no number"
+
+
+def test_one_comma_tells_what_the_others_are(tmp_path):
+    assert read_text(tmp_path, "tow;a;b\n" + "x;1,234;0,5\n" * 5).rows[0].tolist() == pytest.approx([1.234, 0.5])
+
+
+def test_signs_that_may_separate_cells(tmp_path):
+    assert read_text(tmp_path, 'tow;"a,b";"c;d"\nx;1;2\ny;3;4\n').feature_names == ["a,b", "c;d"]
+    with pytest.raises(ValueError, match="its cells may be separated by ',' or ';'; write names and texts that hold"):
+        read_text(tmp_path, "tow;a,b;c\nx;1,5;2\n")
+
+
+@pytest.mark.parametrize(("late", "kind"), [("5.5", pa.float64()), ("true", pa.bool_()), ("net", pa.string())])
+def test_a_column_that_starts_after_megabytes(tmp_path, late, kind):
+    path = tmp_path / "t.csv"
+    path.write_text("tow,x,late\n" + "a,1.25,\n" * 700_000 + f"a,1.25,{late}\n" * 3)
+    table = open_table(path, "source")
+    assert table.types["late"] == kind
+    found = [batch.column("late") for _, batch in table.batches(["x", "late"])]
+    assert sum(len(part) - part.null_count for part in found) == 3
+    if kind != pa.string():
+        path.write_text(path.read_text() + "a,1.25,oops\n")
+        with pytest.raises(ValueError, match=r"column 'late' holds .* and the text 'oops' \(row 700004\)"):
+            list(open_table(path, "source").batches(["late"]))
+
+
+def test_truth_values_are_the_same_in_all_kinds_of_tables(tmp_path):
+    table = pd.DataFrame({"tow": ["a", "a", "b"], "x": [1.0, 2, 3], "f": [True, False, True], "y": [False, True, True]})
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    (tmp_path / "u.csv").write_text((tmp_path / "t.csv").read_text().replace("True", "TRUE").replace("False", "false"))
+    for source in (tmp_path / "t.csv", tmp_path / "u.csv", tmp_path / "t.parquet", table):
+        bags = hq.read_bags(source, bag="tow", label="y")
+        assert bags.feature_names == ["x", "f"]
+        assert bags.rows[:, 1].tolist() == [1, 0, 1]
+        assert bags.classes.tolist() == [False, True]
+
+
+@pytest.mark.parametrize(
+    ("values", "names"),
+    [
+        ([3, 20, 3], [3, 20]),
+        ([3.0, 20.0, 3.0], [3, 20]),
+        ([1.5, 2.0, 1.5], ["1.5", "2"]),
+        (["None", "NA", "None"], ["None", "NA"]),
+        (["nan", "null", "nan"], ["nan", "null"]),
+        (["007", "7", "007"], ["007", "7"]),
+    ],
+)
+def test_names_are_the_same_in_all_kinds_of_tables(tmp_path, values, names):
+    """Bags, labels and classes of proportions; in CSV they are numbers if all are whole numbers, also with points."""
+    table = pd.DataFrame({"tow": values, "x": [1.0, 2, 3], "y": values})
+    shares = pd.DataFrame({"tow": names, **{str(name): [0.5, 0.5] for name in names}})
+    long = shares.melt("tow", var_name="class", value_name="value")
+    if values[1] == 2.0:
+        table = table.astype({"tow": str, "y": str}).replace("2.0", "2")
+    table.to_csv(tmp_path / "t.csv", index=False)
+    table.to_parquet(tmp_path / "t.parquet")
+    for known in shares, long:
+        known.to_csv(tmp_path / f"{len(known)}.csv", index=False)
+    for source in (tmp_path / "t.csv", tmp_path / "t.parquet", table):
+        bags = hq.read_bags(source, bag="tow", label="y")
+        assert bags.ids.tolist() == names
+        assert bags.classes.tolist() == sorted(names)
+        for known in (shares, tmp_path / "2.csv", tmp_path / "4.csv"):
+            bags = hq.read_bags(source, bag="tow", prevalences=known, features=["x"])
+            assert bags.classes.tolist() == sorted(names)
+
+
+def test_an_empty_cell_is_no_name(tmp_path):
+    with pytest.raises(ValueError, match="has nothing in column 'tow'"):
+        read_text(tmp_path, "tow,x\nNA,1\n,2\n")
+    with pytest.raises(ValueError, match="has nothing in column 'tow'"):
+        read_text(tmp_path, "tow,x\n1,1\nNA,2\n")
+    with pytest.raises(ValueError, match="has nothing in column 'tow'"):
+        hq.read_bags(pd.DataFrame({"tow": [1.0, np.nan], "x": [1.0, 2.0]}), bag="tow")
+
+
+def test_classes_of_a_model_match_labels_of_another_type():
+    bags = hq.Bags.from_labels(np.arange(8.0)[:, None], [1, 2] * 4)
+    assert bags.with_classes(["2", "1"]).classes.tolist() == ["2", "1"]
+    assert (
+        hq.Bags.from_labels(np.arange(8.0)[:, None], ["1", "2"] * 4).with_classes([1, 2, 3]).labels.tolist()
+        == [0, 1] * 4
+    )
+
+
+@pytest.mark.parametrize("n", [1, 400_000])
+def test_line_breaks_in_cells_of_files_of_any_size(tmp_path, n):
+    bags = read_text(tmp_path, "tow,x\n" + '"a\nb",1\r\n"""c"",\n\n",2\r\n' * n)
+    assert bags.ids.tolist() == ["a\nb", '"c",\n\n']
+    assert bags.sizes.tolist() == [n, n]
+
+
+@pytest.mark.parametrize("n", [1, 1_000_000])
+@pytest.mark.parametrize("line", ['"a,1,c', 'a,1,"c', 'a"b,1,c', '"a"b,1,c', 'a,"1,c\nx,2,"c'])
+def test_an_open_quotation_mark_is_told_by_its_row(tmp_path, line, n):
+    """However many rows follow, and also where another mark closes it by chance."""
+    message = f"{tmp_path / 't.csv'}: row 3 has a quotation mark that does not enclose a whole cell; "
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+        read_text(tmp_path, 'tow,x,k\n"a\nb",1,c\na,2,d\n' + line + "\n" + "a,1,c\n" * n, label="k")
+
+
+def test_marks_at_the_edges_of_what_is_read_at_once(tmp_path):
+    text = b'\xef\xbb\xbf"t","x"\n"a\n""",1\n"","2"\n'
+    (tmp_path / "t.csv").write_bytes(text)
+    for size in range(3, len(text) + 1):  # the first three bytes are one sign
+        checked = _CheckedBytes(str(tmp_path / "t.csv"), ",")
+        assert b"".join(iter(lambda: checked.read(size), b"")) == text  # noqa: B023
+    for size in range(3, len(text) + 1):
+        (tmp_path / "t.csv").write_bytes(text + b'"b,1\n')
+        checked = _CheckedBytes(str(tmp_path / "t.csv"), ",")
+        with pytest.raises(ValueError, match="row 3 has a quotation mark"):
+            b"".join(iter(lambda: checked.read(size), b""))  # noqa: B023
+
+
+def test_a_table_whose_rows_all_weigh_nothing():
+    rows = pd.DataFrame({"tow": ["a", "b"] * 20, "x": np.arange(40.0), "w": 0})
+    model = hq.CC(cv=2).fit(rows[["x"]], ["p", "q"] * 20)
+    with pytest.raises(ValueError, match="source: the rows of bag 'a' all have weight 0, expected at least one"):
+        sketch_table(model, rows, bag=["tow"], weight="w")

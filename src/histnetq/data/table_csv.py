@@ -34,6 +34,7 @@ _COMMA = r"^\s*[+-]?(\d+,?\d*|,\d+)" + _EXPONENT
 _NOT_FINITE = r"(?i)^\s*[+-]?(inf|infinity|nan)\s*$"
 _THOUSANDS = r"^\s*[+-]?\d{1,3}([.,' \x{A0}]\d{3})+([.,]\d+)?\s*$"
 _SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # no sign between thousands: wrong number of digits
+_TRUTH_WORD = r"^(true|True|TRUE|false|False|FALSE)$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE|0|1)$"
 
 
@@ -66,6 +67,7 @@ class CsvFile:
 
     def read(self, columns: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield some rows at a time; cells of texts may be empty but are never missing."""
+        import pyarrow as pa
         from pyarrow import csv
 
         convert = csv.ConvertOptions(
@@ -75,8 +77,17 @@ class CsvFile:
         parse = csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         read = csv.ReadOptions(block_size=_BLOCK_BYTES)
         checked = _CheckedBytes(self.path, self.separator)
-        with csv.open_csv(checked, read_options=read, parse_options=parse, convert_options=convert) as reader:
-            yield from reader
+        try:
+            with csv.open_csv(checked, read_options=read, parse_options=parse, convert_options=convert) as reader:
+                yield from reader
+        except pa.ArrowInvalid as error:
+            if "straddling" in str(error):
+                self._refuse_marks()
+                raise ValueError(
+                    f"{self.path}: has a row of more than {_BLOCK_BYTES >> 20} MB, expected shorter ones; check its "
+                    "line breaks, or convert it to Parquet."
+                ) from None
+            raise
 
     def read_texts(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
         """Yield some rows at a time, with the cells as they are written."""
@@ -86,9 +97,7 @@ class CsvFile:
 
     def refuse_misfits(self, kinds: Mapping[str, str]) -> None:
         """Refuse the first row with too many or too few cells, or else with a text in one of these columns."""
-        checked = _CheckedBytes(self.path, self.separator)
-        while checked.read(_BLOCK_BYTES):
-            pass
+        self._refuse_marks()
         i, cells = self._first_ragged()
         if cells != len(self.names):
             raise ValueError(
@@ -101,27 +110,37 @@ class CsvFile:
                 found = _first_misfit(batch.column(column), kind, self.decimal)
                 if found is not None:
                     text = found[1] if len(found[1]) <= 40 else found[1][:40] + "…"
+                    what = "numbers" if kind == "number" else "true and false"
                     raise ValueError(
-                        f"{self.path}: column {column!r} holds numbers and the text {text!r} (row {n + found[0] + 1}); "
+                        f"{self.path}: column {column!r} holds {what} and the text {text!r} (row {n + found[0] + 1}); "
                         "correct it, or name the features without this column."
                     )
             n += batch.num_rows
 
+    def _refuse_marks(self) -> None:
+        checked = _CheckedBytes(self.path, self.separator)
+        while checked.read(_BLOCK_BYTES):
+            pass
+
     def _first_ragged(self) -> tuple[int, int]:
         """The first row whose number of cells is not that of the header, and this number."""
         with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
-            lines = filter(None, _cells(text, self.separator))
-            return next(
-                ((i, len(row)) for i, row in enumerate(lines) if len(row) != len(self.names)), (0, len(self.names))
-            )
+            rows, n = filter(None, _cells(text, self.separator)), len(self.names)
+            return next(((i, len(row)) for i, row in enumerate(rows) if len(row) != n), (0, n))
 
 
 def look_at(path: str) -> CsvFile:
     """Find out how a file is read: by its first rows, and by later ones for columns that are empty in those."""
+    import pyarrow as pa
+
     separator, names = _find_separator(path)
     refuse_twice(path, names)
     file = CsvFile(path, separator, names)
-    first = next(file.read(None, {}), None)
+    try:
+        first = next(file.read(None, {}), None)
+    except pa.ArrowInvalid:
+        file.refuse_misfits({})
+        raise
     found = {} if first is None else {name: _typed(kind) for name, kind in zip(names, first.schema.types, strict=True)}
     unknown = [name for name, about in found.items() if about.kind is None]
     for batch in file.read_texts(unknown) if unknown else ():
@@ -178,7 +197,7 @@ def _written(cells: pa.StringArray) -> _Column:
     cells = cells.filter(pc.invert(pc.is_in(cells, pa.array(MISSING))))
     if not len(cells):
         return _Column(None)
-    if pc.all(pc.match_substring_regex(cells, _TRUTH)).as_py():
+    if 2 * pc.sum(pc.match_substring_regex(cells, _TRUTH_WORD)).as_py() > len(cells):
         return _Column("truth")
     point = pc.or_(pc.match_substring_regex(cells, _POINT), pc.match_substring_regex(cells, _NOT_FINITE))
     comma, thousands = (pc.match_substring_regex(cells, pattern) for pattern in (_COMMA, _THOUSANDS))
@@ -260,7 +279,7 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
         rows[separator] = sample if complete or len(sample) == 1 else sample[:-1]
     if not any(rows.values()):
         raise ValueError(
-            f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line."
+            f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line; shorten it."
         )
     fitting = [sign for sign, found in rows.items() if {len(row) for row in found} == {len(found[0])} != {1}]
     if len(fitting) > 1:
@@ -285,7 +304,7 @@ class _CheckedBytes(io.RawIOBase):
 
     def __init__(self, path: str, separator: str) -> None:
         self._path, self._file = path, open_bytes(path)
-        self._limits = np.frombuffer(f'{separator}\r\n"'.encode(), np.uint8)
+        self._limits = np.isin(np.arange(256), list(f'{separator}\r\n"'.encode()))
         self._kept = b"\n"  # the last byte that was judged, and the one after it
         self._n_read, self._n_marks, self._opened = 0, 0, 0
 
@@ -304,7 +323,7 @@ class _CheckedBytes(io.RawIOBase):
         self._file.close()
         super().close()
 
-    def read(self, n: int = -1) -> bytes:  # type: ignore[override]
+    def read(self, n: int = -1) -> bytes:
         chunk = self.read_from(self._file, self._path, n)
         if b"\0" in chunk:
             row = _row_at(self._path, self._n_read + chunk.index(b"\0"))
@@ -323,13 +342,12 @@ class _CheckedBytes(io.RawIOBase):
         if b'"' in window[1:-1]:
             signs = np.frombuffer(window, np.uint8)
             marks = 1 + np.flatnonzero(signs[1:-1] == _QUOTE)
-            opens = (self._n_marks + np.arange(len(marks))) % 2 == 0
-            beside = signs[np.where(opens, marks - 1, marks + 1)]
-            wrong = np.flatnonzero(~np.isin(beside, self._limits))
-            end = wrong[0] + 1 if wrong.size else len(marks)
-            if opens[:end].any():
-                self._opened = start + int(marks[:end][opens[:end]][-1])
-            if wrong.size:
+            opening, closing = marks[self._n_marks % 2 :: 2], marks[1 - self._n_marks % 2 :: 2]
+            wrong = [*opening[~self._limits[signs[opening - 1]]][:1], *closing[~self._limits[signs[closing + 1]]][:1]]
+            before = opening[: np.searchsorted(opening, min(wrong), "right")] if wrong else opening
+            if before.size:
+                self._opened = start + int(before[-1])
+            if wrong:
                 self._refuse_mark()
             self._n_marks += len(marks)
         if not chunk and self._n_marks % 2:

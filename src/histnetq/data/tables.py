@@ -68,6 +68,13 @@ def read_bags(
     Bags
         The bags, in the order in which they first occur.
 
+    Notes
+    -----
+    Names of bags and classes are the same from every kind of table. In a CSV file, where columns have no types, they
+    are whole numbers or truth values if all of a column are, and else texts as they are written: "None" and "NA" are
+    names, an empty cell is missing, and numbers with leading zeros are texts. In columns of numbers, "NA", "NaN",
+    "null" and "None" are missing. Numbers may have decimal commas if no column of the file has decimal points.
+
     Examples
     --------
     >>> import pandas as pd

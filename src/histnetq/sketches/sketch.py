@@ -277,7 +277,7 @@ class BagSketch:
         return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
 
 
-class NoSketches(ValueError):
+class NoSketchError(ValueError):
     """A sum of nothing."""
 
 
@@ -317,7 +317,7 @@ class SketchSum:
     def result(self) -> BagSketch:
         """Give the sum so far."""
         if self._maker is None:
-            raise NoSketches("sketches: expected at least one, got none; check where the rows come from.")
+            raise NoSketchError("sketches: expected at least one, got none; check where the rows come from.")
         fields = {name: array[: len(self._place)].copy() for name, array in self._fields.items()}
         ids = None if None in self._place else np.array(list(self._place))
         return BagSketch(ids=ids, maker=self._maker, **fields)

@@ -11,7 +11,7 @@ import numpy as np
 from histnetq.data.table_columns import Codes
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.tables import LongTable
-from histnetq.sketches.sketch import BagSketch, NoSketches
+from histnetq.sketches.sketch import BagSketch, NoSketchError
 from histnetq.sketches.streams import CheckedRows
 
 if TYPE_CHECKING:
@@ -51,7 +51,7 @@ def sketch_numbered(
     rows = _Rows(model, table, list(bag), weight)
     try:
         found = model.sketch_stream(rows, n_threads=n_threads)
-    except NoSketches:
+    except NoSketchError:
         return rows.bags, None
     release_memory()
     return rows.bags, replace(found, unseen=rows.unseen[found.ids])
@@ -84,4 +84,4 @@ class _Rows:
         for piece in self.table:
             self.unseen = np.append(self.unseen, np.zeros(len(self.bags.place) - len(self.unseen), np.int64))
             self.unseen += np.bincount(piece.bags[piece.unseen], minlength=len(self.unseen))
-            yield CheckedRows(piece.bags, piece.rows, piece.weights)
+            yield CheckedRows(piece.bags, piece.rows, piece.weights, self.table.plan.names)
