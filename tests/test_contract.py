@@ -9,6 +9,7 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.model_selection import GridSearchCV
 
 import histnetq as hq
 from histnetq.quantifiers.networks import DeepQuantifier
@@ -60,6 +61,14 @@ def test_the_score_is_the_negative_error(fitted):
     assert fitted.score([bag.gather() for bag in bags], bags.prevalences) == pytest.approx(expected)
     X, y = labelled(seed=3)
     assert fitted.score(X, y) == pytest.approx(fitted.score(hq.Bags.from_labels(X, y)))
+
+
+def test_tools_of_scikit_learn_take_the_score():
+    X, y = labelled(240)
+    order = np.random.default_rng(0).permutation(len(X))
+    found = GridSearchCV(hq.PACC(random_state=0), {"cv": [2, 3]}, cv=3).fit(X[order], y[order])
+    assert -0.2 < found.best_score_ < 0
+    assert found.predict(X).shape == (3,)
 
 
 def test_names_of_quapy_are_answered_by_ours(make_any):

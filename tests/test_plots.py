@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 import sys
 import warnings
@@ -107,7 +108,7 @@ def test_names_of_many_bags_do_not_run_into_each_other():
         ax.figure.canvas.draw()
         boxes = [tick.get_window_extent() for tick in ax.get_xticklabels()]
         assert len(boxes) >= 2
-        assert all(left.x1 < right.x0 for left, right in zip(boxes, boxes[1:], strict=False)), name
+        assert all(left.x1 < right.x0 for left, right in itertools.pairwise(boxes)), name
 
 
 def test_axes_of_estimates_fit_the_data_and_many_classes_have_a_legend():

@@ -145,7 +145,7 @@ def test_many_classes_and_bags_can_be_read(tmp_path, drawn):
     order = np.argsort([int(name[6:]) for name in bags.ids])
     for j, ax in enumerate(drawn):
         dots, truth = ax.get_lines()
-        np.testing.assert_array_equal(truth.get_ydata(), p[order, j])
+        np.testing.assert_allclose(truth.get_ydata(), p[order, j])
         assert dots.get_linestyle() == "None"
         assert ax.get_ylim() == pytest.approx((0, 1.08 * p.max()))
         assert ax.get_xticklabels()[0].get_text() == "sample0"
