@@ -136,16 +136,14 @@ def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
     1  south      2
     """
     columns = [f"bag_{key}" if key in _OWN else key for key in keys]
-    if len(keys) == 1:
-        return pd.DataFrame({columns[0]: ids})
-    parts = [str(name).split("/") for name in ids]
+    parts = [[str(name)] if len(keys) == 1 else str(name).split("/") for name in ids]
     if any(len(part) != len(keys) for part in parts):
         return pd.DataFrame({"/".join(keys): ids})
-    return pd.DataFrame({c: _as_numbers(list(v)) for c, v in zip(columns, zip(*parts, strict=True), strict=True)})
+    return pd.DataFrame({c: _as_numbers(v) for c, v in zip(columns, zip(*parts, strict=True), strict=True)})
 
 
-def _as_numbers(texts: list[str]) -> list[Any]:
-    """Give whole numbers for texts that are nothing else."""
+def _as_numbers(texts: Sequence[str]) -> Sequence[Any]:
+    """Give whole numbers for texts that are nothing else: those of CSV files, too, come as texts."""
     return [int(text) for text in texts] if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts) else texts
 
 
