@@ -9,7 +9,10 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 import histnetq as hq
 from histnetq.quantifiers.networks import DeepQuantifier
@@ -51,6 +54,16 @@ def test_a_list_of_arrays_is_several_bags(fitted):
     rows = arrays[0].tolist()
     for one in (rows, list(arrays[0]), rows[:1]):
         assert fitted.predict(one).shape == (3,), "a list of rows is one bag"
+
+
+def test_what_has_one_axis_more_than_a_row_is_a_bag():
+    P = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
+    q = hq.PCC().fit_posteriors(P, ["a", "b", "a"])
+    np.testing.assert_allclose(q.predict_posteriors([P[:1], P]), [P[0], P.mean(0)])
+    np.testing.assert_allclose(q.predict_posteriors(P.tolist()), P.mean(0))
+    texts = hq.CC(make_pipeline(CountVectorizer(), LogisticRegression()), cv=2).fit(["good", "bad"] * 4, ["p", "n"] * 4)
+    assert texts.predict(["good", "bad"]).tolist() == [0.5, 0.5]
+    assert texts.predict([["good", "bad"], ["bad"]]).tolist() == [[0.5, 0.5], [1.0, 0.0]]
 
 
 def test_the_score_is_the_negative_error(fitted):
