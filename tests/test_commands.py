@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from histnetq.cli import main
+from histnetq.cli import estimating, main
 from histnetq.cli.candidates import Candidate
 
 
@@ -229,6 +229,11 @@ def test_a_bag_column_named_as_one_of_the_answer_stays(answers):
     lines = run("predict", answers / "model", answers / "awkward.csv", "--bag", "class").output.splitlines()
     assert lines[0] == "bag_class,class,estimate,lower,upper,n,trust"
     assert lines[1].startswith("tow0,cod,")
+
+
+def test_values_with_a_slash_keep_the_name_of_the_bag_together():
+    found = estimating.name_columns(np.array(["a/b/1", "c/2"]), ["site", "day"])
+    assert found.to_dict("list") == {"site/day": ["a/b/1", "c/2"]}
 
 
 def test_a_wide_answer_has_a_row_for_each_bag(answers):

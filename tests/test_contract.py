@@ -9,6 +9,10 @@ import pytest
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
+from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
 
 import histnetq as hq
 from histnetq.quantifiers.networks import DeepQuantifier
@@ -52,6 +56,16 @@ def test_a_list_of_arrays_is_several_bags(fitted):
         assert fitted.predict(one).shape == (3,), "a list of rows is one bag"
 
 
+def test_what_has_one_axis_more_than_a_row_is_a_bag():
+    P = np.array([[0.9, 0.1], [0.2, 0.8], [0.5, 0.5]])
+    q = hq.PCC().fit_posteriors(P, ["a", "b", "a"])
+    np.testing.assert_allclose(q.predict_posteriors([P[:1], P]), [P[0], P.mean(0)])
+    np.testing.assert_allclose(q.predict_posteriors(P.tolist()), P.mean(0))
+    texts = hq.CC(make_pipeline(CountVectorizer(), LogisticRegression()), cv=2).fit(["good", "bad"] * 4, ["p", "n"] * 4)
+    assert texts.predict(["good", "bad"]).tolist() == [0.5, 0.5]
+    assert texts.predict([["good", "bad"], ["bad"]]).tolist() == [[0.5, 0.5], [1.0, 0.0]]
+
+
 def test_the_score_is_the_negative_error(fitted):
     bags = known_bags(9, seed=5)
     expected = -hq.evaluate(fitted, bags, measures="ae")["ae"].mean()
@@ -60,6 +74,14 @@ def test_the_score_is_the_negative_error(fitted):
     assert fitted.score([bag.gather() for bag in bags], bags.prevalences) == pytest.approx(expected)
     X, y = labelled(seed=3)
     assert fitted.score(X, y) == pytest.approx(fitted.score(hq.Bags.from_labels(X, y)))
+
+
+def test_tools_of_scikit_learn_take_the_score():
+    X, y = labelled(240)
+    order = np.random.default_rng(0).permutation(len(X))
+    found = GridSearchCV(hq.PACC(random_state=0), {"cv": [2, 3]}, cv=3).fit(X[order], y[order])
+    assert -0.2 < found.best_score_ < 0
+    assert found.predict(X).shape == (3,)
 
 
 def test_names_of_quapy_are_answered_by_ours(make_any):

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import os
-import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -137,17 +136,16 @@ def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
     1  south      2
     """
     columns = [f"bag_{key}" if key in _OWN else key for key in keys]
-    if len(keys) == 1:
-        return pd.DataFrame({columns[0]: ids})
-    parts = [str(name).split("/") for name in ids]
-    if any(len(part) != len(keys) for part in parts):
+    texts = pd.Series(ids.astype(str))
+    parts = texts.to_frame() if len(keys) == 1 else texts.str.split("/", expand=True)
+    if parts.shape[1] != len(keys) or parts.isna().any(axis=None):
         return pd.DataFrame({"/".join(keys): ids})
-    return pd.DataFrame({c: _as_numbers(list(v)) for c, v in zip(columns, zip(*parts, strict=True), strict=True)})
+    return parts.apply(_as_numbers).set_axis(columns, axis=1)
 
 
-def _as_numbers(texts: list[str]) -> list[Any]:
-    """Give whole numbers for texts that are nothing else."""
-    return [int(text) for text in texts] if all(re.fullmatch(r"0|-?[1-9]\d{0,17}", text) for text in texts) else texts
+def _as_numbers(texts: pd.Series) -> pd.Series:
+    """Give whole numbers for texts that are nothing else: those of CSV files, too, come as texts."""
+    return texts.astype(np.int64) if texts.str.fullmatch(r"0|-?[1-9]\d{0,17}").all() else texts
 
 
 def sketch(
