@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.terminal import echo
 
 _DIGITS = 9  # of estimates that are written: more than any has
 
@@ -38,7 +39,7 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
     table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
-        click.echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
         return
     write_table(table, output, force)
     by_bag = table.drop_duplicates("bag")
@@ -87,7 +88,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     from histnetq.cli.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
-    errors, floor = score(model, table, **known)
+    errors, floor, nothing = score(model, table, **known)
     if output is not None:
         write_table(errors, output, force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
@@ -95,8 +96,9 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         told += " The model is no better than the mean of training: it has learned nothing from these features."
-    lines = [told] if output is None else [told, f"written to {output}."]
-    say(as_json, {"bags": len(errors), **means, "mean of training": floor}, lines)
+    lines = [told, *([nothing] if nothing else []), *([] if output is None else [f"written to {output}."])]
+    facts = {"bags": len(errors), **means, "mean of training": floor, "learned_nothing": nothing}
+    say(as_json, facts, lines)
 
 
 @main.command()
@@ -132,10 +134,12 @@ def info(model: Path, as_json: bool) -> None:
 
     q = load(model)
     scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
+    interrupted = q.provenance_.get("interrupted") or getattr(q, "interrupted_", "")
     facts = {
         "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
         "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
-        "split": getattr(q, "split_", ""), "provenance": q.provenance_,
+        "split": getattr(q, "split_", ""), "interrupted": interrupted,
+        "learned_nothing": getattr(q, "learned_nothing_", ""), "provenance": q.provenance_,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
@@ -144,6 +148,8 @@ def info(model: Path, as_json: bool) -> None:
         f"features     {', '.join(q.feature_names_ or ['not named'])}",
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
+        *([f"interrupted  {interrupted}"] if interrupted else []),
+        *([f"warning      {facts['learned_nothing']}"] if facts["learned_nothing"] else []),
         f"parameters   {' '.join(repr(q).split())}",
         *(f"{name:<13}{q.provenance_[name]}" for name in ("command", "date", "why") if name in q.provenance_),
     ]
@@ -160,4 +166,4 @@ def demo(output: Path) -> None:
     """
     from histnetq.cli.demo import run_demo
 
-    run_demo(click.echo, output)
+    run_demo(echo, output)

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from histnetq.cli.group import PATH, main
+from histnetq.cli.terminal import echo
 
 
 @main.group()
@@ -24,8 +25,8 @@ def list_data(directory: Path | None) -> None:
     from histnetq.datasets import SOURCES
 
     for source in SOURCES.values():
-        click.echo(f"{source.name:<15}{source.about}")
-        click.echo(f"{'':<15}from {source.origin}: {source.state(directory)}")
+        echo(f"{source.name:<15}{source.about}")
+        echo(f"{'':<15}from {source.origin}: {source.state(directory)}")
 
 
 @data.command()
@@ -42,6 +43,6 @@ def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) 
     from histnetq.datasets import fetch as fetch_dataset
 
     try:
-        fetch_dataset(name, to, url=url, sha256=sha256, say=click.echo)
+        fetch_dataset(name, to, url=url, sha256=sha256, say=echo)
     except (OSError, ValueError) as error:
         raise click.ClickException(str(error)) from None

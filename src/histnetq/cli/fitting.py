@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import platform
 import time
-from collections.abc import Mapping, Sequence
+import warnings
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
@@ -20,6 +22,8 @@ from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.registry import METHODS
+from histnetq.training.options import TrainingInterrupted
+from histnetq.training.progress import LOG
 
 _FROM_LABELS, _FROM_PROPORTIONS = ("emq", "pacc", "kdey", "histnetq"), ("histnetq", "emnetq", "deepsets")
 _FLOOR = "mean of training"
@@ -42,6 +46,8 @@ class Workbench:
         Part of the bags that is kept apart to calibrate by; 0 for none.
     random_state : int
         Seed of all that is drawn.
+    keep_interrupted : bool
+        Whether an interruption of the last training, or of a search, is no error but keeps what was found so far.
     about : dict
         Where the bags come from, for the model's `provenance_`.
     """
@@ -50,12 +56,15 @@ class Workbench:
     loss: str = "ae"  # the measure that methods are chosen by
     calibration: float = 0.25
     random_state: int = 0
+    keep_interrupted: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
         began, (learned, held) = time.perf_counter(), self._kept_apart()
-        return self._finished(self.make(method).fit(learned), learned, held, began)
+        with self._keeping():
+            model = self._learn(self.make(method), learned)
+        return self._finished(model, learned, held, began)
 
     def fit_best(self) -> tuple[Quantifier, Comparison]:
         """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all."""
@@ -70,7 +79,9 @@ class Workbench:
         )
         if errors.index[0] == _FLOOR:
             why += f" But {_FLOOR} errs less: these features tell little about the classes."
-        return self._finished(self.make(best.lower()).fit(learned), learned, held, began, why=why), comparison
+        with self._keeping():
+            model = self._learn(self.make(best.lower()), learned)
+        return self._finished(model, learned, held, began, why=why), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
@@ -83,7 +94,7 @@ class Workbench:
             methods = _FROM_PROPORTIONS if self.bags.labels is None else _FROM_LABELS
         made = [self.make(method) for method in methods]
         learned, held = self.bags.split(1 - _HELD_OUT, self.random_state)
-        fitted = {type(model).__name__: model.fit(learned) for model in made}
+        fitted = {type(model).__name__: self._learn(model, learned) for model in made}
         return compare({**fitted, _FLOOR: self.make("mlpe").fit(learned)}, held)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
@@ -95,12 +106,16 @@ class Workbench:
         if not space:
             raise ValueError(f"method: {type(model).__name__} has nothing to tune; fit it.")
         learned, held = self._kept_apart()
-        found = tune(
-            model, space, learned, trials=trials, measure="ae", storage=storage, random_state=self.random_state
-        )
-        assert found.quantifier is not None
+        with self._keeping():
+            found = tune(
+                model, space, learned, trials=trials, measure="ae", storage=storage, random_state=self.random_state
+            )
+        if found.quantifier is None:  # another process has the best so far
+            raise KeyboardInterrupt
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
-        return self._finished(found.quantifier, learned, held, began, why=why)
+        n_done = int((found.trials["error"] != "interrupted").sum())
+        stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
+        return self._finished(found.quantifier, learned, held, began, why=why, **stopped)
 
     def make(self, method: str) -> Quantifier:
         """Make an unfitted quantifier that can learn from the bags."""
@@ -116,6 +131,19 @@ class Workbench:
         accepted = model.get_params(deep=False)
         return model.set_params(**{name: value for name, value in wanted.items() if name in accepted})
 
+    @staticmethod
+    def _learn(model: Quantifier, learned: Bags) -> Quantifier:
+        LOG.info("%s: learning from %d bags.", type(model).__name__, len(learned))
+        return model.fit(learned)
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Take an interruption for the end of training where what was learned so far is wanted."""
+        with warnings.catch_warnings():
+            if self.keep_interrupted:
+                warnings.simplefilter("ignore", TrainingInterrupted)
+            yield
+
     def _kept_apart(self) -> tuple[Bags, Bags | None]:
         if self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
             return self.bags.split(1 - self.calibration, self.random_state)
@@ -123,6 +151,7 @@ class Workbench:
 
     def _finished(self, model: Quantifier, learned: Bags, held: Bags | None, began: float, **why: str) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
+        why = {"interrupted": getattr(model, "interrupted_", ""), **why}
         if held is not None:
             model.calibrate(held)
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}

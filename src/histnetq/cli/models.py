@@ -7,7 +7,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import (
+    KNOWN,
+    PATH,
+    command_line,
+    interrupted_place,
+    main,
+    options,
+    refuse_unknown,
+    say,
+    write_table,
+)  # fmt: skip
+from histnetq.cli.terminal import Interrupted
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
@@ -18,10 +29,10 @@ if TYPE_CHECKING:
 @main.command()
 @options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
 @click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
-@options("scratch", "calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def fit(
     train: list[str], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
-    **table: Any,
+    keep_interrupted: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
 
@@ -31,14 +42,13 @@ def fit(
               histnetq fit rows.csv --bag tow --label species --method auto -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species -o model
     """
-    bench = _workbench(train, table, loss=loss, calibration=calibration, random_state=seed)
+    chosen = {"loss": loss, "calibration": calibration, "random_state": seed, "keep_interrupted": keep_interrupted}
+    bench = _workbench(train, table, **chosen)
     if method == "auto":
         model, comparison = bench.fit_best()
-        if not as_json:
-            click.echo(f"{comparison}\n\n{model.provenance_['why']}")
+        _keep(model, output, force, as_json, f"{comparison}\n\n{model.provenance_['why']}")
     else:
-        model = bench.fit(method)
-    _keep(model, output, force, as_json)
+        _keep(bench.fit(method), output, force, as_json)
 
 
 @main.command()
@@ -46,19 +56,18 @@ def fit(
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="Number of trials in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
-@options("scratch", "calibration", "seed", "model", "force", "json")
+@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
     train: list[str], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
-    force: bool, as_json: bool, **table: Any,
+    force: bool, as_json: bool, keep_interrupted: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
 
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    model = _workbench(train, table, calibration=calibration, random_state=seed).tune(method, trials, storage)
-    if not as_json:
-        click.echo(model.provenance_["why"])
-    _keep(model, output, force, as_json)
+    chosen = {"calibration": calibration, "random_state": seed, "keep_interrupted": keep_interrupted}
+    model = _workbench(train, table, **chosen).tune(method, trials, storage)
+    _keep(model, output, force, as_json, model.provenance_["why"])
 
 
 @main.command()
@@ -99,10 +108,14 @@ def _workbench(train: list[str], table: dict[str, Any], **options: Any) -> Workb
     return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **options)
 
 
-def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
-    """Save the model and tell what it is."""
+def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: str) -> None:
+    """Save the model, and only then tell what comes before and what the model is."""
+    interrupted = model.provenance_.get("interrupted", "")
+    place = interrupted_place(output) if interrupted else output
     if is_first_process():
-        model.save(output, overwrite=force)
+        model.save(place, overwrite=force)
+    if interrupted:
+        raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
@@ -110,6 +123,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
         "why": known.get("why"),
     }  # fmt: skip
     lines = [
+        *before,
         f"{facts['method']} learned {len(facts['classes'])} classes from {known['bags']} bags and "
         f"{len(names)} features; kept in {output}.",
         f"Calibrated by {known['calibration_bags']} other bags: predict gives intervals."
