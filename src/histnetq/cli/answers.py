@@ -15,10 +15,10 @@ _DIGITS = 9  # of estimates that are written: more than any has
 
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "dask")
-@click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
+@click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
-              "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
+              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @options("table", "force", "json")
 def predict(model: Path, new: list[str], output: Path | None, force: bool, as_json: bool, **reading: Any) -> None:
     """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
@@ -53,7 +53,7 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
 
 @main.command()
 @options("MODEL", "TABLE", "bag", "weight", "dask")
-@click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
+@click.option("-o", "--output", type=PATH, required=True, help="The sketches go to this Parquet file.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
@@ -78,7 +78,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
-@click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
+@click.option("-o", "--output", type=PATH, help="The errors of each bag go to this CSV file.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
@@ -103,10 +103,14 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
-@click.option("--against", multiple=True, type=PATH, help="Another stored model to compare with; as often as wanted.")
+@click.option(
+    "--against", multiple=True, type=PATH, help="This stored model is compared with; give it again for others."
+)
 @click.option("--coverage", type=float, default=0.9, show_default=True,
-              help="Part of the intervals that should hold the truth.")  # fmt: skip
-@click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="File of the page.")
+              help="This part of the intervals should hold the truth.")  # fmt: skip
+@click.option(
+    "-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="The page goes to this file."
+)
 @options("force", "json")
 def report(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **known: Any) -> None:
     """Write one page about MODEL and its estimates of the bags of TABLE, with errors where proportions are known.
@@ -158,7 +162,7 @@ def info(model: Path, as_json: bool) -> None:
 
 @main.command()
 @click.option("-o", "--output", type=PATH, default=Path("demo-output"), show_default=True,
-              help="Directory of the report.")  # fmt: skip
+              help="The report goes to this directory.")  # fmt: skip
 def demo(output: Path) -> None:
     """Train, compare and predict on scikit-learn's digits, and write a report; this takes about a minute.
 

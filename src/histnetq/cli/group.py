@@ -77,34 +77,39 @@ _OPTIONS = {
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
     "bag": click.option("--bag", multiple=True, required=True, callback=_listed,
-                        help="Column that says which bag a row belongs to. Give it again for bags of several columns."),
+                        help="This column says which bag a row belongs to; give it again for bags of several columns."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
-                         help="Column that says which bag a row belongs to; of sketches, the columns to keep."),
-    "weight": click.option("--weight", help="Column of the rows' weights."),
-    "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
-                         "for workers on this machine.  [default: none]"),
+                         help="This column says which bag a row belongs to; for sketches, it is a column to keep."),
+    "weight": click.option("--weight", help="This column holds the weights of the rows."),
+    "dask": click.option("--dask", help="The workers of this scheduler read the rows, such as "
+                         "tcp://host:8786, or local for workers on this machine.  [default: none]"),
     "features": click.option("--features", callback=_split,
-                             help="Columns to learn from, separated by commas.  [default: all columns of numbers]"),
-    "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
-                            "separated by commas.  [default: a few]"),
+                             help="These columns are learned from, separated by commas.  "
+                             "[default: all columns of numbers]"),
+    "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "
+                            "bags, separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,
-                           help="Any quantifier, such as histnetq, emq or pacc; for fit also auto, the best of a few."),
-    "scratch": click.option("--scratch", type=click.Path(), help="Directory for rows of tables larger than memory."),
-    "force": click.option("--force", is_flag=True, help="Replace what exists."),
+                           help="This method is fitted, such as histnetq, emq or pacc; fit also takes auto, the best "
+                           "of a few."),
+    "scratch": click.option("--scratch", type=click.Path(),
+                            help="This directory holds rows of tables larger than memory."),
+    "force": click.option("--force", is_flag=True, help="The output replaces what exists."),
     "keep_interrupted": click.option("--keep-interrupted", is_flag=True,
                                      help="An interruption keeps what was learned so far, in a directory beside the "
                                      "output whose name ends in -interrupted."),
-    "json": click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for machines."),
+    "json": click.option("--json", "as_json", is_flag=True, help="The command prints one line of JSON for machines."),
     "seed": click.option("--seed", default=0, type=click.IntRange(0), show_default=True,
-                         help="Seed of everything that is drawn at random."),
-    "prevalences": click.option("--prevalences", type=click.Path(), help="Table of each bag's class proportions."),
+                         help="This number is the seed of everything that is drawn at random."),
+    "prevalences": click.option("--prevalences", type=click.Path(),
+                                help="This table holds the class proportions of each bag."),
     "counts": click.option("--counts", is_flag=True, help="The table of proportions holds counts."),
-    "label": click.option("--label", help="Column of the rows' classes, in place of a table of proportions."),
+    "label": click.option("--label",
+                          help="This column holds the classes of the rows, in place of a table of proportions."),
     "calibration": click.option("--calibration", type=click.FloatRange(0, 0.9), default=0.25, show_default=True,
-                                help="Part of the bags that is kept apart to calibrate intervals."),
-    "model": click.option("-o", "--output", type=PATH, required=True, help="Directory in which the model is kept."),
+                                help="This part of the bags is kept apart to calibrate intervals."),
+    "model": click.option("-o", "--output", type=PATH, required=True, help="The model is kept in this directory."),
     "table": click.option("-o", "--output", type=PATH,
-                          help="CSV or Parquet file of the results.  [default: the terminal]"),
+                          help="The results go to this CSV or Parquet file.  [default: the terminal]"),
 }  # fmt: skip
 
 

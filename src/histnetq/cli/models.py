@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 @main.command()
 @options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
-@click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
+@click.option("--loss", default="ae", show_default=True, help="Networks are trained for this loss, such as ae or rae.")
 @options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def fit(
     train: list[str], method: str, loss: str, calibration: float, seed: int, output: Path, force: bool, as_json: bool,
@@ -54,8 +54,8 @@ def fit(
 @main.command()
 @options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
-              help="Number of trials in all, with those that the storage holds.")  # fmt: skip
-@click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
+              help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
+@click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
 @options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
     train: list[str], method: str, trials: int, storage: str | None, calibration: float, seed: int, output: Path,
@@ -72,7 +72,9 @@ def tune(
 
 @main.command()
 @options("TABLE", "bag", *KNOWN, "features", "weight", "methods")
-@click.option("--model", "models", multiple=True, type=PATH, help="A stored model to compare; as often as wanted.")
+@click.option(
+    "--model", "models", multiple=True, type=PATH, help="This stored model is compared; give it again for others."
+)
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, models: tuple[Path, ...], seed: int, output: Path | None,

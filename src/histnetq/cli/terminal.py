@@ -16,7 +16,7 @@ from typing import IO, Any
 import click
 
 from histnetq.data.files import is_first_process
-from histnetq.training.options import TrainingInterrupted
+from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.training.progress import LOG
 
 _ASCII = {
@@ -64,6 +64,7 @@ def speaking(progress: bool) -> Iterator[None]:
     silent = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
     with silent, warnings.catch_warnings(), _logged(progress and not sys.stderr.isatty()):
         warnings.simplefilter("error", TrainingInterrupted)
+        warnings.simplefilter("always", LearnedNothing)
         warnings.showwarning = _tell_warning
         yield
 

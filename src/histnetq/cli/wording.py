@@ -40,9 +40,10 @@ def in_options(message: str, params: Sequence[click.Parameter]) -> str:
     >>> in_options("weights: expected finite numbers.", [option])
     '--weight: expected finite numbers.'
     """
-    for python, typed in _WAYS_OUT:
-        message = message.replace(python, typed)
     names = {str(p.name): max(p.opts, key=len) if isinstance(p, click.Option) else str(p.name).upper() for p in params}
+    for python, typed in _WAYS_OUT:
+        if set(re.findall(r"--\w+", typed)) <= set(names.values()):  # the command has the option
+            message = message.replace(python, typed)
     names["source"] = next((str(p.name).upper() for p in params if p.nargs == -1), "source")
     if "methods" in names:
         names["method"] = names["methods"]

@@ -158,7 +158,7 @@ class Task:
             f"them has {unbeaten:.4g}; see whether the features tell the classes apart, or train longer."
         )
         if Processes.started().rank == 0:
-            warnings.warn(told, LearnedNothing, stacklevel=2)
+            warnings.warn(told, LearnedNothing, stacklevel=4)  # the caller of fit
         return told
 
     def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:

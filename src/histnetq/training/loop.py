@@ -39,8 +39,9 @@ from histnetq.training.progress import ProgressLines
 
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
-_CLEARLY = 2.0  # standard errors by which a network must beat a constant estimate
-_FEWEST_FOR_ERRORS = 20  # validation bags: of fewer, standard errors say little, and any gain counts
+# What a network must gain on a constant estimate: this part of its loss, or so many standard errors. Noise alone gains
+# a little on the validation bags that choose the best epoch.
+_LEAST_GAIN, _CLEARLY = 0.05, 3.0
 
 
 @dataclass
@@ -151,10 +152,10 @@ class Run:
         """
         estimates = self._estimate_validation()
         own = self._losses(estimates).double().cpu().numpy()
-        clearly = _CLEARLY if len(own) >= _FEWEST_FOR_ERRORS else 0.0
         for constant in (mean, estimates.mean(0)):
             losses = self._losses(np.tile(constant, (len(own), 1))).double().cpu().numpy()
-            if (losses - own).mean() <= clearly * (losses - own).std() / len(own) ** 0.5:
+            gains = losses - own
+            if gains.mean() <= min(_LEAST_GAIN * losses.mean(), _CLEARLY * gains.std() / len(gains) ** 0.5):
                 return float(losses.mean())
         return None
 
