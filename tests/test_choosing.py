@@ -228,7 +228,7 @@ def test_a_classifier_is_chosen_on_the_command_line(table):
     assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "mean of training"}
     refused = run("fit", *known, "--method", "histnetq", "--classifier", "forest", "-o", "other")
     assert refused.exit_code == 2
-    assert "classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
+    assert "--classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
     refused = run("fit", *known, "--classifier", "forrest", "-o", "other")
     assert refused.exit_code == 2
     assert "'logistic', 'forest', 'boosting', 'mlp', 'bayes'" in refused.output

@@ -8,16 +8,17 @@ from typing import Any
 import click
 
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.terminal import echo
 
 _DIGITS = 9  # of estimates that are written: more than any has
 
 
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "dask")
-@click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
+@click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
-              "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
+              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @options("table", "force", "json")
 def predict(model: Path, new: list[str], output: Path | None, force: bool, as_json: bool, **reading: Any) -> None:
     """Estimate the bags of NEW by the MODEL: bag, class, estimate, lower, upper, n, trust.
@@ -39,7 +40,7 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
     table = table.round(dict.fromkeys(("estimate", "lower", "upper"), _DIGITS))
     if output is None:
         text = table.to_json(orient="records") if as_json else table.to_csv(index=False, float_format="%.6g")
-        click.echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
         return
     write_table(table, output, force)
     by_bag = table.drop_duplicates("bag")
@@ -55,7 +56,7 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
 
 @main.command()
 @options("MODEL", "TABLE", "bag", "weight", "dask")
-@click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
+@click.option("-o", "--output", type=PATH, required=True, help="The sketches go to this Parquet file.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
@@ -80,7 +81,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
-@click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
+@click.option("-o", "--output", type=PATH, help="The errors of each bag go to this CSV file.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
@@ -90,7 +91,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     from histnetq.cli.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
-    errors, floor = score(model, table, **known)
+    errors, floor, nothing = score(model, table, **known)
     if output is not None:
         write_table(errors, output, force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
@@ -98,16 +99,21 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         told += " The model is no better than the mean of training: it has learned nothing from these features."
-    lines = [told] if output is None else [told, f"written to {output}."]
-    say(as_json, {"bags": len(errors), **means, "mean of training": floor}, lines)
+    lines = [told, *([nothing] if nothing else []), *([] if output is None else [f"written to {output}."])]
+    facts = {"bags": len(errors), **means, "mean of training": floor, "learned_nothing": nothing}
+    say(as_json, facts, lines)
 
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
-@click.option("--against", multiple=True, type=PATH, help="Another stored model to compare with; as often as wanted.")
+@click.option(
+    "--against", multiple=True, type=PATH, help="This stored model is compared with; give it again for others."
+)
 @click.option("--coverage", type=float, default=0.9, show_default=True,
-              help="Part of the intervals that should hold the truth.")  # fmt: skip
-@click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="File of the page.")
+              help="This part of the intervals should hold the truth.")  # fmt: skip
+@click.option(
+    "-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="The page goes to this file."
+)
 @options("force", "json")
 def report(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **known: Any) -> None:
     """Write one page about MODEL and its estimates of the bags of TABLE, with errors where proportions are known.
@@ -135,10 +141,12 @@ def info(model: Path, as_json: bool) -> None:
 
     q = load(model)
     scores = len(q.calibration_.joint_scores) if hasattr(q, "calibration_") else 0
+    interrupted = q.provenance_.get("interrupted") or getattr(q, "interrupted_", "")
     facts = {
         "method": type(q).__name__, "classes": q.classes_.tolist(), "features": q.feature_names_,
         "train_prevalences": q.train_prevalences_.tolist(), "calibration_scores": scores, "parameters": repr(q),
-        "split": getattr(q, "split_", ""), "provenance": q.provenance_,
+        "split": getattr(q, "split_", ""), "interrupted": interrupted,
+        "learned_nothing": getattr(q, "learned_nothing_", ""), "provenance": q.provenance_,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
@@ -147,6 +155,8 @@ def info(model: Path, as_json: bool) -> None:
         f"features     {', '.join(q.feature_names_ or ['not named'])}",
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
+        *([f"interrupted  {interrupted}"] if interrupted else []),
+        *([f"warning      {facts['learned_nothing']}"] if facts["learned_nothing"] else []),
         f"parameters   {' '.join(repr(q).split())}",
         *(
             f"{name:<13}{q.provenance_[name]}"
@@ -159,7 +169,7 @@ def info(model: Path, as_json: bool) -> None:
 
 @main.command()
 @click.option("-o", "--output", type=PATH, default=Path("demo-output"), show_default=True,
-              help="Directory of the report.")  # fmt: skip
+              help="The report goes to this directory.")  # fmt: skip
 def demo(output: Path) -> None:
     """Train, compare and predict on scikit-learn's digits, and write a report; this takes about a minute.
 
@@ -167,4 +177,4 @@ def demo(output: Path) -> None:
     """
     from histnetq.cli.demo import run_demo
 
-    run_demo(click.echo, output)
+    run_demo(echo, output)

@@ -13,10 +13,10 @@ from histnetq.quantifiers.cross_fitting import CrossFitted
 from histnetq.quantifiers.posteriors import PosteriorQuantifier
 from histnetq.quantifiers.registry import METHODS
 from histnetq.simplex import Floats
+from histnetq.training.progress import in_words
 
 MINUTES_TO_COMPARE = 1.0  # of training for each network that is tried
 MINUTES_TO_FIT = 10.0  # of training for the one that is chosen
-_MUCH = 90  # seconds from which times are told in minutes
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class Candidate:
 
 def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Candidate]:
     """Methods for labelled rows; those on one classifier follow one another, as they share its posteriors."""
-    methods = (("emq", {"calibration": "bcts"}), ("kdey", {}), ("pacc", {}))
+    methods: tuple[tuple[str, dict[str, Any]], ...] = (("emq", {"calibration": "bcts"}), ("kdey", {}), ("pacc", {}))
     classical = [Candidate(method, name, params) for name in classifiers for method, params in methods]
     return [*classical, Candidate("emnetq"), Candidate("histnetq")]
 
@@ -81,7 +81,7 @@ class Trial:
             seconds = time.perf_counter() - began
             self.slowest = max(self.slowest, seconds)
             left = self._left(list(self.models.values())[len(found) :])
-            self.tell(f"  {name}: AE {error(found[name]):.4f} after {_words(seconds)}; about {_words(left)} left.")
+            self.tell(f"  {name}: AE {error(found[name]):.4f} after {in_words(seconds)}; about {in_words(left)} left.")
         return found
 
     def _fitted(self, model: Quantifier, learned: Bags) -> Quantifier:
@@ -97,7 +97,3 @@ class Trial:
         classifiers = {model.classifier for model in models if isinstance(model, PosteriorQuantifier)}
         waiting = classifiers - ({self.crossed[0]} if self.crossed else set())
         return len(networks) * 60 * MINUTES_TO_COMPARE + (len(waiting) + 1) * self.slowest
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < _MUCH else f"{seconds / 60:.0f} min"

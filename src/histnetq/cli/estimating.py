@@ -81,17 +81,17 @@ def sketch(
     return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
 
 
-def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float]]:
+def score(path: Place, source: Any, **options: Any) -> tuple[pd.DataFrame, dict[str, float], str]:
     """Errors of a stored model on bags of known proportions, and mean ones of its training's mean instead of it.
 
-    Options are those of `read_bags`.
+    The third is a sentence if its network learned nothing, else empty. Options are those of `read_bags`.
     """
     model = load(path)
     bags = _reader(source, **options)(model)[0]
     errors, known = evaluate(model, bags), bags.with_known_prevalences().with_classes(model.classes_)
     floor = np.tile(model.train_prevalences_, (len(bags), 1))
     means = {name: float(MEASURES[name](known.prevalences, floor, bags.sizes).mean()) for name in ("ae", "rae")}
-    return errors, means
+    return errors, means, getattr(model, "learned_nothing_", "")
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
