@@ -33,6 +33,7 @@ _HELD_OUT = 0.25  # part of the bags or rows that methods are compared on
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
 _FEWEST_TO_JUDGE = 3  # bags
+_MOST_ROWS = 30_000  # that methods learn from where one is to be chosen
 _DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from rows kept apart, and their rows
 
 
@@ -125,10 +126,14 @@ class Workbench:
         assert held.prevalences is not None
         bounded = minutes is not None and any(hasattr(model, "training") for model in models.values())
         limit = f" (networks for at most {minutes:g} min each)" if bounded else ""
+        learned, n_rows = apart.learned, len(apart.learned.index)
+        if methods is None and n_rows > _MOST_ROWS:
+            learned = _part(learned, _MOST_ROWS / n_rows, self.random_state)
+            limit += f" on {len(learned.index):,} of {n_rows:,} rows"
         self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
         truth = held.prevalences
-        found = Trial(models, self.tell).run(apart.learned, held, lambda p: float(ae(truth, p).mean()))
-        found[_FLOOR] = floor.fit(apart.learned).predict(held)
+        found = Trial(models, self.tell, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
+        found[_FLOOR] = floor.fit(learned).predict(held)
         return compare(found, held, train_prevalences=floor.train_prevalences_)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
@@ -250,6 +255,15 @@ class Workbench:
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
         return model
+
+
+def _part(bags: Bags, fraction: float, seed: int) -> Bags:
+    """Give a part of the bags, or of the rows of each class if they lie in no bags."""
+    if len(bags) > 1:
+        return bags.split(fraction, seed)[0]
+    drawn = Supervision.of(bags, None, None).split(fraction, seed)[1].rows
+    assert drawn is not None
+    return drawn
 
 
 def _n_held(bags: Bags) -> int:
