@@ -17,8 +17,10 @@ __all__: list[str] = []
 
 @main.command()
 @click.option("--bins", default="hard", type=click.Choice(["hard", "soft", "rbf", "sigmoid"]), show_default=True)
-@click.option("--seeds", default=3, show_default=True, help="Number of runs, seeded 0, 1, …")
-@click.option("--steps", default=3000, show_default=True, help="Updates of the weights per run.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of runs, seeded 0, 1, …")
+@click.option(
+    "--steps", default=3000, show_default=True, type=click.IntRange(1), help="Updates of the weights per run."
+)
 @click.option("--output", type=click.Path(path_type=Path), default=RESULTS / "toy.csv", show_default="results/toy.csv")
 def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
     """A histogram layer learns the mean, median and maximum (section 4 of the paper), at three paces of its bins.

@@ -220,15 +220,26 @@ def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):
     assert comparison.table["ae", "mean"].idxmin() in ("EMQ (forest)", "KDEy (forest)", "PACC (forest)")
 
 
+@pytest.mark.parametrize("file", [["rings.csv"], ["bags.csv", "--bag", "bag"]])
+def test_methods_are_chosen_on_a_part_of_many_rows(table, file, without_networks, monkeypatch):
+    monkeypatch.setattr("histnetq.cli.fitting._MOST_ROWS", 300)
+    told = run("fit", *file, "--label", "kind", "--classifier", "bayes", "--calibration", "0", "-o", "model")
+    assert told.exit_code == 0, told.output
+    assert re.search(r"PACC \(bayes\) on 30\d of 9\d\d rows, judged by ", told.output)
+    assert hq.load("model").provenance_["rows"] == 1200
+
+
 def test_a_classifier_is_chosen_on_the_command_line(table):
     known = ["bags.csv", "--bag", "bag", "--label", "kind"]
     assert run("fit", *known, "--method", "pacc", "--classifier", "forest", "-o", "model").exit_code == 0
     assert hq.load("model").classifier == "forest"
+    told = run("compare", *known, "--methods", "pacc").output
+    assert re.search(r"Trying PACC, judged by 15 bags kept apart:\n  PACC: AE 0\.\d+ after \d+ seconds?\.\n", told)
     found = json.loads(run("compare", *known, "--methods", "cc,pacc", "--classifier", "bayes", "--json").output)
     assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "mean of training"}
     refused = run("fit", *known, "--method", "histnetq", "--classifier", "forest", "-o", "other")
     assert refused.exit_code == 2
-    assert "classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
+    assert "--classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
     refused = run("fit", *known, "--classifier", "forrest", "-o", "other")
     assert refused.exit_code == 2
     assert "'logistic', 'forest', 'boosting', 'mlp', 'bayes'" in refused.output

@@ -73,7 +73,10 @@ def test_a_rank_alone_is_no_sign_of_other_processes(tables, monkeypatch):
 def test_proportions_alone(tables):
     refused = run("fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "--method", "cc", "-o", "model")
     assert refused.exit_code == 2
-    assert "method: CC learns from labelled rows, but these have none; name the label column" in refused.output
+    assert (
+        "--method: CC learns from labelled rows, but these have none; name their column by --label, or"
+        in refused.output
+    )
     known = ["fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv"]
     fitted = run(*known, "--method", "emnetq", "--loss", "rae", "-o", "scores")
     assert fitted.exit_code == 0, fitted.output

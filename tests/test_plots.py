@@ -11,7 +11,6 @@ import matplotlib as mpl
 
 mpl.use("Agg")
 
-import itertools
 
 import matplotlib.pyplot as plt
 import numpy as np

@@ -193,7 +193,7 @@ def test_methods_that_need_whole_bags_say_so(name):
 
 def test_the_median_tells_what_to_use():
     message = (
-        "sketch: Median pooling needs a whole bag at once, parts of it do not add up; "
+        "sketch: DeepSets with pooling 'median' needs a whole bag at once, parts of it do not add up; "
         "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
     )
     with pytest.raises(TypeError, match=exactly(message)):

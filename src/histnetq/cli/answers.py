@@ -7,27 +7,18 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import (
-    KNOWN,
-    PATH,
-    command_line,
-    main,
-    options,
-    plain_warnings,
-    refuse_unknown,
-    say,
-    write_table,
-)  # fmt: skip
+from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.terminal import echo
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
 
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "dask")
-@click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
+@click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
-              "for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
+              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @options("table", "force", "json")
 def predict(
@@ -41,9 +32,8 @@ def predict(
 
     NEW are tables, or files that histnetq sketch wrote, which are added up. Without --bag, all rows of tables are one
     bag. The column n is the number of rows, or with --weight the effective number, (sum of weights)^2 / sum of their
-    squares. The column trust is "ok", or says that a
-    bag is unusual or small beside the calibration bags or has one row alone, or has values of texts that training did
-    not have.
+    squares. The column trust is "ok", or says that a bag is unusual or small beside the calibration bags or has one row
+    alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
     are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
@@ -57,10 +47,10 @@ def predict(
     found = estimate(model, new, progress=not as_json, **reading)
     table = found.to_frame(wide)
     if len(found) > 1 and (found.about["n"] == 1).all():
-        click.echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
+        echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
     if output is None:
         text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
-        click.echo(text.rstrip("\n"))
+        echo(text.rstrip("\n"))
         return
     write_table(table, output, force)
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
@@ -74,7 +64,7 @@ def predict(
 
 @main.command()
 @options("MODEL", "TABLE", "bag", "weight", "dask")
-@click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
+@click.option("-o", "--output", type=PATH, required=True, help="The sketches go to this Parquet file.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Reduce the rows of TABLE to sketches of their bags, from which MODEL predicts.
@@ -100,8 +90,8 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
 @click.option("--coverage", type=float, default=0.9, show_default=True,
-              help="Part of the intervals that should hold the truth.")  # fmt: skip
-@click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
+              help="This part of the intervals should hold the truth.")  # fmt: skip
+@click.option("-o", "--output", type=PATH, help="The errors of each bag go to this CSV file.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of MODEL on the bags of TABLE, whose proportions are known.
@@ -114,8 +104,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     from histnetq.cli.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
-    with plain_warnings():
-        found = score(model, table, **known)
+    found = score(model, table, **known)
     errors, floor, covered = found.errors, found.floor, found.coverage
     if output is not None:
         write_table(errors, output, force, index=True)
@@ -124,23 +113,27 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         told += " The model is no better than the mean of training: it has learned nothing from these features."
-    lines = [told]
+    lines = [told, *([found.learned_nothing] if found.learned_nothing else [])]
     if covered:
         lines.append(
             f"Of the {covered['nominal']:.0%} intervals {covered['seen']:.1%} hold the truth; "
             f"their mean width is {covered['mean width']:.4f}."
         )
     lines += [] if output is None else [f"written to {output}."]
-    facts = {"bags": len(errors), **means, "mean of training": floor}
+    facts = {"bags": len(errors), **means, "mean of training": floor, "learned_nothing": found.learned_nothing}
     say(as_json, facts | ({"coverage": covered} if covered else {}), lines)
 
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight")
-@click.option("--against", multiple=True, type=PATH, help="Another stored model to compare with; as often as wanted.")
+@click.option(
+    "--against", multiple=True, type=PATH, help="This stored model is compared with; give it again for others."
+)
 @click.option("--coverage", type=float, default=0.9, show_default=True,
-              help="Part of the intervals that should hold the truth.")  # fmt: skip
-@click.option("-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="File of the page.")
+              help="This part of the intervals should hold the truth.")  # fmt: skip
+@click.option(
+    "-o", "--output", type=PATH, default=Path("report.html"), show_default=True, help="The page goes to this file."
+)
 @options("force", "json")
 def report(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **known: Any) -> None:
     """Write one page about MODEL and its estimates of the bags of TABLE, with errors where proportions are known.
@@ -153,8 +146,7 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
-    with plain_warnings():
-        write(output, model, table, command=command_line(), force=force, **known)
+    write(output, model, table, command=command_line(), force=force, **known)
     say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
 
 
@@ -173,10 +165,13 @@ def info(model: Path, as_json: bool) -> None:
     provenance = about["provenance"] or {}
     n_scores = sum(array_shapes(model, about).get("calibration/joint_scores", []))
     bags = provenance.get("calibration_bags") or n_scores
+    learned = about["learned"]
+    interrupted = str(provenance.get("interrupted") or learned.get("interrupted", ""))
     facts = {
         "method": about["estimator"], "classes": about["classes"], "features": about["feature_names"],
         "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
-        "parameters": _called(about["estimator"], about["params"]), "split": str(about["learned"].get("split", "")),
+        "parameters": _called(about["estimator"], about["params"]), "split": str(learned.get("split", "")),
+        "interrupted": interrupted, "learned_nothing": str(learned.get("learned_nothing", "")),
         "provenance": provenance,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
@@ -186,6 +181,8 @@ def info(model: Path, as_json: bool) -> None:
         f"features     {', '.join(facts['features'] or ['not named'])}",
         f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
+        *([f"interrupted  {interrupted}"] if interrupted else []),
+        *([f"warning      {facts['learned_nothing']}"] if facts["learned_nothing"] else []),
         f"parameters   {facts['parameters']}",
         *(f"{name:<13}{provenance[name]}" for name in ("calibrated", "command", "date", "why") if name in provenance),
     ]
@@ -194,7 +191,7 @@ def info(model: Path, as_json: bool) -> None:
 
 @main.command()
 @click.option("-o", "--output", type=PATH, default=Path("demo-output"), show_default=True,
-              help="Directory of the report.")  # fmt: skip
+              help="The report goes to this directory.")  # fmt: skip
 def demo(output: Path) -> None:
     """Train, compare and predict on scikit-learn's digits, and write a report; this takes about a minute.
 
@@ -202,7 +199,7 @@ def demo(output: Path) -> None:
     """
     from histnetq.cli.demo import run_demo
 
-    run_demo(click.echo, output)
+    run_demo(echo, output)
 
 
 def _called(name: Any, values: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -13,10 +14,10 @@ from histnetq.quantifiers.cross_fitting import CrossFitted
 from histnetq.quantifiers.posteriors import PosteriorQuantifier
 from histnetq.quantifiers.registry import METHODS
 from histnetq.simplex import Floats
+from histnetq.training.progress import in_words
 
 MINUTES_TO_COMPARE = 1.0  # of training for each network that is tried
 MINUTES_TO_FIT = 10.0  # of training for the one that is chosen
-_MUCH = 90  # seconds from which times are told in minutes
 
 
 @dataclass(frozen=True)
@@ -46,7 +47,7 @@ class Candidate:
 
 def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Candidate]:
     """Methods for labelled rows; those on one classifier follow one another, as they share its posteriors."""
-    methods = (("emq", {"calibration": "bcts"}), ("kdey", {}), ("pacc", {}))
+    methods: tuple[tuple[str, dict[str, Any]], ...] = (("emq", {"calibration": "bcts"}), ("kdey", {}), ("pacc", {}))
     classical = [Candidate(method, name, params) for name in classifiers for method, params in methods]
     return [*classical, Candidate("emnetq"), Candidate("histnetq")]
 
@@ -65,12 +66,15 @@ class Trial:
         Unfitted quantifiers by their names.
     tell : callable
         Where sentences go.
+    bounded : bool
+        Whether networks train for `MINUTES_TO_COMPARE` at most, by which the time that is left is known.
     """
 
-    def __init__(self, models: Mapping[str, Quantifier], tell: Callable[[str], None]) -> None:
-        self.models, self.tell = models, tell
+    def __init__(self, models: Mapping[str, Quantifier], tell: Callable[[str], None], bounded: bool) -> None:
+        self.models, self.tell, self.bounded = models, tell, bounded
         self.crossed: tuple[str, CrossFitted] | None = None  # the posteriors of one classifier, and its name
-        self.slowest = 0.0  # seconds
+        self.slowest = 0.0  # seconds that a classifier took
+        self.best = (math.inf, 0.0)  # lowest error so far, and the seconds of a fit like that
 
     def run(self, learned: Bags, held: Bags, error: Callable[[Floats], float]) -> dict[str, Floats]:
         """Fit all to some bags, and give their estimates of others: (n_bags, n_classes)."""
@@ -78,26 +82,26 @@ class Trial:
         for name, model in self.models.items():
             began = time.perf_counter()
             found[name] = self._fitted(model, learned).predict(held)
-            seconds = time.perf_counter() - began
-            self.slowest = max(self.slowest, seconds)
-            left = self._left(list(self.models.values())[len(found) :])
-            self.tell(f"  {name}: AE {error(found[name]):.4f} after {_words(seconds)}; about {_words(left)} left.")
+            seconds, value = time.perf_counter() - began, error(found[name])
+            classical = isinstance(model, PosteriorQuantifier)
+            self.best = min(self.best, (value, self.slowest if classical else seconds))
+            left = f"; about {in_words(self._left(len(found)))} left" if self.bounded else ""
+            self.tell(f"  {name}: AE {value:.4f} after {in_words(seconds)}{left}.")
         return found
 
     def _fitted(self, model: Quantifier, learned: Bags) -> Quantifier:
         if not isinstance(model, PosteriorQuantifier):
             return model.fit(learned)
         if self.crossed is None or self.crossed[0] != model.classifier:
+            began = time.perf_counter()
             self.crossed = model.classifier, model.cross_fit(learned)
+            self.slowest = max(self.slowest, time.perf_counter() - began)
         return model.fit_crossed(self.crossed[1])
 
-    def _left(self, models: list[Quantifier]) -> float:
-        """Seconds that these models and the last fit of the best will take, as far as those before tell."""
-        networks = [model for model in models if not isinstance(model, PosteriorQuantifier)]
-        classifiers = {model.classifier for model in models if isinstance(model, PosteriorQuantifier)}
+    def _left(self, n_done: int) -> float:
+        """Seconds that the other models, and a last fit of the best, will take, as far as those before tell."""
+        others = list(self.models.values())[n_done:]
+        networks = [model for model in others if not isinstance(model, PosteriorQuantifier)]
+        classifiers = {model.classifier for model in others if isinstance(model, PosteriorQuantifier)}
         waiting = classifiers - ({self.crossed[0]} if self.crossed else set())
-        return len(networks) * 60 * MINUTES_TO_COMPARE + (len(waiting) + 1) * self.slowest
-
-
-def _words(seconds: float) -> str:
-    return f"{seconds:.0f} s" if seconds < _MUCH else f"{seconds / 60:.0f} min"
+        return len(networks) * 60 * MINUTES_TO_COMPARE + len(waiting) * self.slowest + self.best[1]

@@ -7,6 +7,7 @@ from pathlib import Path
 import click
 
 from histnetq.cli.group import PATH, main
+from histnetq.cli.terminal import echo
 
 
 @main.group()
@@ -15,7 +16,9 @@ def data() -> None:
 
 
 @data.command(name="list")
-@click.option("--in", "directory", type=PATH, help="Look in this directory.  [default: all usual places]")
+@click.option(
+    "--in", "directory", type=PATH, help="Data sets are looked for in this directory.  [default: all usual places]"
+)
 def list_data(directory: Path | None) -> None:
     """Show the known data sets, where they come from and whether they are present.
 
@@ -24,16 +27,16 @@ def list_data(directory: Path | None) -> None:
     from histnetq.datasets import SOURCES
 
     for source in SOURCES.values():
-        click.echo(f"{source.name:<15}{source.about}")
-        click.echo(f"{'':<15}from {source.origin}: {source.state(directory)}")
+        echo(f"{source.name:<15}{source.about}")
+        echo(f"{'':<15}from {source.origin}: {source.state(directory)}")
 
 
 @data.command()
 @click.argument("name")
-@click.option("--to", type=PATH, help="Directory for the files.  [default: where loaders look]")
-@click.option("--url", help="Another address, of a folder with the same files or of one file.")
+@click.option("--to", type=PATH, help="The files go to this directory.  [default: where loaders look]")
+@click.option("--url", help="The files come from this address, of a folder with the same files or of one file.")
 @click.option("--sha256", multiple=True,
-              help="Checksum to verify: digits for one file, FILE=DIGITS for one of several.")  # fmt: skip
+              help="This checksum is verified: digits for one file, FILE=DIGITS for one of several.")  # fmt: skip
 def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) -> None:
     """Download the data set NAME from its public record, or continue a download; sizes and checksums are verified.
 
@@ -41,4 +44,4 @@ def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) 
     """
     from histnetq.datasets import fetch as fetch_dataset
 
-    fetch_dataset(name, to, url=url, sha256=sha256, say=click.echo)
+    fetch_dataset(name, to, url=url, sha256=sha256, say=echo)

@@ -180,11 +180,14 @@ class Score:
     coverage : dict of str and float
         How many intervals should hold the truth (`nominal`), how many do (`seen`), and their `mean width`; empty
         without intervals.
+    learned_nothing : str
+        A sentence if the network learned nothing, else empty.
     """
 
     errors: pd.DataFrame
     floor: dict[str, float]
     coverage: dict[str, float]
+    learned_nothing: str
 
 
 def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: Any) -> Score:
@@ -202,7 +205,7 @@ def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: A
         held = found.contains(known[:, : len(model.classes_)]).mean()
         width = (found.upper - found.lower).mean()
         covered = {"nominal": coverage, "seen": float(held), "mean width": float(width)}
-    return Score(errors, means, covered)
+    return Score(errors, means, covered, getattr(model, "learned_nothing_", ""))
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import platform
 import time
-from collections.abc import Callable, Mapping, Sequence
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
@@ -22,6 +24,8 @@ from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifiers import CLASSIFIERS
 from histnetq.quantifiers.registry import METHODS
+from histnetq.training.options import TrainingInterrupted
+from histnetq.training.progress import LOG
 from histnetq.training.supervision import Supervision
 
 _FLOOR = "mean of training"
@@ -29,6 +33,7 @@ _HELD_OUT = 0.25  # part of the bags or rows that methods are compared on
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
 _FEWEST_TO_JUDGE = 3  # bags
+_MOST_ROWS = 30_000  # that methods learn from where one is to be chosen
 _DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from rows kept apart, and their rows
 
 
@@ -67,6 +72,8 @@ class Workbench:
         Part of the bags, or of rows in no bags, that is kept apart to calibrate by; 0 for none.
     random_state : int
         Seed of all that is drawn.
+    keep_interrupted : bool
+        Whether an interruption of the last training, or of a search, is no error but keeps what was found so far.
     about : dict
         Where the bags come from, for the model's `provenance_`.
     tell : callable
@@ -78,14 +85,16 @@ class Workbench:
     classifier: str | None = None
     calibration: float = 0.25
     random_state: int = 0
+    keep_interrupted: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda sentence: None
 
     def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
         began, apart = time.perf_counter(), self._kept_apart()
-        model = self.make(Candidate(method, self.classifier))
-        return self._finished(model.fit(apart.learned), apart, began)
+        with self._keeping():
+            model = self._learn(self.make(Candidate(method, self.classifier)), apart.learned)
+        return self._finished(model, apart, began)
 
     def fit_best(self) -> tuple[Quantifier, Comparison | None]:
         """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all.
@@ -102,8 +111,9 @@ class Workbench:
             comparison = replace(self, bags=apart.learned).compare(None)
             best, why = _best(comparison)
         self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
-        model = self.make(candidates[best], MINUTES_TO_FIT)
-        return self._finished(model.fit(apart.learned), apart, began, why=why), comparison
+        with self._keeping():
+            model = self._learn(self.make(candidates[best], MINUTES_TO_FIT), apart.learned)
+        return self._finished(model, apart, began, why=why), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
@@ -116,10 +126,14 @@ class Workbench:
         assert held.prevalences is not None
         bounded = minutes is not None and any(hasattr(model, "training") for model in models.values())
         limit = f" (networks for at most {minutes:g} min each)" if bounded else ""
+        learned, n_rows = apart.learned, len(apart.learned.index)
+        if methods is None and n_rows > _MOST_ROWS:
+            learned = _part(learned, _MOST_ROWS / n_rows, self.random_state)
+            limit += f" on {len(learned.index):,} of {n_rows:,} rows"
         self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
         truth = held.prevalences
-        found = Trial(models, self.tell).run(apart.learned, held, lambda p: float(ae(truth, p).mean()))
-        found[_FLOOR] = floor.fit(apart.learned).predict(held)
+        found = Trial(models, self.tell, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
+        found[_FLOOR] = floor.fit(learned).predict(held)
         return compare(found, held, train_prevalences=floor.train_prevalences_)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
@@ -137,12 +151,15 @@ class Workbench:
             space = {name: values for name, values in space.items() if name != "classifier"}
             space |= CLASSIFIERS[self.classifier].space
         apart = self._kept_apart()
-        found = tune(
-            model, space, apart.learned, trials=trials, measure="ae", storage=storage, random_state=self.random_state
-        )
-        assert found.quantifier is not None
+        options: dict[str, Any] = {"measure": "ae", "storage": storage, "random_state": self.random_state}
+        with self._keeping():
+            found = tune(model, space, apart.learned, trials=trials, **options)
+        if found.quantifier is None:  # another process has the best so far
+            raise KeyboardInterrupt
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
-        return self._finished(found.quantifier, apart, began, why=why)
+        n_done = int((found.trials["error"] != "interrupted").sum())
+        stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
+        return self._finished(found.quantifier, apart, began, why=why, **stopped)
 
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
         """Make an unfitted quantifier that can learn from the bags; a network trains for so many minutes at most."""
@@ -171,6 +188,19 @@ class Workbench:
         if self.bags.labels is None:
             return from_proportions()
         return from_labels() if self.classifier is None else from_labels([self.classifier])
+
+    @staticmethod
+    def _learn(model: Quantifier, learned: Bags) -> Quantifier:
+        LOG.info("%s: learning from %d bags.", type(model).__name__, len(learned))
+        return model.fit(learned)
+
+    @contextlib.contextmanager
+    def _keeping(self) -> Iterator[None]:
+        """Take an interruption for the end of training where what was learned so far is wanted."""
+        with warnings.catch_warnings():
+            if self.keep_interrupted:
+                warnings.simplefilter("ignore", TrainingInterrupted)
+            yield
 
     def _kept_apart(self) -> Apart:
         """Keep bags apart to calibrate by: whole ones, or, of rows in no bags, some drawn from rows kept apart."""
@@ -211,6 +241,7 @@ class Workbench:
     def _finished(self, model: Quantifier, apart: Apart, began: float, **why: str) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         learned, held = apart.learned, apart.held
+        why = {"interrupted": getattr(model, "interrupted_", ""), **why}
         if held is not None:
             model.calibrate(held)
             why["calibrated"] = f"by {apart.words}"
@@ -224,6 +255,15 @@ class Workbench:
             "versions": {"python": platform.python_version(), **versions},
         }  # fmt: skip
         return model
+
+
+def _part(bags: Bags, fraction: float, seed: int) -> Bags:
+    """Give a part of the bags, or of the rows of each class if they lie in no bags."""
+    if len(bags) > 1:
+        return bags.split(fraction, seed)[0]
+    drawn = Supervision.of(bags, None, None).split(fraction, seed)[1].rows
+    assert drawn is not None
+    return drawn
 
 
 def _n_held(bags: Bags) -> int:

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import csv
-import io
 import json
 import shlex
-import warnings
-from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.data.files import is_first_process, refuse_existing, whole_file
+from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking
+from histnetq.cli.wording import in_options
+from histnetq.data.files import refuse_existing, whole_file
+from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -24,40 +23,43 @@ KNOWN = ("prevalences", "counts", "label")
 
 
 class _Command(click.Command):
-    """A command that refuses to replace its output before any work that takes long."""
+    """A command whose errors are one sentence and exit code 2, and which leaves nothing half done.
 
-    def invoke(self, ctx: click.Context) -> Any:
-        refuse_existing(ctx.params.get("output"), ctx.params.get("force", True))
-        return super().invoke(ctx)
-
-
-class _Commands(click.Group):
-    """Commands whose errors are one sentence and exit code 2; they know the line that was typed.
-
-    Of several processes that torchrun started, only the first one prints.
+    It refuses to replace its output before any work that takes long. An interruption ends it, with exit code 130.
     """
 
+    def invoke(self, ctx: click.Context) -> Any:
+        given = ctx.params
+        with speaking(progress=not given.get("as_json", False)), interruptible():
+            try:
+                refuse_existing(given.get("output"), given.get("force", True))
+                if given.get("keep_interrupted"):
+                    refuse_existing(interrupted_place(given["output"]), given["force"])
+                return super().invoke(ctx)
+            except (KeyboardInterrupt, TrainingInterrupted):
+                raise Interrupted(_what_is_kept(given)) from None
+            except BrokenPipeError:  # what is printed is not read to its end, which click knows to take quietly
+                raise
+            except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
+                raise UserError(in_options(str(error), self.params)) from None
+            except MemoryError as error:
+                raise UserError(
+                    f"memory: expected enough for the rows, got too little ({error}); use --scratch."
+                ) from None
+
+
+class _Group(click.Group):
     command_class = _Command
+
+
+class _Commands(_Group):
+    """Commands that know the line that was typed."""
+
+    group_class = _Group
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["histnetq", *args])
         return super().parse_args(ctx, args)
-
-    def invoke(self, ctx: click.Context) -> Any:
-        spoken = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
-        try:
-            with spoken:
-                return super().invoke(ctx)
-        except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
-            raise _UserError(str(error)) from None
-        except MemoryError as error:
-            raise _UserError(
-                f"memory: expected enough for the rows, got too little ({error}); use --scratch."
-            ) from None
-
-
-class _UserError(click.ClickException):
-    exit_code = 2
 
 
 @click.group(cls=_Commands)
@@ -85,38 +87,45 @@ _OPTIONS = {
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
     "bag": click.option("--bag", multiple=True, required=True, callback=_listed,
-                        help="Column that says which bag a row belongs to. Give it again for bags of several columns."),
+                        help="This column says which bag a row belongs to; give it again for bags of several columns."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
-                         help="Column that says which bag a row belongs to; of sketches, the columns to keep.  "
-                         "[default: none, one bag]"),
+                         help="This column says which bag a row belongs to; for sketches, it is a column to keep.  "
+                         "[default: none, all rows are one bag]"),
     "labelled": click.option("--bag", multiple=True, callback=_listed,
-                             help="Column that says which bag a row belongs to. Give it again for bags of several "
-                             "columns.  [default: none, labelled rows that lie in no bags]"),
+                             help="This column says which bag a row belongs to; give it again for bags of several "
+                             "columns.  [default: none, labelled rows lie in no bags]"),
     "classifier": click.option("--classifier", type=click.Choice(["logistic", "forest", "boosting", "mlp", "bayes"]),
-                               help="Classifier of methods from cc to quanet.  [default: logistic; auto tries logistic "
-                               "and forest, tune tries all]"),
-    "weight": click.option("--weight", help="Column of the rows' weights."),
-    "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
-                         "for workers on this machine.  [default: none]"),
+                               help="Methods from cc to quanet use this classifier.  [default: logistic; fit by auto "
+                               "tries logistic and forest, tune tries all]"),
+    "weight": click.option("--weight", help="This column holds the weights of the rows."),
+    "dask": click.option("--dask", help="The workers of this scheduler read the rows, such as "
+                         "tcp://host:8786, or local for workers on this machine.  [default: none]"),
     "features": click.option("--features", multiple=True, callback=_named,
-                             help="Columns to learn from, separated by commas; or one column each time, given again, "
-                             "whose name may hold commas.  [default: all columns of numbers]"),
-    "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
-                            "separated by commas.  [default: a few]"),
+                             help="These columns are learned from, separated by commas; or one column each time, given "
+                             "again, whose name may hold commas.  [default: all columns of numbers]"),
+    "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "
+                            "bags, separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,
-                           help="Any quantifier, such as histnetq, emq or pacc."),
-    "scratch": click.option("--scratch", type=click.Path(), help="Directory for rows of tables larger than memory."),
-    "force": click.option("--force", is_flag=True, help="Replace what exists."),
-    "json": click.option("--json", "as_json", is_flag=True, help="Print one line of JSON for machines."),
-    "seed": click.option("--seed", default=0, show_default=True, help="Seed of everything that is drawn at random."),
-    "prevalences": click.option("--prevalences", type=click.Path(), help="Table of each bag's class proportions."),
+                           help="This method is tuned, such as histnetq, emq or pacc."),
+    "scratch": click.option("--scratch", type=click.Path(),
+                            help="This directory holds rows of tables larger than memory."),
+    "force": click.option("--force", is_flag=True, help="The output replaces what exists."),
+    "keep_interrupted": click.option("--keep-interrupted", is_flag=True,
+                                     help="An interruption keeps what was learned so far, in a directory beside the "
+                                     "output whose name ends in -interrupted."),
+    "json": click.option("--json", "as_json", is_flag=True, help="The command prints one line of JSON for machines."),
+    "seed": click.option("--seed", default=0, type=click.IntRange(0), show_default=True,
+                         help="This number is the seed of everything that is drawn at random."),
+    "prevalences": click.option("--prevalences", type=click.Path(),
+                                help="This table holds the class proportions of each bag."),
     "counts": click.option("--counts", is_flag=True, help="The table of proportions holds counts."),
-    "label": click.option("--label", help="Column of the rows' classes, in place of a table of proportions."),
+    "label": click.option("--label",
+                          help="This column holds the classes of the rows, in place of a table of proportions."),
     "calibration": click.option("--calibration", type=click.FloatRange(0, 0.9), default=0.25, show_default=True,
-                                help="Part of the bags that is kept apart to calibrate intervals."),
-    "model": click.option("-o", "--output", type=PATH, required=True, help="Directory in which the model is kept."),
+                                help="This part of the bags is kept apart to calibrate intervals."),
+    "model": click.option("-o", "--output", type=PATH, required=True, help="The model is kept in this directory."),
     "table": click.option("-o", "--output", type=PATH,
-                          help="CSV or Parquet file of the results.  [default: the terminal]"),
+                          help="The results go to this CSV or Parquet file.  [default: the terminal]"),
 }  # fmt: skip
 
 
@@ -137,19 +146,23 @@ def refuse_unknown(prevalences: str | None, label: str | None) -> None:
         raise click.UsageError("expected either --prevalences or --label, which say what is known of the bags.")
 
 
+def interrupted_place(output: Path) -> Path:
+    """Give the directory beside the output for what an interrupted command has learned."""
+    return output.with_name(f"{output.name}-interrupted")
+
+
+def _what_is_kept(given: dict[str, Any]) -> str:
+    """Tell what is left of a command with these arguments after an interruption."""
+    if given.get("storage") is not None:
+        return "Interrupted: no model was kept; the storage has the finished trials, and the same command continues."
+    if given.get("keep_interrupted") is False:
+        return "Interrupted: nothing was kept; --keep-interrupted keeps what a network has learned so far."
+    return "Interrupted: nothing was kept."
+
+
 def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     """Print facts for machines, or lines for people."""
-    click.echo(json.dumps(facts) if as_json else "\n".join(lines))
-
-
-@contextlib.contextmanager
-def plain_warnings() -> Iterator[None]:
-    """Tell each warning once, as a sentence beside the results."""
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", UserWarning)
-        yield
-    for sentence in dict.fromkeys(str(warning.message) for warning in caught):
-        click.echo(f"Warning: {sentence}", err=True)
+    echo(json.dumps(facts) if as_json else "\n".join(lines))
 
 
 def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:

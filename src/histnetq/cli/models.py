@@ -11,13 +11,14 @@ from histnetq.cli.group import (
     KNOWN,
     PATH,
     command_line,
+    interrupted_place,
     main,
     options,
-    plain_warnings,
     refuse_unknown,
     say,
     write_table,
 )  # fmt: skip
+from histnetq.cli.terminal import Interrupted, echo
 from histnetq.data.files import is_first_process
 
 if TYPE_CHECKING:
@@ -28,13 +29,13 @@ if TYPE_CHECKING:
 @main.command()
 @options("TRAIN", "labelled", *KNOWN, "features", "weight")
 @click.option("--method", default="auto", show_default=True,
-              help="Any quantifier, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
+              help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
-@click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
-@options("scratch", "calibration", "seed", "model", "force", "json")
+@click.option("--loss", default="ae", show_default=True, help="Networks are trained for this loss, such as ae or rae.")
+@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def fit(
-    train: list[str], method: str, classifier: str | None, loss: str, calibration: float, seed: int, output: Path,
-    force: bool, as_json: bool, **table: Any,
+    train: list[str], method: str, output: Path, force: bool, as_json: bool, loss: str, seed: int,
+    calibration: float, classifier: str | None, keep_interrupted: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Fit a quantifier to the rows of TRAIN, Parquet or CSV files, and keep it.
 
@@ -47,29 +48,27 @@ def fit(
               histnetq fit rows.csv --bag tow --label species -o model
               histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
-              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --bag tow --label species --method histnetq -o model
+              torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
-    bench = _workbench(
-        train, table, as_json, loss=loss, classifier=classifier, calibration=calibration, random_state=seed
-    )
+    chosen = {"loss": loss, "calibration": calibration, "classifier": classifier, "random_state": seed}
+    bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
     if method == "auto":
         model, comparison = bench.fit_best()
-        if not as_json:
-            click.echo(f"\n{comparison or ''}\n\n{model.provenance_['why']}")
+        shown = [] if comparison is None else [f"\n{comparison}\n"]
+        _keep(model, output, force, as_json, *shown, model.provenance_["why"])
     else:
-        model = bench.fit(method)
-    _keep(model, output, force, as_json)
+        _keep(bench.fit(method), output, force, as_json)
 
 
 @main.command()
 @options("TRAIN", "labelled", *KNOWN, "features", "weight", "method", "classifier")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
-              help="Number of trials in all, with those that the storage holds.")  # fmt: skip
-@click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
-@options("scratch", "calibration", "seed", "model", "force", "json")
+              help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
+@click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
+@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
-    train: list[str], method: str, classifier: str | None, trials: int, storage: str | None, calibration: float,
-    seed: int, output: Path, force: bool, as_json: bool, **table: Any,
+    train: list[str], method: str, trials: int, storage: str | None, output: Path, force: bool, as_json: bool,
+    seed: int, calibration: float, classifier: str | None, keep_interrupted: bool, **table: Any,
 ) -> None:  # fmt: skip
     """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
 
@@ -77,16 +76,17 @@ def tune(
 
     Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
     """
-    bench = _workbench(train, table, as_json, classifier=classifier, calibration=calibration, random_state=seed)
+    chosen = {"calibration": calibration, "classifier": classifier, "random_state": seed}
+    bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
     model = bench.tune(method, trials, storage)
-    if not as_json:
-        click.echo(model.provenance_["why"])
-    _keep(model, output, force, as_json)
+    _keep(model, output, force, as_json, model.provenance_["why"])
 
 
 @main.command()
 @options("TABLE", "labelled", *KNOWN, "features", "weight", "methods", "classifier")
-@click.option("--model", "models", multiple=True, type=PATH, help="A stored model to compare; as often as wanted.")
+@click.option(
+    "--model", "models", multiple=True, type=PATH, help="This stored model is compared; give it again for others."
+)
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, classifier: str | None, models: tuple[Path, ...], seed: int,
@@ -106,8 +106,7 @@ def compare(
         )
     if models:
         refuse_unknown(known["prevalences"], known["label"])
-        with plain_warnings():
-            found = compare_models(models, table, **known)
+        found = compare_models(models, table, **known)
     else:
         read = {"features": features, **known}
         found = _workbench(table, read, as_json, classifier=classifier, random_state=seed).compare(methods)
@@ -118,22 +117,26 @@ def compare(
     say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
 
 
-def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **options: Any) -> Workbench:
+def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
     from histnetq.cli.fitting import Workbench
     from histnetq.data.tables import read_bags
 
     refuse_unknown(table["prevalences"], table["label"])
     if table["prevalences"] is not None and not table["bag"]:
         raise click.UsageError("expected --bag beside --prevalences, which are of bags.")
-    about = {"command": command_line(), "sources": train}
-    tell = {} if as_json else {"tell": click.echo}
-    return Workbench(read_bags(train, **table), about=about, **tell, **options)
+    if not as_json:
+        chosen["tell"] = echo
+    return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **chosen)
 
 
-def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
-    """Save the model and tell what it is."""
+def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: str) -> None:
+    """Save the model, and only then tell what comes before and what the model is."""
+    interrupted = model.provenance_.get("interrupted", "")
+    place = interrupted_place(output) if interrupted else output
     if is_first_process():
-        model.save(output, overwrite=force)
+        model.save(place, overwrite=force)
+    if interrupted:
+        raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
@@ -143,6 +146,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
     rows_alone = known["bags"] == 1
     source = f"{known['rows']:,} rows" if rows_alone else f"{known['bags']} bags"
     lines = [
+        *before,
         f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {len(names)} features; "
         f"kept in {output}.",
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."

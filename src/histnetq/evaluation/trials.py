@@ -33,6 +33,7 @@ from tqdm import tqdm
 
 from histnetq.data.checks import check_whole
 from histnetq.quantifiers.base import Quantifier
+from histnetq.training.progress import ProgressLines
 
 _STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials before the first may be pruned, and epochs of each
 _BEAT, _GRACE = 20, 120  # seconds between a worker's signs of life, and without one until it counts as killed
@@ -129,6 +130,7 @@ class Trials:
     def run(self, objective: Callable[[Trial], float], progress: bool | None) -> None:
         """Do the trials that are missing, and wait for those of other workers, since these may be killed."""
         hidden = not (sys.stderr.isatty() if progress is None else progress)
+        lines = ProgressLines("tune", "trial", self.total, len(self.ended()))
         with tqdm(total=self.total, unit="trial", disable=hidden, leave=False) as bar:
             while self._left(done := self.ended()):
                 bar.update(len(done) - bar.n)
@@ -142,7 +144,9 @@ class Trials:
                 self.study.sampler = optuna.samplers.PartialFixedSampler(free[0], self.sampler)
                 self._step(objective)
                 best = self.best()
-                bar.set_postfix(best=f"{math.nan if best is None else best.value:.4g}")
+                found = f"{math.nan if best is None else best.value:.4g}"
+                bar.set_postfix(best=found)
+                lines.step(len(self.ended()), f"the best has {found}")
             bar.update(len(done) - bar.n)
 
     def ended(self) -> list[FrozenTrial]:

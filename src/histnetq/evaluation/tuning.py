@@ -53,6 +53,8 @@ class Tuned:
     trials : pandas.DataFrame
         One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
         seconds, and error.
+    interrupted : bool
+        Whether the search was interrupted from the keyboard, and this is the best so far, not fitted to all data.
 
     Examples
     --------
@@ -71,6 +73,7 @@ class Tuned:
     best_value: float
     quantifier: Quantifier | None
     trials: pd.DataFrame
+    interrupted: bool = False
 
     def __repr__(self) -> str:
         return f"Tuned(best_value={self.best_value:.4g}, best_params={self.best_params}, trials={len(self.trials)})"
@@ -164,7 +167,7 @@ def tune(
     if not isinstance(bags, Bags):
         raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; draw some by APP().")
     search = _Search(base, ranges, whole, learned, bags.with_known_prevalences(), as_loss(measure), random_state)
-    identity = {} if storage is None else search.identity(measure)
+    identity, interrupted = {} if storage is None else search.identity(measure), False
     with quiet():
         done = Trials(ranges, total, storage, name or "tune", identity, random_state)
         try:
@@ -172,9 +175,9 @@ def tune(
         except KeyboardInterrupt:
             if done.best() is None:
                 raise
-            refit = False
-            warnings.warn("tune: interrupted; what was found so far is kept.", stacklevel=2)
-        return search.result(done, refit)
+            refit, interrupted = False, True
+            warnings.warn("tune: interrupted; what was found so far is kept.", TrainingInterrupted, stacklevel=2)
+        return search.result(done, refit, interrupted)
 
 
 @dataclass
@@ -241,7 +244,7 @@ class _Search:
         }
         return {part: describe(value) for part, value in given.items()}
 
-    def result(self, trials: Trials, refit: bool) -> Tuned:
+    def result(self, trials: Trials, refit: bool, interrupted: bool) -> Tuned:
         best = trials.best()
         if best is None:
             errors = [t.user_attrs["error"] for t in trials.ended() if "error" in t.user_attrs]
@@ -249,7 +252,7 @@ class _Search:
         quantifier = self.best[2] if self.best[1] == best.number else None
         if refit and (self.learned is not self.whole or quantifier is None):
             quantifier = self.make(best.params).fit(*self.whole)
-        return Tuned(self.space.values(best.params), best.value, quantifier, trials.table())
+        return Tuned(self.space.values(best.params), best.value, quantifier, trials.table(), interrupted)
 
 
 def _hold_out(data: tuple[Any, Any], random_state: int | None) -> tuple[tuple[Any, Any], Bags]:

@@ -65,6 +65,7 @@ class StoredNetwork(Stored):
         return {
             "history": {name: values.tolist() for name, values in model.history_.items()},
             "best_epoch": model.best_epoch_, "validation_loss": model.validation_loss_, "split": model.split_,
+            "interrupted": model.interrupted_, "learned_nothing": model.learned_nothing_,
         }  # fmt: skip
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
@@ -81,8 +82,9 @@ class StoredNetwork(Stored):
         except ValueError:  # trained where there was such a device, loaded where there is none
             device = choose_device("auto")
         history = {name: np.asarray(values) for name, values in learned["history"].items()}
-        best_epoch, loss, split = learned["best_epoch"], learned["validation_loss"], learned.get("split", "")
-        keep_trained(model, TrainedNetwork(network.eval().to(device), history, best_epoch, loss, split))
+        best_epoch, loss = learned["best_epoch"], learned["validation_loss"]
+        told = (learned.get(name, "") for name in ("split", "interrupted", "learned_nothing"))
+        keep_trained(model, TrainedNetwork(network.eval().to(device), history, best_epoch, loss, *told))
 
 
 def _require_fitting(network: nn.Module, arrays: Arrays) -> None:
@@ -100,6 +102,7 @@ def keep_trained(model: Any, trained: TrainedNetwork) -> None:
     """Keep what training gave as the attributes of a quantifier."""
     model.network_, model.history_, model.split_ = trained.network, trained.history, trained.split
     model.best_epoch_, model.validation_loss_ = trained.best_epoch, trained.validation_loss
+    model.interrupted_, model.learned_nothing_ = trained.interrupted, trained.learned_nothing
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -172,8 +175,9 @@ class DeepQuantifier(Quantifier):
     def _sketcher(self) -> Sketcher:
         if isinstance(self.network_.pooling, MergeablePooling):
             return PooledStates(self.network_)
+        pooling = f" with pooling {self.pooling!r}" if hasattr(self, "pooling") else ""
         return NoSketcher(
-            f"{type(self.network_.pooling).__name__} pooling needs a whole bag at once, parts of it do not add up; "
+            f"{type(self).__name__}{pooling} needs a whole bag at once, parts of it do not add up; "
             "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
         )
 
@@ -252,6 +256,10 @@ class HistNetQ(_PooledQuantifier):
         The loss of that epoch.
     split_ : str
         What the network was validated on, in words.
+    interrupted_ : str
+        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing_ : str
+        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -320,6 +328,10 @@ class DeepSets(_PooledQuantifier):
         The loss of that epoch.
     split_ : str
         What the network was validated on, in words.
+    interrupted_ : str
+        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing_ : str
+        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -387,6 +399,10 @@ class SetTransformer(_PooledQuantifier):
         The loss of that epoch.
     split_ : str
         What the network was validated on, in words.
+    interrupted_ : str
+        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing_ : str
+        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 

@@ -89,6 +89,10 @@ class QuaNet(PosteriorQuantifier):
         The loss of that epoch.
     split_ : str
         What the network was validated on, in words.
+    interrupted_ : str
+        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing_ : str
+        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
 
     References
     ----------

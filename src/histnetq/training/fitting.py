@@ -23,7 +23,7 @@ from histnetq.training.batches import choose_device
 from histnetq.training.checkpoint import has_checkpoint
 from histnetq.training.fingerprint import describe
 from histnetq.training.loop import Run
-from histnetq.training.options import Training, TrainingInterrupted
+from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision
 
@@ -46,6 +46,10 @@ class TrainedNetwork:
         The loss of that epoch.
     split : str
         What it was validated on, in words.
+    interrupted : str
+        Where training was interrupted, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing : str
+        A sentence that tells so if the estimates of the validation bags are no better than one estimate for all.
     """
 
     network: BagNetwork
@@ -53,6 +57,8 @@ class TrainedNetwork:
     best_epoch: int
     validation_loss: float
     split: str
+    interrupted: str = ""
+    learned_nothing: str = ""
 
 
 class Task:
@@ -119,12 +125,16 @@ class Task:
                 )
             network, draw = network.to(device), part.drawing(sampler, training.bags_per_epoch)
             identity = self._identity(part, chooses, seed) if training.checkpoint else ""
-            return Run(network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates)
+            return Run(
+                network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates, self.name
+            )
 
         first = run(learned, self.training)
         result = first.train()
         best_epoch, history, network = result["best_epoch"], result["history"], first.network
-        if self.training.refit:
+        interrupted = result["interrupted"]
+        nothing = self._judge(result["best_loss"], first.unbeaten(learned.prevalences()))
+        if self.training.refit and not interrupted:
             place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{best_epoch}")
             training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
             try:
@@ -132,9 +142,24 @@ class Task:
                 again.train()
                 network = again.network
             except KeyboardInterrupt:
-                told = "training interrupted in its repetition on everything; the first is kept."
+                interrupted = "in its repetition on everything"
+                told = f"training interrupted {interrupted}; the first is kept."
                 warnings.warn(told, TrainingInterrupted, stacklevel=2)
-        return TrainedNetwork(network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.")
+        return TrainedNetwork(
+            network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.", interrupted, nothing
+        )
+
+    def _judge(self, loss: float, unbeaten: float | None) -> str:
+        """Warn, and tell in a sentence, that the network is no better than one estimate for all bags."""
+        if unbeaten is None:
+            return ""
+        told = (
+            f"{self.name} learned nothing: its loss on the validation bags is {loss:.4g}, and one estimate for all of "
+            f"them has {unbeaten:.4g}; see whether the features tell the classes apart, or train longer."
+        )
+        if Processes.started().rank == 0:
+            warnings.warn(told, LearnedNothing, stacklevel=4)  # the caller of fit
+        return told
 
     def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:
         """Give what is learned from, what is held out, and what a repetition on everything learns from."""

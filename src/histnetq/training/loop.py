@@ -35,9 +35,13 @@ from histnetq.training.checkpoint import has_checkpoint, make_directory, read_ch
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
+from histnetq.training.progress import ProgressLines
 
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
+# What a network must gain on a constant estimate: this part of its loss, or so many standard errors. Noise alone gains
+# a little on the validation bags that choose the best epoch.
+_LEAST_GAIN, _CLEARLY = 0.05, 3.0
 
 
 @dataclass
@@ -80,6 +84,8 @@ class Run:
         Whether the network's weights may be the best ones as they are: those of epoch 0.
     rates : (n_epochs,), optional
         Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
+    name : str
+        What is trained, for lines in logs.
     """
 
     network: BagNetwork
@@ -92,6 +98,7 @@ class Run:
     identity: str = ""
     started: bool = False
     rates: NDArray[np.float64] | None = None
+    name: str = "network"
 
     def __post_init__(self) -> None:
         self.processes, self.progress = Processes.started(), _Progress(lr=self.options.lr)
@@ -106,8 +113,10 @@ class Run:
         Returns
         -------
         dict
-            The `history` (one array per column), `best_epoch` and `best_loss`.
+            The `history` (one array per column), `best_epoch` and `best_loss`; and `interrupted`, the words "after
+            epoch 2 of 200" if training was interrupted there, else empty.
         """
+        interrupted = ""
         at, device = self.progress, next(self.network.parameters()).device
         with torch.random.fork_rng([device] if device.type == "cuda" else []):
             self._begin()
@@ -117,15 +126,38 @@ class Run:
                 # Several processes may have stopped in different epochs, and a repetition has no best one.
                 if not at.history or self.processes.count > 1 or self.rates is not None:
                     raise
-                told = (
-                    f"training interrupted in epoch {at.epoch}; the weights of the best epoch so far "
-                    f"({at.best_epoch}) are kept."
-                )
+                interrupted = f"after epoch {len(at.history['epoch'])} of {self.n_epochs}"
+                told = f"training interrupted {interrupted}; the weights of the best one ({at.best_epoch}) are kept."
                 warnings.warn(told, TrainingInterrupted, stacklevel=2)
         self.network.load_state_dict(self.best)
         self.network.eval()
         history = {name: np.asarray(values) for name, values in at.history.items()}
-        return {"history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss}
+        return {
+            "history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss, "interrupted": interrupted,
+        }  # fmt: skip
+
+    def unbeaten(self, mean: NDArray[np.float64]) -> float | None:
+        """Find one estimate for all validation bags that the network's own estimates of them do not clearly beat.
+
+        Parameters
+        ----------
+        mean : (n_classes,)
+            Mean prevalences of training, the first such estimate. The second is the mean of the network's estimates,
+            since for losses such as RAE there are constants much better than the mean of training.
+
+        Returns
+        -------
+        float or None
+            The mean loss of that estimate; None if both are beaten.
+        """
+        estimates = self._estimate_validation()
+        own = self._losses(estimates).double().cpu().numpy()
+        for constant in (mean, estimates.mean(0)):
+            losses = self._losses(np.tile(constant, (len(own), 1))).double().cpu().numpy()
+            gains = losses - own
+            if gains.mean() <= min(_LEAST_GAIN * losses.mean(), _CLEARLY * gains.std() / len(gains) ** 0.5):
+                return float(losses.mean())
+        return None
 
     def _begin(self) -> None:
         """Go on from a checkpoint of this very run, or else take the network's weights for the best so far."""
@@ -149,12 +181,15 @@ class Run:
         """Train until the run ends, with a progress bar, checkpoints and callbacks."""
         options, first = self.options, self.processes.rank == 0
         shown = first and (sys.stderr.isatty() if options.progress is None else options.progress)
+        lines = ProgressLines(self.name, "epoch", self.n_epochs, self.progress.epoch)
         bar = tqdm(total=self.n_epochs, initial=self.progress.epoch, unit="epoch", disable=not shown, leave=False)
         with bar:
             while not self._ends():
                 record = self._epoch()
                 bar.update()
                 bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
+                if first:
+                    lines.step(self.progress.epoch, f"loss {record['validation_loss']:.4f}")
                 due = self._ends() or record["epoch"] % options.checkpoint_every == 0
                 if options.checkpoint is not None and due and first:
                     self._save(options.checkpoint)
@@ -249,13 +284,21 @@ class Run:
         return value
 
     def _validate(self) -> float:
-        like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
+        return float(self._losses(self._estimate_validation()).mean())
+
+    def _estimate_validation(self) -> NDArray[np.float64]:
+        """Estimate the validation bags, of which each process takes its share: (n_bags, n_classes)."""
         bags = self.validation
         mine = bags[self.processes.share(len(bags))]
         part = predict_bags(self.network, mine) if len(mine) else np.empty((0, len(bags.classes)))  # type: ignore[arg-type]
-        arrays = (bags.prevalences, self.processes.gather(part, len(bags)), bags.sizes)
+        return self.processes.gather(part, len(bags))
+
+    def _losses(self, estimates: NDArray[np.float64]) -> Tensor:
+        """Give the loss of each validation bag for these estimates."""
+        like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
+        arrays = (self.validation.prevalences, estimates, self.validation.sizes)
         p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
-        return float(self.loss(p_true, p_pred, sizes).mean())
+        return self.loss(p_true, p_pred, sizes)
 
     def _note(self, record: dict[str, float]) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""

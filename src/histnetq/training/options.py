@@ -18,7 +18,11 @@ _ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
 
 
 class TrainingInterrupted(UserWarning):
-    """Training was interrupted from the keyboard and keeps the best weights that it has found so far."""
+    """Training, or a search, was interrupted from the keyboard and keeps the best that it has found so far."""
+
+
+class LearnedNothing(UserWarning):
+    """A network estimates the bags that it was validated on no better than one estimate for all of them does."""
 
 
 @dataclass(frozen=True)
