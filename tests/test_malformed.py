@@ -100,8 +100,8 @@ def nothing():
 
 
 CASES = {
-    "no such file": (nothing, FIT, "source: bad.csv does not exist; check the path."),
-    "a directory": (lambda: os.mkdir("bad.csv"), FIT, "source: bad.csv is a directory; name its files"),
+    "no such file": (nothing, FIT, "TRAIN: bad.csv does not exist; check the path."),
+    "a directory": (lambda: os.mkdir("bad.csv"), FIT, "TRAIN: bad.csv is a directory; name its files"),
     "another format": (
         text("x", "bad.xlsx"),
         ["fit", "bad.xlsx", *LABELLED, "-o", "new"],
@@ -110,7 +110,7 @@ CASES = {
     "two formats": (
         lambda: pd.read_csv("rows.csv").to_parquet("more.parquet"),
         ["fit", "rows.csv", "more.parquet", *LABELLED, "-o", "new"],
-        "source: expected files of one kind, got csv and parquet; convert some.",
+        "TRAIN: expected files of one kind, got csv and parquet; convert some.",
     ),
     "files with other columns": (
         rename(depth="deep"),
@@ -182,7 +182,7 @@ CASES = {
     "a negative weight": (
         change(depth=-1),
         ["fit", "bad.csv", *LABELLED, "--weight", "depth", "-o", "new"],
-        "weights: ",
+        "--weight: ",
     ),
     "too many texts": (
         many_texts,
@@ -223,7 +223,7 @@ CASES = {
     "counts instead of proportions": (
         proportions(lambda t: t.assign(cod=12 * t["cod"], eel=12 * t["eel"])),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "sums to 12, expected 1; pass counts=True if these are",
+        "sums to 12, expected 1; add --counts if these are",
     ),
     "counts of nothing": (
         proportions(lambda t: t.assign(cod=0, eel=0)),
@@ -263,7 +263,7 @@ CASES = {
     "labels missing for a method": (
         nothing,
         ["fit", "bare.csv", *KNOWN, "tows.csv", "--method", "emq", "-o", "new"],
-        "method: EMQ learns from labelled rows, but these have none; name the label column",
+        "method: EMQ learns from labelled rows, but these have none; name their column by --label",
     ),
     "too few bags to compare": (
         lambda: pd.read_csv("rows.csv").query("tow in ('tow0', 'tow1', 'tow2')").to_csv("bad.csv", index=False),
@@ -327,7 +327,7 @@ CASES = {
     "intervals without calibration": (
         nothing,
         ["predict", "plain", "bare.csv", "--bag", "tow", "--coverage", "0.9"],
-        "PACC is not calibrated; call calibrate",
+        "PACC is not calibrated; fit it to more bags",
     ),
     "no class that the model knows": (
         lambda: pd.read_csv("rows.csv").replace({"species": {"cod": "shark", "eel": "ray"}}).to_csv("bad.csv"),

@@ -114,22 +114,22 @@ def test_texts_not_met_in_training_are_counted(tmp_path):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["nothing.csv", "--bag", "site"], "source: nothing.csv does not exist; check the path."),
+        (["nothing.csv", "--bag", "site"], "NEW: nothing.csv does not exist; check the path."),
         (
             ["rows.csv", "a.sketch.parquet", "--bag", "site"],
-            "source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.",
+            "NEW: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.",
         ),
         (
             ["a.sketch.parquet", "--interval", "bootstrap"],
-            "interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.",
+            "--interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.",
         ),
         (
             ["a.sketch.parquet", "--bag", "hour"],
-            "bag: 'hour' does not name these bags, which are named by 'site'; name some of these.",
+            "--bag: 'hour' does not name these bags, which are named by 'site'; name some of these.",
         ),
         (
             ["rows.csv", "--bag", "site", "--dask", "tcp://127.0.0.1:9"],
-            "dask: no scheduler answers at tcp://127.0.0.1:9; start one with dask scheduler, or use 'local'.",
+            "--dask: no scheduler answers at tcp://127.0.0.1:9; start one with dask scheduler, or use 'local'.",
         ),
     ],
 )
@@ -199,7 +199,10 @@ def test_sketches_take_no_weights(place, model, tmp_path):
     sketch_table(model, str(place / "*.parquet"), bag=["site"]).save(tmp_path / "s.parquet")
     told = run("predict", place / "model", tmp_path / "s.parquet", "--weight", "w")
     assert told.exit_code == 2
-    assert "weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out." in told.output
+    assert (
+        "--weight, --dask: expected beside rows, got sketches, which hold the sums already; leave it out."
+        in told.output
+    )
 
 
 def test_methods_without_exact_sketches_read_all_rows(place):

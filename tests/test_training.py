@@ -151,10 +151,12 @@ def test_interrupt_keeps_the_best_weights_and_says_so():
             raise KeyboardInterrupt
 
     with pytest.warns(
-        UserWarning, match=r"training interrupted in epoch 3; the weights of the best epoch so far \(2\)"
+        UserWarning, match=r"training interrupted after epoch 3 of 4; the weights of the best one \(2\) are kept"
     ):
         result, seen = scripted([3, 1, 2, 0], epochs=4, callbacks=(interrupt,))
     assert torch.equal(result["final"], seen[1])
+    assert result["interrupted"] == "after epoch 3 of 4"
+    assert scripted([3, 1], epochs=2)[0]["interrupted"] == ""
 
 
 def test_interrupt_in_the_first_epoch_is_passed_on():

@@ -21,7 +21,7 @@ from histnetq.training.progress import LOG
 
 _ASCII = {
     "≤": "<=", "≥": ">=", "…": "...", "±": "+-", "−": "-", "–": "-", "×": "x", "·": "*", "→": "->", "█": "#",
-    "⁹": "^9", "∞": "inf",
+    "⁹": "^9", "∞": "inf", "†": "+", "‡": "++",
 }  # fmt: skip
 
 
@@ -41,6 +41,12 @@ class Interrupted(click.ClickException):
 
     def show(self, file: IO[Any] | None = None) -> None:
         echo(self.message, err=True)
+
+
+class Terminated(Interrupted):
+    """The same for a command that another process told to end."""
+
+    exit_code = 128 + signal.SIGTERM
 
 
 def echo(text: str, err: bool = False) -> None:
@@ -72,20 +78,22 @@ def speaking(progress: bool) -> Iterator[None]:
 @contextlib.contextmanager
 def interruptible() -> Iterator[None]:
     """Let SIGTERM interrupt a command as Ctrl-C does, with its own exit code."""
-    came = list[int]()
+    terminated = False
 
-    def interrupt(number: int, frame: Any) -> None:
-        came.append(number)
+    def terminate(number: int, frame: Any) -> None:
+        nonlocal terminated
+        terminated = True
         raise KeyboardInterrupt
 
     if threading.current_thread() is not threading.main_thread():
         yield
         return
-    before = signal.signal(signal.SIGTERM, interrupt)
+    before = signal.signal(signal.SIGTERM, terminate)
     try:
         yield
     except Interrupted as error:
-        error.exit_code = 128 + (came or [signal.SIGINT])[0]
+        if terminated:
+            raise Terminated(error.message) from None
         raise
     finally:
         signal.signal(signal.SIGTERM, before)
@@ -115,9 +123,11 @@ def _logged(shown: bool) -> Iterator[None]:
         LOG.setLevel(level)
 
 
-def _tell_warning(message: Warning | str, category: type[Warning], *where: Any) -> None:
+def _tell_warning(
+    message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
+) -> None:
     """Print a warning of ours as a plain line, and those of others with the place that they come from."""
     if category is UserWarning or category.__module__.startswith("histnetq."):
         echo(f"Warning: {message}", err=True)
     else:
-        echo(warnings.formatwarning(message, category, *where[:2]).rstrip("\n"), err=True)
+        echo(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)
