@@ -7,13 +7,14 @@ from typing import Any
 
 import click
 
+from histnetq.cli.columns import listed
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 
 _DIGITS = 9  # of estimates that are written: more than any has
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "dask")
+@options("MODEL", "NEW", "bags", "weight", "missing", "dask")
 @click.option("--coverage", type=float, help="Part of the intervals that should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
               help="Kind of intervals; without calibration, bootstrap is for classical methods and standard-errors "
@@ -51,7 +52,7 @@ def predict(model: Path, new: list[str], output: Path | None, force: bool, as_js
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", "weight", "dask")
+@options("MODEL", "TABLE", "bag", "weight", "missing", "dask")
 @click.option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
@@ -76,7 +77,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
 @click.option("-o", "--output", type=PATH, help="CSV file with the errors of each bag.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
@@ -100,7 +101,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
 @click.option("--against", multiple=True, type=PATH, help="Another stored model to compare with; as often as wanted.")
 @click.option("--coverage", type=float, default=0.9, show_default=True,
               help="Part of the intervals that should hold the truth.")  # fmt: skip
@@ -142,6 +143,7 @@ def info(model: Path, as_json: bool) -> None:
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
         f"features     {', '.join(q.feature_names_ or ['not named'])}",
+        *([f"left out     {listed(q.provenance_['left_out'])}"] if q.provenance_.get("left_out") else []),
         f"intervals    {f'calibrated by {scores} scores' if scores else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
         f"parameters   {' '.join(repr(q).split())}",

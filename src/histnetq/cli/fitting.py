@@ -102,6 +102,18 @@ class Workbench:
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
         return self._finished(found.quantifier, learned, held, began, why=why)
 
+    @property
+    def table_facts(self) -> dict[str, Any]:
+        """What the reader of the table told beside the bags."""
+        facts = self.bags.facts
+        if facts is None:
+            return {}
+        means = facts.means.tolist()
+        return {
+            "left_out": facts.left_out, "feature_means": means, "dropped_rows": facts.dropped,
+            "filled_cells": facts.filled,
+        }  # fmt: skip
+
     def make(self, method: str) -> Quantifier:
         """Make an unfitted quantifier that can learn from the bags."""
         entry = METHODS[check_choice("method", method, tuple(METHODS))]
@@ -127,7 +139,7 @@ class Workbench:
             model.calibrate(held)
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
         model.provenance_ = {
-            **self.about, **why, "bags": len(learned), "rows": len(learned.index),
+            **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),
             "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},

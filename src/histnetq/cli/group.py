@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import shlex
+import warnings
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +19,13 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 KNOWN = ("prevalences", "counts", "label")
+_SPOKEN = {  # what Python calls by keywords, and how the command line does
+    "missing='drop'": "--missing drop",
+    "missing='mean'": "--missing mean",
+    "counts=True": "--counts",
+    "label= or prevalences=": "--label or --prevalences",
+    "overwrite=True": "--force",
+}
 
 
 class _Command(click.Command):
@@ -43,10 +51,21 @@ class _Commands(click.Group):
     def invoke(self, ctx: click.Context) -> Any:
         spoken = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
         try:
-            with spoken:
+            with spoken, warnings.catch_warnings():
+                warnings.showwarning = _tell_warning
                 return super().invoke(ctx)
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
-            raise _UserError(str(error)) from None
+            raise _UserError(_in_words_of_the_command_line(str(error))) from None
+
+
+def _in_words_of_the_command_line(message: str) -> str:
+    for keyword, option in _SPOKEN.items():
+        message = message.replace(keyword, option)
+    return message
+
+
+def _tell_warning(message: Warning | str, *_: Any) -> None:
+    click.echo(f"Warning: {message}", err=True)
 
 
 class _UserError(click.ClickException):
@@ -76,11 +95,15 @@ _OPTIONS = {
                         help="Column that says which bag a row belongs to. Give it again for bags of several columns."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
                          help="Column that says which bag a row belongs to; of sketches, the columns to keep."),
+    "missing": click.option("--missing", type=click.Choice(["refuse", "drop", "mean"]), default="refuse",
+                            show_default=True, help="Refuse tables with features that have no value, leave out such "
+                            "rows, or put in the mean of training."),
     "weight": click.option("--weight", help="Column of the rows' weights."),
     "dask": click.option("--dask", help="Scheduler whose workers read the rows, such as tcp://host:8786, or local "
                          "for workers on this machine.  [default: none]"),
     "features": click.option("--features", callback=_split,
-                             help="Columns to learn from, separated by commas.  [default: all columns of numbers]"),
+                             help="Columns to learn from, separated by commas.  [default: all columns of numbers "
+                             "but keys, counters and constant ones]"),
     "methods": click.option("--methods", callback=_split, help="Methods to fit to three quarters of the bags, "
                             "separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from histnetq.cli.columns import columns_told
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.data.files import is_first_process
 
@@ -16,7 +17,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@options("TRAIN", "bag", *KNOWN, "features", "weight", "missing", "method")
 @click.option("--loss", default="ae", show_default=True, help="Loss that networks are trained for, such as ae or rae.")
 @options("scratch", "calibration", "seed", "model", "force", "json")
 def fit(
@@ -42,7 +43,7 @@ def fit(
 
 
 @main.command()
-@options("TRAIN", "bag", *KNOWN, "features", "weight", "method")
+@options("TRAIN", "bag", *KNOWN, "features", "weight", "missing", "method")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="Number of trials in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="Journal file or database URL of the trials; the same command again continues them.")
@@ -62,7 +63,7 @@ def tune(
 
 
 @main.command()
-@options("TABLE", "bag", *KNOWN, "features", "weight", "methods")
+@options("TABLE", "bag", *KNOWN, "features", "weight", "missing", "methods")
 @click.option("--model", "models", multiple=True, type=PATH, help="A stored model to compare; as often as wanted.")
 @options("seed", "table", "force", "json")
 def compare(
@@ -79,16 +80,20 @@ def compare(
 
     if models and (methods is not None or features is not None):
         raise click.UsageError("expected --model alone, or --methods and --features: stored models have their own.")
+    learned: list[str] = []
+    facts: dict[str, Any] = {}
     if models:
         refuse_unknown(known["prevalences"], known["label"])
         found = compare_models(models, table, **known)
     else:
-        found = _workbench(table, {"features": features, **known}, random_state=seed).compare(methods)
+        bench = _workbench(table, {"features": features, **known}, random_state=seed)
+        found, learned = bench.compare(methods), columns_told(bench.bags.feature_names, bench.table_facts)
+        facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
         write_table(means.reset_index(), output, force)
-    facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
-    say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
+    facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index"), **facts}
+    say(as_json, facts, [*learned, str(found), *([] if output is None else [f"written to {output}."])])
 
 
 def _workbench(train: list[str], table: dict[str, Any], **options: Any) -> Workbench:
@@ -107,11 +112,13 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool) -> None:
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
-        "why": known.get("why"),
+        "why": known.get("why"), "left_out": known.get("left_out", {}),
+        "dropped_rows": known.get("dropped_rows", 0), "filled_cells": known.get("filled_cells", 0),
     }  # fmt: skip
     lines = [
         f"{facts['method']} learned {len(facts['classes'])} classes from {known['bags']} bags and "
         f"{len(names)} features; kept in {output}.",
+        *columns_told(names, known),
         f"Calibrated by {known['calibration_bags']} other bags: predict gives intervals."
         if known["calibration_bags"]
         else "Too few bags to keep some apart for intervals: predict gives estimates alone"

@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data import checks, constructors
 from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
+from histnetq.data.table_watch import Facts
 from histnetq.simplex import Ints, check_prevalences, count_labels
 
 
@@ -65,6 +66,8 @@ class Bags:
     >>> bags[1].sizes
     array([5])
     """
+
+    facts: Facts | None = None  # about the table that the bags were read from
 
     def __init__(
         self,

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, needs_double
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import (
@@ -44,6 +44,7 @@ from histnetq.training.supervision import Supervision
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 _DEFAULT_ENCODER = (256, 128)
+_FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
 
 
 class StoredNetwork(Stored):
@@ -135,7 +136,8 @@ class DeepQuantifier(Quantifier):
 
         self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
-        self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
+        known = given.classes, given.input_shape, given.feature_names, given.prevalences()
+        self._learned_from(*known, needs_double(given.pool))
         return self
 
     def _check_params(self) -> None:
@@ -158,6 +160,16 @@ class DeepQuantifier(Quantifier):
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
+
+    def _range(self) -> tuple[NDArray, NDArray]:
+        mean, reach = np.zeros(1), np.full(1, _FARTHEST)
+        if isinstance(self.network_.prepare, Standardize):
+            mean, scale = (self.network_.prepare.get_buffer(n).cpu().double().numpy() for n in ("mean", "scale"))
+            reach = _FARTHEST * scale
+        n, largest = self.n_features_in_, float(np.finfo(np.float32).max)
+        ends = (np.broadcast_to(end, self.input_shape_).reshape(n) for end in (mean - reach, mean + reach))
+        low, high = (np.clip(end, -largest, largest) for end in ends)
+        return low, high
 
     def _sketcher(self) -> Sketcher:
         if isinstance(self.network_.pooling, MergeablePooling):

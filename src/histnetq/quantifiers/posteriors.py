@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from sklearn.linear_model import LogisticRegression
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, encode_labels, used_rows
+from histnetq.data.checks import column_names, encode_labels, needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of, cross_fit, posteriors_of
@@ -132,7 +132,8 @@ class PosteriorQuantifier(Quantifier):
         )
         self._learn_all(posteriors, labels[judged], None if weights is None else weights[judged], given.classes)
         shape = tuple(given.rows.shape[1:])
-        self._learned_from(given.classes, shape, given.feature_names, self.train_prevalences_)
+        known = given.classes, shape, given.feature_names, self.train_prevalences_
+        self._learned_from(*known, needs_double(given.rows))
         self.classifier_: Any = classifier
         self.columns_: Ints | None = columns
         return self

@@ -117,7 +117,7 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
         "estimator": kind.__name__, "version": metadata.version("histnetq"), "classes": classes,
         "params": {name: _to_json(value) for name, value in model.get_params(deep=False).items()},
         "input_shape": list(model.input_shape_), "feature_names": model.feature_names_,
-        "train_prevalences": model.train_prevalences_.tolist(), "learned": learned,
+        "double": model.double_, "train_prevalences": model.train_prevalences_.tolist(), "learned": learned,
         "provenance": getattr(model, "provenance_", {}),
     }  # fmt: skip
     if kind.__name__ not in REGISTRY or kind is not REGISTRY[kind.__name__].load():
@@ -173,7 +173,7 @@ def load(path: str | os.PathLike[str], *, estimator: type[Quantifier] | None = N
         prevalences = np.asarray(config["train_prevalences"], dtype=np.float64)
         quantifier.classes_, quantifier.train_prevalences_ = np.asarray(config["classes"]), prevalences
         quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
-        learned = config["learned"]
+        quantifier.double_, learned = config.get("double", False), config["learned"]
     except (KeyError, AttributeError):
         raise ValueError(f"path: {path} has a configuration that save() did not write; save again.") from None
     for part in (*quantifier.stored, *_CALIBRATED):

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from histnetq.data.table_files import Part, open_part, split_files
+from histnetq.data.tables import NoRowsError
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import sketch_table
 
@@ -34,7 +35,7 @@ _LOCAL_WORKERS = 2
 
 def predict_dask(
     model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
-    client: Client | str | None = None, progress: bool = False,
+    missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Estimate the bags of files that are larger than one machine, wherever their rows stand.
 
@@ -49,6 +50,8 @@ def predict_dask(
         Columns that name the bags, as in `read_bags`.
     weight : str, default=None
         Column of survey weights, as in `read_bags`; None gives every row the same weight.
+    missing : {"refuse", "drop", "mean"}, default="refuse"
+        What is done about features without a value, as in `read_bags`.
     client : distributed.Client or str, default=None
         A client, or the address of a scheduler such as "tcp://host:8786". None and "local" start a cluster of two
         processes on this machine, for this call.
@@ -66,13 +69,13 @@ def predict_dask(
     --------
     >>> ids, prevalences = predict_dask(model, "stations/*.parquet", bag="station")  # doctest: +SKIP
     """
-    found = sketch_dask(model, source, bag=bag, weight=weight, client=client, progress=progress)
+    found = sketch_dask(model, source, bag=bag, weight=weight, missing=missing, client=client, progress=progress)
     return found.ids, model.predict(found)  # type: ignore[return-value]
 
 
 def sketch_dask(
     model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
-    client: Client | str | None = None, progress: bool = False,
+    missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> BagSketch:  # fmt: skip
     """Make the sketch of all rows; the parameters are those of `predict_dask`."""
     model.sketch_maker()  # refused here and not by every worker
@@ -82,7 +85,7 @@ def sketch_dask(
         # As the argument of a task: where all workers that hold the model die, the scheduler has it made again.
         shared = connected.submit(pickle.loads, pickle.dumps(model), pure=False)
         submit = partial(connected.submit, retries=_RETRIES, pure=False)
-        sketches = watched = [submit(_sketch_part, shared, part, keys, weight) for part in parts]
+        sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing) for part in parts]
         while len(sketches) > 1:
             groups = [sketches[i : i + _ADDED_AT_ONCE] for i in range(0, len(sketches), _ADDED_AT_ONCE)]
             sketches = [submit(_add_up, group) for group in groups]
@@ -97,9 +100,13 @@ def sketch_dask(
     return found
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> BagSketch | None:
-    empty = open_part(part).is_empty()
-    return None if empty else sketch_table(model, part, bag=keys, weight=weight, n_threads=1)
+def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None, missing: str) -> BagSketch | None:
+    if open_part(part).is_empty():
+        return None
+    try:
+        return sketch_table(model, part, bag=keys, weight=weight, missing=missing, n_threads=1)
+    except NoRowsError:
+        return None
 
 
 def _add_up(sketches: list[BagSketch | None]) -> BagSketch | None:

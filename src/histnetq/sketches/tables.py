@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 
 
 def sketch_table(
-    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, n_threads: int | None = None
-) -> BagSketch:
+    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
+    n_threads: int | None = None,
+) -> BagSketch:  # fmt: skip
     """Sketch the bags of a table that has the columns which the model learned from.
 
     Parameters
@@ -31,6 +32,8 @@ def sketch_table(
         As in `read_bags`.
     weight : column name, optional
         Of survey weights.
+    missing : {"refuse", "drop", "mean"}, default "refuse"
+        What is done about features without a value, as in `read_bags`.
     n_threads : int, optional
         Default: one for each core, at most 8.
 
@@ -40,7 +43,7 @@ def sketch_table(
         With the bags in the order in which they first occur.
     """
     table = open_part(source) if isinstance(source, Part) else open_table(source, "source")
-    rows = _Rows(model, table, list(bag), weight)
+    rows = _Rows(model, table, list(bag), weight, missing)
     found = model.sketch_stream(rows, n_threads=n_threads)
     assert found.ids is not None
     names = rows.bags.values
@@ -60,10 +63,8 @@ def sketch_table(
 class _Rows:
     """Iterates over the checked rows of a table, and counts those of each bag with texts not met in training."""
 
-    def __init__(self, model: Quantifier, table: Table, keys: list[str], weight: str | None) -> None:
-        if model.feature_names_ is None:
-            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
-        self.table = LongTable(table, keys, model.feature_names_, weight=weight)
+    def __init__(self, model: Quantifier, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
+        self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing)
         self.bags, self.unseen = self.table.bags, np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[CheckedRows]:
