@@ -10,7 +10,7 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
-from sklearn.linear_model import LogisticRegression as LR
+from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
@@ -154,7 +154,9 @@ def test_large_numbers_keep_their_digits(tmp_path: Path, method: str) -> None:
         frames = [frame.assign(time=frame["time"] - origin) for frame in (train, new)]
         known = hq.read_bags(frames[0], bag="tow", label="species")
         assert known.rows.dtype == (np.float64 if name == "raw" else np.float32)
-        classifier = {} if method.startswith("Hist") else {"classifier": make_pipeline(StandardScaler(), LR())}
+        classifier = (
+            {} if method.startswith("Hist") else {"classifier": make_pipeline(StandardScaler(), LogisticRegression())}
+        )
         model = QUANTIFIERS[method](**classifier).fit(known)
         assert model.double_ == (name == "raw")
         model.save(tmp_path / name)
@@ -194,8 +196,8 @@ def test_missing_cells_are_counted(tmp_path: Path, kind: str) -> None:
     result = run("fit", source, "--bag", "tow", "--label", "species", "--method", "cc", "-o", tmp_path / "model")
     assert result.exit_code == 2
     assert result.output == (
-        f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, pass "
-        "--missing drop to leave out such rows or --missing mean to put in the mean of training, or name the features "
+        f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, "
+        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the features "
         "without this column.\n"
     )
 
@@ -265,3 +267,27 @@ def test_means_are_known_to_models_of_tables_alone(tmp_path: Path) -> None:
         result = run("predict", tmp_path / "model", stored(frame, tmp_path, kind), "--bag", "tow", "--missing", "drop")
         assert result.exit_code == 2
         assert message in result.output
+
+
+@pytest.mark.parametrize("name", ["HistNetQ-hard", "SetTransformer", "EMNetQ"])  # streamed, and in memory
+def test_numbers_beyond_what_a_network_can_compute_with_are_told_by_their_place(tmp_path: Path, name: str) -> None:
+    frame = fishes()
+    model = QUANTIFIERS[name]().fit(hq.read_bags(frame, bag="tow", label="species"))
+    model.save(tmp_path / "model")
+    for value, told in ((1e30, "row 701 has 1e+30 in column 'length', expected -"), (1e300, "row 701 has 1e+300 (too")):
+        frame.loc[700, "length"] = value
+        for kind in ("csv", "parquet"):
+            source = stored(frame, tmp_path, kind)
+            result = run("predict", tmp_path / "model", source, "--bag", "tow")
+            assert result.exit_code == 2
+            assert f"Error: {source}: {told}" in result.output
+
+
+def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
+    source = stored(fishes(), tmp_path, "csv")
+    counts = fishes().groupby(["tow", "species"]).size().unstack(fill_value=0).reset_index()
+    counts.to_csv(tmp_path / "counts.csv", index=False)
+    known = ["--bag", "tow", "--prevalences", tmp_path / "counts.csv"]
+    result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "sums to 20, expected 1; pass --counts if these are counts." in result.output

@@ -354,8 +354,11 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None)
         raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
 
 
-def require_range(bags: Any, low: NDArray, high: NDArray) -> None:
-    """Refuse rows with a number beyond these ends ``(n_features,)``, with which a model cannot compute."""
+def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True) -> None:
+    """Refuse rows with a number beyond these ends ``(n_features,)``, with which a model cannot compute.
+
+    Rows of a stream have no numbers that its reader would know: there the bag is named.
+    """
     rows = bags.rows
     values = rows.data if hasattr(rows, "tocsr") else rows
     if not values.size or (values.min() >= low.max() and values.max() <= high.min()):
@@ -369,9 +372,11 @@ def require_range(bags: Any, low: NDArray, high: NDArray) -> None:
         if wrong_ones.size:
             i, j = wrong_ones[0]
             name = j if bags.feature_names is None else repr(bags.feature_names[j])
+            bag = bags.ids[bags.bag_of_entry[np.argmax(bags.index == some[i])]]
+            row = f"row {some[i]}" if numbered else f"a row of bag {bag}"
             raise wrong(
                 "rows", f"{low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute",
-                f"{part[i, j]:g} in row {some[i]}, column {name}", "correct it or drop the row",
+                f"{part[i, j]:g} in {row}, column {name}", "correct it or drop the row",
             )  # fmt: skip
 
 

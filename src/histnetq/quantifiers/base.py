@@ -302,7 +302,7 @@ class Quantifier(BaseEstimator):
         maker = self.sketch_maker()
 
         def work(bags: Bags) -> BagSketch:
-            self._require_same_features(bags)
+            self._require_same_features(bags, streamed=True)
             return self._sketch(bags, maker)
 
         return sum_sketches(chunks, work, n_threads)
@@ -467,11 +467,11 @@ class Quantifier(BaseEstimator):
         if not hasattr(self, "classes_"):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
-    def _require_same_features(self, bags: Bags) -> None:
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         require_features(bags, self.input_shape_, self.feature_names_)
         found = self._range()
         if found is not None:
-            require_range(bags, *found)
+            require_range(bags, *found, numbered=not streamed)
 
 
 def _many(X: Any) -> bool:

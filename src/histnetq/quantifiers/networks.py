@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, needs_double
+from histnetq.data.checks import check_choice, needs_double, require_range
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import (
@@ -132,6 +132,9 @@ class DeepQuantifier(Quantifier):
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
             statistics = learned.statistics() if self.training.standardize else None
+            for part in (given.rows, given.bags):
+                if part is not None:
+                    require_range(part, *_reach(statistics, given.input_shape))
             return self._network(given.input_shape, len(given.classes), statistics)
 
         self._check_params()
@@ -162,14 +165,10 @@ class DeepQuantifier(Quantifier):
         return predict_bags(self.network_, bags)
 
     def _range(self) -> tuple[NDArray, NDArray]:
-        mean, reach = np.zeros(1), np.full(1, _FARTHEST)
-        if isinstance(self.network_.prepare, Standardize):
-            mean, scale = (self.network_.prepare.get_buffer(n).cpu().double().numpy() for n in ("mean", "scale"))
-            reach = _FARTHEST * scale
-        n, largest = self.n_features_in_, float(np.finfo(np.float32).max)
-        ends = (np.broadcast_to(end, self.input_shape_).reshape(n) for end in (mean - reach, mean + reach))
-        low, high = (np.clip(end, -largest, largest) for end in ends)
-        return low, high
+        prepare, statistics = self.network_.prepare, None
+        if isinstance(prepare, Standardize):
+            statistics = tuple(prepare.get_buffer(name).cpu().double().numpy() for name in ("mean", "scale"))
+        return _reach(statistics, self.input_shape_)
 
     def _sketcher(self) -> Sketcher:
         if isinstance(self.network_.pooling, MergeablePooling):
@@ -435,6 +434,15 @@ def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -
 def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:
     """Make what brings rows of this mean and scale to 0 and 1; None without them."""
     return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+
+
+def _reach(statistics: tuple[NDArray, ...] | None, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Lowest and highest of each number in a row, flat, that is not too far from the mean to be computed with."""
+    mean, scale = (np.zeros(1), np.ones(1)) if statistics is None else statistics
+    largest = float(np.finfo(np.float32).max)
+    ends = (np.clip(mean + side * _FARTHEST * scale, -largest, largest) for side in (-1, 1))
+    low, high = (np.broadcast_to(end, shape).ravel() for end in ends)
+    return low, high
 
 
 def check_sizes(name: str, sizes: Any) -> None:

@@ -125,7 +125,7 @@ class PosteriorQuantifier(Quantifier):
         assert given.labels is not None
         kept = given.labels[given.index] >= 0
         entries = given.index[kept]
-        labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
+        labels, weights = given.labels[entries], _weights_of_one_sample(given, kept)
         base = self._base_classifier(given.rows)
         classifier, columns, posteriors, judged = cross_fit(
             base, self.cv, self.random_state, given.rows, entries, labels, weights, given.classes
@@ -316,6 +316,14 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
+
+
+def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | None:
+    """Weights of these entries, which add up to their size together: classifiers mind the sum of the weights."""
+    if bags.weights is None:
+        return None
+    index, weights = bags.index[kept], bags.weights[kept]
+    return bags.drawn(index, np.array([0, len(index)]), weights, None).sized_weights()
 
 
 def with_classifier(quantifier: Any, names: Iterable[str]) -> Any:

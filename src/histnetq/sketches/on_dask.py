@@ -100,7 +100,9 @@ def sketch_dask(
     return found
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None, missing: str) -> BagSketch | None:
+def _sketch_part(
+    model: Quantifier, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
+) -> BagSketch | None:
     if open_part(part).is_empty():
         return None
     try:
