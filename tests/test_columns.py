@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -197,8 +201,8 @@ def test_missing_cells_are_counted(tmp_path: Path, kind: str) -> None:
     assert result.exit_code == 2
     assert result.output == (
         f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, "
-        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the features "
-        "without this column.\n"
+        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the "
+        "features without this column.\n"
     )
 
 
@@ -291,3 +295,22 @@ def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
     result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
     assert result.exit_code == 2
     assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
+
+
+def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "histnetq"
+    shutil.copytree(Path(hq.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("no directory, so that nothing can be kept here")
+    nowhere = "/dev/null/nowhere"
+    places = dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), nowhere)
+    told = (
+        "import numpy as np, histnetq as hq, histnetq.kernels.compiled; from histnetq.kernels import _compiled\n"
+        "X, y = np.array([[0.0], [1.0]] * 20), [0, 1] * 20\n"
+        "q = hq.CC().fit(X, y); q.calibrate(hq.APP(10).draw(hq.Bags.from_labels(X, y), 30, random_state=0))\n"
+        "print(hq.__file__, q.predict(X).tolist(), _compiled('') is not None, q.trust(X)['trust'].tolist())"
+    )
+    environment = os.environ | places | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([sys.executable, "-c", told], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split("\n")[0].startswith(f"{package / '__init__.py'} [0.5, 0.5] True")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-
 import re
 
 import numpy as np
@@ -250,6 +249,14 @@ def test_survey_and_count_weights_in_training(make):
         assert np.isfinite(make().fit(weighted).predict(weighted)).all()
 
 
+def outcome(call, *args):
+    """What a call gives, and what it refuses."""
+    try:
+        return call(*args), ""
+    except ValueError as error:
+        return None, str(error)
+
+
 @pytest.mark.parametrize("huge", [1e12, 1e20, 1e30, 3e38, 1e39, 1e300])
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
 def test_huge_numbers_give_estimates_or_are_refused_by_their_place(fitted, huge, dtype):
@@ -263,13 +270,10 @@ def test_huge_numbers_give_estimates_or_are_refused_by_their_place(fitted, huge,
         for estimate in (fitted.predict, lambda X: fitted.predict_stream([(np.arange(30) // 10, X)])[1]):
             if estimate != fitted.predict and fitted.sketch_kind is None:
                 continue
-            try:
-                p = estimate(spoilt)
-            except ValueError as error:
-                bag = place.replace("row 17", "a row of bag 1").replace("row 5", "a row of bag 0")
-                assert re.search(f"{place}|{bag}", str(error)), str(error)
-            else:
-                assert np.isfinite(p).all()
+            p, refusal = outcome(estimate, spoilt)
+            bag = place.replace("row 17", "a row of bag 1").replace("row 5", "a row of bag 0")
+            assert re.search(f"{place}|{bag}|^$", refusal), refusal
+            if not refusal:
                 np.testing.assert_allclose(p.sum(-1), 1)
 
 
@@ -277,11 +281,9 @@ def test_huge_numbers_are_not_learned_from_in_silence(make_any):
     for huge in (1e30, 1e300):
         X, y = labelled()
         X[3, 1] = huge
-        try:
-            q = make_any().fit(X, y)
-        except ValueError as error:
-            assert "row 3, column 1" in str(error), str(error)
-        else:
+        q, refusal = outcome(make_any().fit, X, y)
+        assert re.search("row 3, column 1|^$", refusal), refusal
+        if not refusal:
             assert np.isfinite(q.predict(labelled(seed=1)[0])).all()
 
 

@@ -66,7 +66,7 @@ def backend(values: Tensor, family: str = "") -> ModuleType:
 def _compiled(family: str) -> ModuleType | None:
     try:
         return importlib.import_module(f"histnetq.kernels.{family}compiled")
-    except (ImportError, RuntimeError):  # numba lags behind new versions of Python, and wants a place for its cache
+    except ImportError:  # numba lags behind new versions of Python
         return None
 
 
