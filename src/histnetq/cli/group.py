@@ -52,7 +52,7 @@ class _Commands(click.Group):
         spoken = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
         try:
             with spoken, warnings.catch_warnings():
-                warnings.showwarning = _tell_warning
+                warnings.showwarning = _tell_warning  # type: ignore[assignment]
                 return super().invoke(ctx)
         except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
             raise _UserError(_in_words_of_the_command_line(str(error))) from None
