@@ -15,6 +15,7 @@ _DISTINCT = 0.99  # part of the rows of a key that have different values
 _BAG_ROWS = 5  # in a bag in which a counter rises
 _EXACT = 1 << 24  # whole numbers up to here are told apart in float32
 _SURE = 1000  # rows after which a column that repeats its values is no key
+_FEW = 20_000  # rows that are looked at for counters before all are
 _COLUMNS_AT_ONCE = 64
 
 
@@ -57,7 +58,7 @@ class Watch:
     """
 
     def __init__(self, n_columns: int) -> None:
-        self.n_rows, self.filled = 0, 0
+        self.n_rows = 0
         self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
         self._sums, self._counts, self._error = np.zeros(n_columns), np.zeros(n_columns, np.int64), np.zeros(n_columns)
         self.whole = np.ones(n_columns, bool)
@@ -68,16 +69,15 @@ class Watch:
         if not len(rows):
             return
         self.n_rows += len(rows)
-        self.low, self.high = np.fmin(self.low, np.fmin.reduce(rows)), np.fmax(self.high, np.fmax.reduce(rows))
         sums, counts = rows.sum(0, dtype=np.float64), np.full(rows.shape[1], len(rows))
+        least, greatest = np.minimum, np.maximum  # several times faster than those that pass over NaN
         if np.isnan(sums).any():
-            missing = np.isnan(rows)
-            sums, counts = np.nansum(rows, 0, dtype=np.float64), (~missing).sum(0)
-            self.filled += int(missing.sum())
+            sums, counts, least, greatest = np.nansum(rows, 0, dtype=float), (~np.isnan(rows)).sum(0), np.fmin, np.fmax
         self._sums += sums
         self._counts += counts
+        self.low, self.high = np.fmin(self.low, least.reduce(rows)), np.fmax(self.high, greatest.reduce(rows))
         if rows.dtype == np.float64:
-            self._error = np.fmax(self._error, np.fmax.reduce(np.abs(rows - rows.astype(np.float32))))
+            self._error = np.fmax(self._error, greatest.reduce(np.abs(rows - rows.astype(np.float32))))
         self._count_repeated(rows)
 
     def _count_repeated(self, rows: NDArray) -> None:
@@ -112,14 +112,11 @@ class Watch:
         why |= dict.fromkeys(np.flatnonzero(self._counts == 0).tolist(), "empty")
         if self.n_rows < _FEWEST_ROWS:
             return why
-        order = np.argsort(bags, kind="stable")
-        neighbours = (np.diff(bags[order]) == 0) & (np.bincount(bags)[bags[order]][1:] >= _BAG_ROWS)
-        for j in np.flatnonzero(self.whole & (self.low < self.high)).tolist():
-            if self._is_key(j, rows):
-                why[j] = f"a key: {self.n_rows:,} rows hardly repeat a number"
-            elif neighbours.any() and _is_monotone(rows[:, j], order, neighbours):
-                why[j] = "a counter: it rises or falls from row to row in every bag"
-        return why
+        whole = np.flatnonzero(self.whole & (self.low < self.high)).tolist()
+        keys = dict.fromkeys(j for j in whole if self._is_key(j, rows))
+        counters = _find_counters(rows, bags, [j for j in whole if j not in keys])
+        why |= dict.fromkeys(keys, f"a key: {self.n_rows:,} rows hardly repeat a number")
+        return why | dict.fromkeys(counters, "a counter: it rises or falls from row to row in every bag")
 
     def _is_key(self, j: int, rows: NDArray) -> bool:
         enough = _DISTINCT * self.n_rows
@@ -129,13 +126,21 @@ class Watch:
         return not told_apart or len(np.unique(rows[:, j])) >= enough
 
 
-def _is_monotone(values: NDArray, order: NDArray, neighbours: NDArray) -> bool:
-    few = slice(0, _SURE)  # enough to find most columns that are none
-    for some in (few, slice(None)):
-        steps = np.diff(values[order[: _SURE + 1] if some is few else order])[neighbours[some]]
-        if not (steps > 0).all() and not (steps < 0).all():
-            return False
-    return True
+def _find_counters(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:
+    """Those of these columns that rise from row to row in all bags of some rows, or fall in all of them."""
+    large = np.bincount(bags)[bags] >= _BAG_ROWS
+    if not large.any():
+        return []
+    for n_rows in (_FEW, len(bags)):  # a few rows find most columns that are none
+        some = np.flatnonzero(large[:n_rows])
+        order = some[np.argsort(bags[some], kind="stable")] if columns else some
+        inside = np.diff(bags[order]) == 0
+        columns = [j for j in columns if _is_monotone(np.diff(rows[order, j])[inside])]
+    return columns
+
+
+def _is_monotone(steps: NDArray) -> bool:
+    return bool((steps > 0).all() or (steps < 0).all())
 
 
 def _groups(columns: NDArray) -> Iterator[NDArray]:
