@@ -70,9 +70,11 @@ class Watch:
             return
         self.n_rows += len(rows)
         sums, counts = rows.sum(0, dtype=np.float64), np.full(rows.shape[1], len(rows))
-        least, greatest = np.minimum, np.maximum  # several times faster than those that pass over NaN
+        least: np.ufunc = np.minimum  # several times faster than fmin, which passes over NaN
+        greatest: np.ufunc = np.maximum
         if np.isnan(sums).any():
-            sums, counts, least, greatest = np.nansum(rows, 0, dtype=float), (~np.isnan(rows)).sum(0), np.fmin, np.fmax
+            sums, counts = np.nansum(rows, 0, dtype=float), (~np.isnan(rows)).sum(0)
+            least, greatest = np.fmin, np.fmax
         self._sums += sums
         self._counts += counts
         self.low, self.high = np.fmin(self.low, least.reduce(rows)), np.fmax(self.high, greatest.reduce(rows))
