@@ -2,11 +2,27 @@
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
 import numpy as np
 import pandas as pd
 import pytest
+from click.testing import CliRunner
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
+from histnetq.cli import main
+from histnetq.data.tables import read_bags_and_unseen
+from histnetq.sketches.tables import sketch_table
+from tests.conftest import QUANTIFIERS, exactly
 
 
 def test_labelled_rows_in_no_bags_are_one_bag() -> None:
@@ -25,3 +41,276 @@ def test_proportions_need_bags() -> None:
     known = pd.DataFrame({"x": [0.5], "y": [0.5]})
     with pytest.raises(ValueError, match="bag: expected the columns that name the bags of prevalences, got none"):
         hq.read_bags(rows, prevalences=known)
+
+
+def run(*arguments: object) -> Any:
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def fishes(n: int = 1200, n_bags: int = 60, seed: int = 0) -> pd.DataFrame:
+    """Fishes of two species in tows: length tells them apart, everything else is of no use."""
+    rng = np.random.default_rng(seed)
+    tow = np.repeat(np.arange(n_bags), n // n_bags)
+    species = rng.random(n) < rng.beta(1, 1, n_bags)[tow]
+    return pd.DataFrame(
+        {
+            "fish_no": 10_000_000 + rng.permutation(n), "in_tow": np.tile(np.arange(n // n_bags), n_bags) + 3,
+            "ship": 7.5, "note": "n", "rings": rng.integers(1, 9, n), "length": rng.normal(species, 0.7),
+            "tow": [f"t{t}" for t in tow], "species": np.where(species, "eel", "cod"),
+        }
+    )  # fmt: skip
+
+
+def stored(frame: pd.DataFrame, folder: Path, kind: str) -> str:
+    path = folder / f"rows.{kind}"
+    frame.to_csv(path, index=False) if kind == "csv" else frame.to_parquet(path, index=False, row_group_size=400)
+    return str(path)
+
+
+WHY = {
+    "fish_no": "a key: 1,200 rows hardly repeat a number",
+    "in_tow": "a counter: it rises or falls from row to row in every bag",
+    "ship": "constant",
+    "note": "texts",
+}
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+@pytest.mark.parametrize("scratch", [False, True])
+def test_keys_counters_and_constants_are_no_features(tmp_path: Path, kind: str, scratch: bool) -> None:
+    frame = fishes()
+    source, options = stored(frame, tmp_path, kind), {"scratch": tmp_path} if scratch else {}
+    bags = hq.read_bags(source, bag="tow", label="species", **options)
+    assert bags.feature_names == ["rings", "length"]
+    assert bags.facts is not None
+    assert bags.facts.left_out == WHY
+    np.testing.assert_allclose(bags.rows, frame[["rings", "length"]], rtol=1e-6)
+    np.testing.assert_allclose(bags.facts.means, frame[["rings", "length"]].mean())
+    named = hq.read_bags(source, bag="tow", label="species", features=["fish_no", "in_tow", "ship", "length"])
+    assert named.feature_names == ["fish_no", "in_tow", "ship", "length"]
+    assert named.facts is not None
+    assert named.facts.left_out == {}
+    np.testing.assert_allclose(named.rows, frame[named.feature_names], rtol=1e-6)
+
+
+def test_whole_numbers_that_repeat_or_do_not_rise_everywhere_are_features() -> None:
+    frame = fishes()
+    rng = np.random.default_rng(1)
+    frame["grams"] = rng.integers(0, 600, len(frame))  # 1,200 rows repeat most of these
+    frame["almost"] = frame["in_tow"].where(np.arange(len(frame)) != 705, 0)
+    frame["micrometres"] = rng.permutation(len(frame)) + 0.5  # different everywhere, but not whole
+    frame["stamp"] = frame["in_tow"] * 1e6 - 4e12  # falls and rises with the tow, beyond what float32 tells apart
+    bags = hq.read_bags(frame, bag="tow", label="species")
+    assert bags.feature_names == ["rings", "length", "grams", "almost", "micrometres"]
+
+
+def test_few_rows_tell_nothing_about_keys(tmp_path: Path) -> None:
+    frame = fishes().head(49)
+    assert "fish_no" in hq.read_bags(frame, bag="tow", label="species").feature_names
+    assert "fish_no" not in hq.read_bags(fishes().head(50), bag="tow", label="species").feature_names
+    only = pd.DataFrame({"tow": ["a", "a"], "ship": [1, 1], "note": ["x", "y"]})
+    message = "source: has no columns to learn from, only ship (constant), note (texts); name the features."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(only, bag="tow")
+
+
+def test_large_keys_are_told_apart_in_many_rows() -> None:
+    rng = np.random.default_rng(0)
+    n = 400_000  # whole numbers up to 1e9 of which float32 confuses one per cent
+    frame = pd.DataFrame(
+        {"id": rng.choice(10**9, n, replace=False), "x": rng.normal(size=n), "tow": np.arange(n) % 999}
+    )
+    assert hq.read_bags(frame, bag="tow").feature_names == ["x"]
+
+
+def test_commands_tell_which_columns_they_learn_from(tmp_path: Path) -> None:
+    source = stored(fishes(), tmp_path, "csv")
+    model, options = tmp_path / "model", ["--bag", "tow", "--label", "species"]
+    listed = ", ".join(f"{column} ({why})" for column, why in WHY.items())
+    line = f"Learns from rings, length. Leaves out {listed}; name them with --features to use them."
+    fitted = run("fit", source, *options, "--method", "cc", "-o", model)
+    assert line in fitted.output
+    assert f"left out     {listed}" in run("info", model).output
+    assert hq.load(model).provenance_["left_out"] == WHY
+    told = json.loads(run("fit", source, *options, "--method", "cc", "-o", model, "--force", "--json").output)
+    assert told["left_out"] == WHY
+    assert told["features"] == ["rings", "length"]
+    assert line in run("compare", source, *options, "--methods", "cc").output
+    tuned = run("tune", source, *options, "--method", "emq", "--trials", 1, "-o", tmp_path / "tuned")
+    assert line in tuned.output
+    named = run("fit", source, *options, "--features", "length", "--method", "cc", "-o", tmp_path / "other")
+    assert "Learns from length.\n" in named.output
+
+
+def seconds(n: int = 3000, n_bags: int = 100, seed: int = 0) -> pd.DataFrame:
+    """A feature in seconds since 1970, whose classes are minutes apart."""
+    frame = fishes(n, n_bags, seed)[["tow", "species"]]
+    rng = np.random.default_rng(seed + 1)
+    late = 60.0 * (frame["species"] == "eel") + rng.normal(0, 20, n)
+    return frame.assign(time=1.7e9 + late.round(2), other=rng.normal(size=n))
+
+
+@pytest.mark.parametrize("method", ["CC", "EMQ", "HistNetQ-hard"])
+def test_large_numbers_keep_their_digits(tmp_path: Path, method: str) -> None:
+    train, new = seconds(), seconds(seed=5)
+    errors = {}
+    for name, origin in (("raw", 0.0), ("centred", 1.7e9)):
+        frames = [frame.assign(time=frame["time"] - origin) for frame in (train, new)]
+        known = hq.read_bags(frames[0], bag="tow", label="species")
+        assert known.rows.dtype == (np.float64 if name == "raw" else np.float32)
+        classifier = (
+            {} if method.startswith("Hist") else {"classifier": make_pipeline(StandardScaler(), LogisticRegression())}
+        )
+        model = QUANTIFIERS[method](**classifier).fit(known)
+        assert model.double_ == (name == "raw")
+        model.save(tmp_path / name)
+        model = hq.load(tmp_path / name)
+        source = stored(frames[1], tmp_path, "parquet")
+        bags, _ = read_bags_and_unseen(source, bag="tow", features=model.reading(), label="species")
+        predicted = model.predict(bags)
+        errors[name] = hq.metrics.ae(bags.prevalences, predicted).mean()
+        if model.sketch_kind == "exact":
+            sketch = sketch_table(model, source, bag=["tow"])
+            assert sketch.ids.tolist() == bags.ids.tolist()
+            np.testing.assert_array_equal(model.predict(sketch), predicted)
+            parts = [model.sketch(bags[:40]), model.sketch(bags[40:])]
+            np.testing.assert_array_equal(model.predict(parts[0] + parts[1]), predicted)
+    assert errors["raw"] == pytest.approx(errors["centred"], abs=2e-3)
+
+
+def test_digits_that_are_needed_only_in_later_rows_are_kept() -> None:
+    n = 300_000  # several pieces
+    rng = np.random.default_rng(0)
+    early = np.where(np.arange(n) < 200_000, 0.0, 1.0) + rng.random(n)
+    for time in (1.7e9 + early, early):
+        bags = hq.read_bags(pd.DataFrame({"tow": np.arange(n) % 7, "time": time}), bag="tow")
+        np.testing.assert_allclose(bags.rows[:, 0] - time, 0, atol=1e-4)
+    assert bags.rows.dtype == np.float32
+
+
+def holes(n_empty: int = 7) -> pd.DataFrame:
+    frame = fishes()
+    frame.loc[10 : 10 + n_empty - 1, "length"] = np.nan
+    return frame
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_missing_cells_are_counted(tmp_path: Path, kind: str) -> None:
+    source = stored(holes(), tmp_path, kind)
+    result = run("fit", source, "--bag", "tow", "--label", "species", "--method", "cc", "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert result.output == (
+        f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, "
+        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the "
+        "features without this column.\n"
+    )
+
+
+@pytest.mark.parametrize("kind", ["csv", "parquet"])
+def test_rows_without_a_value_are_left_out_or_get_the_mean(tmp_path: Path, kind: str) -> None:
+    frame = holes()
+    source, whole = stored(frame, tmp_path, kind), frame.dropna()
+    dropped = hq.read_bags(source, bag="tow", label="species", missing="drop")
+    expected = hq.read_bags(whole, bag="tow", label="species")
+    np.testing.assert_array_equal(dropped.rows, expected.rows)
+    np.testing.assert_array_equal(dropped.prevalences, expected.prevalences)
+    assert dropped.facts is not None
+    assert (dropped.facts.dropped, dropped.facts.filled) == (7, 0)
+    for scratch in ({}, {"scratch": tmp_path}):
+        filled = hq.read_bags(source, bag="tow", label="species", missing="mean", **scratch)
+        mean = whole["length"].mean()
+        np.testing.assert_allclose(filled.rows[:, 1], frame["length"].fillna(mean), rtol=1e-6)
+        assert filled.facts is not None
+        assert (filled.facts.dropped, filled.facts.filled) == (0, 7)
+
+
+@pytest.mark.parametrize("method", ["pacc", "emq"])  # streamed, and in memory
+@pytest.mark.parametrize("missing", ["drop", "mean"])
+def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) -> None:
+    train, new = stored(fishes(), tmp_path, "csv"), tmp_path / "new.parquet"
+    rows = holes()
+    rows.to_parquet(new)
+    options = ["--bag", "tow", "--label", "species"]
+    assert run("fit", train, *options, "--method", method, "-o", tmp_path / "model").exit_code == 0
+    model = hq.load(tmp_path / "model")
+    fixed = rows.dropna() if missing == "drop" else rows.fillna({"length": fishes()["length"].mean()})
+    expected = model.predict(hq.read_bags(fixed, bag="tow", features=model.feature_names_))
+    assert "row 11 and 6 other rows" in run("predict", tmp_path / "model", new, "--bag", "tow").output
+    result = run("predict", tmp_path / "model", new, "--bag", "tow", "--missing", missing, "--json")
+    assert ("left out 7 rows without some feature" in result.stderr) == (missing == "drop")
+    found = pd.DataFrame(json.loads(result.stdout)).pivot(index="bag", columns="class", values="estimate")
+    ids = hq.read_bags(fixed, bag="tow", features=model.feature_names_).ids
+    np.testing.assert_allclose(found.loc[ids], expected, atol=1e-6)
+    for command in ("evaluate", "report"):
+        more = ["-o", tmp_path / "page.html"] if command == "report" else []
+        told = run(command, tmp_path / "model", new, *options, "--missing", missing, *more)
+        assert told.exit_code == 0, told.output
+    told = run("fit", new, *options, "--method", "cc", "--missing", missing, "-o", tmp_path / "again").output
+    assert ("Rows left out" in told) == (missing == "drop")
+    assert ("Cells without a value that got the mean of their column: 7." in told) == (missing == "mean")
+
+
+def test_texts_without_a_value_are_filled_by_the_shares_of_the_texts() -> None:
+    rows = pd.DataFrame({"tow": list("aabb"), "sex": ["f", "m", "m", None], "x": [1.0, 2.0, 3.0, 4.0]})
+    bags = hq.read_bags(rows, bag="tow", features=["sex", "x"], missing="mean")
+    np.testing.assert_allclose(bags.rows[3], [1 / 3, 2 / 3, 4.0])
+    assert len(hq.read_bags(rows, bag="tow", features=["sex"], missing="drop").rows) == 3
+    with pytest.raises(ValueError, match="row 4 has nothing in column 'sex'"):
+        hq.read_bags(rows, bag="tow", features=["sex"])
+
+
+def test_means_are_known_to_models_of_tables_alone(tmp_path: Path) -> None:
+    frame = holes()
+    hq.CC().fit(frame.dropna()[["length"]], frame.dropna()["species"]).save(tmp_path / "model")
+    source = stored(frame, tmp_path, "csv")
+    result = run("predict", tmp_path / "model", source, "--bag", "tow", "--missing", "mean")
+    assert result.exit_code == 2
+    assert "the model does not know the means of training" in result.output
+    frame["length"] = np.nan
+    for kind, message in (("csv", "column 'length' has no values"), ("parquet", "every row lacks some feature")):
+        result = run("predict", tmp_path / "model", stored(frame, tmp_path, kind), "--bag", "tow", "--missing", "drop")
+        assert result.exit_code == 2
+        assert message in result.output
+
+
+@pytest.mark.parametrize("name", ["HistNetQ-hard", "SetTransformer", "EMNetQ"])  # streamed, and in memory
+def test_numbers_beyond_what_a_network_can_compute_with_are_told_by_their_place(tmp_path: Path, name: str) -> None:
+    frame = fishes()
+    model = QUANTIFIERS[name]().fit(hq.read_bags(frame, bag="tow", label="species"))
+    model.save(tmp_path / "model")
+    for value, told in ((1e30, "row 701 has 1e+30 in column 'length', expected -"), (1e300, "row 701 has 1e+300 (too")):
+        frame.loc[700, "length"] = value
+        for kind in ("csv", "parquet"):
+            source = stored(frame, tmp_path, kind)
+            result = run("predict", tmp_path / "model", source, "--bag", "tow")
+            assert result.exit_code == 2
+            assert f"Error: {source}: {told}" in result.output
+
+
+def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
+    source = stored(fishes(), tmp_path, "csv")
+    counts = fishes().groupby(["tow", "species"]).size().unstack(fill_value=0).reset_index()
+    counts.to_csv(tmp_path / "counts.csv", index=False)
+    known = ["--bag", "tow", "--prevalences", tmp_path / "counts.csv"]
+    result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
+    assert result.exit_code == 2
+    assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
+
+
+def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: Path) -> None:
+    package = tmp_path / "site" / "histnetq"
+    shutil.copytree(Path(hq.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))
+    for folder in [package, *(path for path in package.rglob("*") if path.is_dir())]:
+        (folder / "__pycache__").write_text("no directory, so that nothing can be kept here")
+    nowhere = "/dev/null/nowhere"
+    places = dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), nowhere)
+    told = (
+        "import numpy as np, histnetq as hq, histnetq.kernels.compiled; from histnetq.kernels import _compiled\n"
+        "X, y = np.array([[0.0], [1.0]] * 20), [0, 1] * 20\n"
+        "q = hq.CC().fit(X, y); q.calibrate(hq.APP(10).draw(hq.Bags.from_labels(X, y), 30, random_state=0))\n"
+        "print(hq.__file__, q.predict(X).tolist(), _compiled('') is not None, q.trust(X)['trust'].tolist())"
+    )
+    environment = os.environ | places | {"PYTHONPATH": str(package.parent), "PYTHONDONTWRITEBYTECODE": "1"}
+    result = subprocess.run([sys.executable, "-c", told], env=environment, cwd=tmp_path, capture_output=True, text=True)
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.split("\n")[0].startswith(f"{package / '__init__.py'} [0.5, 0.5] True")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import numpy as np
 import pytest
@@ -114,8 +115,39 @@ def test_weight_k_equals_k_copies(fitted):
         np.repeat(bags.index, counts), np.concatenate([[0], np.cumsum(counts)])[bags.offsets], None, None
     )
     for kind in ("count", "survey"):
+        if kind == "survey" and isinstance(fitted, hq.EMNetQ):
+            continue  # it minds the size of a bag, and that of survey weights is Kish's
         weighted = hq.Bags(bags.rows, bags.index, bags.offsets, weights=counts, weight_kind=kind)
         np.testing.assert_allclose(fitted.predict(weighted), fitted.predict(copies), atol=1e-6)
+
+
+def surveyed(unit: float) -> hq.Bags:
+    """Labelled rows in bags, with survey weights in this unit."""
+    X, y = labelled(240)
+    weights = np.random.default_rng(3).uniform(0.2, 3, len(X))
+    groups = np.arange(len(X)) // 20
+    return hq.Bags.from_labels(X, y, groups=groups, weights=unit * weights, weight_kind="survey")
+
+
+UNITS = (1e-3, 7.3, 1e3)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_of_survey_weights_is_irrelevant_to_estimates(fitted, unit):
+    expected, bags = fitted.predict(surveyed(1.0)), surveyed(unit)
+    np.testing.assert_allclose(fitted.predict(bags), expected, atol=1e-6)
+    if fitted.sketch_kind is not None:
+        known = fitted.predict(fitted.sketch(surveyed(1.0)))
+        np.testing.assert_allclose(fitted.predict(fitted.sketch(bags)), known, atol=1e-6)
+    if isinstance(fitted, hq.EMNetQ):
+        np.testing.assert_allclose(fitted.standard_errors(bags), fitted.standard_errors(surveyed(1.0)), atol=1e-6)
+
+
+@pytest.mark.parametrize("unit", UNITS)
+def test_the_unit_of_survey_weights_is_irrelevant_to_learning(make_any, unit):
+    bags = known_bags(seed=8)
+    expected = make_any().fit(surveyed(1.0)).predict(bags)
+    np.testing.assert_allclose(make_any().fit(surveyed(unit)).predict(bags), expected, atol=1e-4)
 
 
 def test_no_weights_equal_all_ones(fitted):
@@ -278,6 +310,44 @@ def test_survey_and_count_weights_in_training(make):
             bags.rows, bags.index, bags.offsets, weights=weights, weight_kind=kind, prevalences=bags.prevalences
         )
         assert np.isfinite(make().fit(weighted).predict(weighted)).all()
+
+
+def outcome(call, *args):
+    """What a call gives, and what it refuses."""
+    try:
+        return call(*args), ""
+    except ValueError as error:
+        return None, str(error)
+
+
+@pytest.mark.parametrize("huge", [1e12, 1e20, 1e30, 3e38, 1e39, 1e300])
+@pytest.mark.parametrize("dtype", [np.float32, np.float64])
+def test_huge_numbers_give_estimates_or_are_refused_by_their_place(fitted, huge, dtype):
+    if dtype == np.float32 and huge > 3.4e38:
+        return
+    rows = known_bags(seed=9).gather()[:30].astype(dtype)
+    rows[17, 2] = huge
+    mixed = rows.copy()
+    mixed[5] = -huge * np.array([1, -1, 1, -1])
+    for spoilt, place in ((rows, r"row 17, column 2"), (mixed, r"row 5, column 0")):
+        for estimate in (fitted.predict, lambda X: fitted.predict_stream([(np.arange(30) // 10, X)])[1]):
+            if estimate != fitted.predict and fitted.sketch_kind is None:
+                continue
+            p, refusal = outcome(estimate, spoilt)
+            bag = place.replace("row 17", "a row of bag 1").replace("row 5", "a row of bag 0")
+            assert re.search(f"{place}|{bag}|^$", refusal), refusal
+            if not refusal:
+                np.testing.assert_allclose(p.sum(-1), 1)
+
+
+def test_huge_numbers_are_not_learned_from_in_silence(make_any):
+    for huge in (1e30, 1e300):
+        X, y = labelled()
+        X[3, 1] = huge
+        q, refusal = outcome(make_any().fit, X, y)
+        assert re.search("row 3, column 1|^$", refusal), refusal
+        if not refusal:
+            assert np.isfinite(q.predict(labelled(seed=1)[0])).all()
 
 
 @pytest.mark.parametrize(

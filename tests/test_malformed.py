@@ -145,14 +145,14 @@ CASES = {
     "a number that is missing": (
         change(length=np.nan),
         FIT,
-        "bad.csv: row 3 has nothing in column 'length', expected a",
+        "bad.csv: row 4 has nothing in column 'length', expected a",
     ),
-    "infinity": (change(length="inf"), FIT, "bad.csv: row 3 has inf in column 'length', expected a number"),
-    "a row without a bag": (change(tow=np.nan), FIT, "bad.csv: row 3 has nothing in column 'tow'; fill it in or drop"),
+    "infinity": (change(length="inf"), FIT, "bad.csv: row 4 has inf in column 'length', expected a number"),
+    "a row without a bag": (change(tow=np.nan), FIT, "bad.csv: row 4 has nothing in column 'tow'; fill it in or drop"),
     "a row without a label": (
         change(species=np.nan),
         FIT,
-        "bad.csv: row 3 has nothing in column 'species'; fill it in",
+        "bad.csv: row 4 has nothing in column 'species'; fill it in",
     ),
     "a wrong encoding": (
         text("tow,länge,species\na,1,cod\n", encoding="latin1"),
@@ -213,7 +213,7 @@ CASES = {
     "a bag twice": (
         proportions(lambda t: pd.concat([t, t[:1]])),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "shares.csv: row 100 names the bag tow0 again; give one row per bag.",
+        "shares.csv: row 101 names the bag tow0 again; give one row per bag.",
     ),
     "proportions that do not sum to 1": (
         proportions(lambda t: t.assign(cod=0.9 * t["cod"], eel=0.9 * t["eel"])),

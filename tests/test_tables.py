@@ -140,7 +140,11 @@ def test_whole_numbers_that_turn_into_fractions_later(tmp_path):
     assert hq.read_bags(tmp_path / "t.csv", bag="bag").gather()[-1, 0] == 0.5
 
 
-FIX = "fill it in, drop the row, or name the features without this column."
+FIX = "correct it, drop the row, or name the features without this column."
+FILL = (
+    "fill it in, pass missing='drop' to leave out such rows or missing='mean' to put in the mean of training, or name "
+    "the features without this column."
+)
 
 
 @pytest.mark.parametrize(
@@ -150,9 +154,9 @@ FIX = "fill it in, drop the row, or name the features without this column."
         ("tow,x\n", "has no rows; check the file."),
         ("tow,x,x\na,1,2\n", "has two columns 'x'; rename one."),
         ("haul,x\na,1\n", "has no column 'tow', its columns are ['haul', 'x']; name one of them."),
-        ("tow,x\na,1\nb,\n", f"row 1 has nothing in column 'x', expected a number; {FIX}"),
-        ("tow,x\na,1\na,inf\n", f"row 1 has inf in column 'x', expected a number; {FIX}"),
-        ("tow,x\na,1\n,2\n", "row 1 has nothing in column 'tow'; fill it in or drop the row."),
+        ("tow,x\na,1\nb,\n", f"row 2 has nothing in column 'x', expected a number; {FILL}"),
+        ("tow,x\na,1\na,inf\n", f"row 2 has inf in column 'x', expected a number; {FIX}"),
+        ("tow,x\na,1\n,2\n", "row 2 has nothing in column 'tow'; fill it in or drop the row."),
         (
             "tow,x\na,1\na,2\na,o3\n",
             "column 'x' holds numbers and the text 'o3' (row 3); correct it, or name the features without this column.",
@@ -196,7 +200,7 @@ def test_wrong_names(tmp_path, monkeypatch, options, message):
         ("tow,cod\neast,7\nwest,1\n", False, "bag east sums to 7, expected 1; pass counts=True if these are counts."),
         ("tow,cod,eel\neast,2,-1\nwest,1,0\n", False, "bag east has the negative number -1; correct it."),
         ("tow,cod\neast,0\nwest,1\n", True, "the counts of bag east are all 0; drop the bag."),
-        ("tow,cod\neast,1\neast,1\n", False, "row 1 names the bag east again; give one row per bag."),
+        ("tow,cod\neast,1\neast,1\n", False, "row 2 names the bag east again; give one row per bag."),
         (
             "tow,class,value\neast,cod,1\neast,cod,0\n",
             False,
@@ -274,12 +278,12 @@ def test_keys_of_files_that_differ_in_type_are_refused(tmp_path, monkeypatch):
     pd.DataFrame({"bag": ["1"], "x": [1.0]}).to_parquet("b.parquet")
     message = "a.parquet and 1 more: (1,) and ('1',) would both be named '1'; change one of them."
     with pytest.raises(ValueError, match=exactly(message)):
-        hq.read_bags(["a.parquet", "b.parquet"], bag="bag")
+        hq.read_bags(["a.parquet", "b.parquet"], bag="bag", features=["x"])
 
 
 def test_keys_of_several_columns_take_memory_for_their_rows_alone():
     values = [f"k{i}" for i in range(2000)]
-    table = pa.table({"a": values, "b": values[::-1], "c": values, "x": np.zeros(2000)})
+    table = pa.table({"a": values, "b": values[::-1], "c": values, "x": np.arange(2000) / 2})
     hq.read_bags(table, bag="a")  # imports
     tracemalloc.start()
     bags = hq.read_bags(table, bag=["a", "b", "c"])
@@ -341,8 +345,8 @@ def test_every_number_of_a_table_is_scanned_once(table, tmp_path, kind, scanned)
 def test_numbers_that_features_cannot_hold(tmp_path):
     rows = pd.DataFrame({"tow": ["a", "a"], "x": [1.0, 1e300]})
     message = (
-        "source: row 1 has 1e+300 (too large) in column 'x', expected a number; "
-        "fill it in, drop the row, or name the features without this column."
+        "source: row 2 has 1e+300 (too large) in column 'x', expected a number; "
+        "correct it, drop the row, or name the features without this column."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(rows, bag="tow")

@@ -264,9 +264,9 @@ class QuapyQuantifier(Quantifier):
         estimates = [estimate(rows[index[a:b]]) for a, b in itertools.pairwise(offsets)]
         return np.stack([np.asarray(p, dtype=np.float64) for p in estimates])
 
-    def _require_same_features(self, bags: Bags) -> None:
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         if self.input_shape_ is not None:
-            super()._require_same_features(bags)
+            super()._require_same_features(bags, streamed)
 
     def __sklearn_clone__(self) -> QuapyQuantifier:
         # Not scikit-learn's clone: some of QuaPy's constructors change or refuse their own parameters.

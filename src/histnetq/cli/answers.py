@@ -7,6 +7,7 @@ from typing import Any
 
 import click
 
+from histnetq.cli.columns import listed
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
 
@@ -14,7 +15,7 @@ _SHOWN = 6  # decimals of estimates in the terminal
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "dask")
+@options("MODEL", "NEW", "bags", "weight", "missing", "dask")
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
               help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
@@ -63,7 +64,7 @@ def predict(
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", "weight", "dask")
+@options("MODEL", "TABLE", "bag", "weight", "missing", "dask")
 @click.option("-o", "--output", type=PATH, required=True, help="The sketches go to this Parquet file.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
@@ -88,7 +89,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
 @click.option("--coverage", type=float, default=0.9, show_default=True,
               help="This part of the intervals should hold the truth.")  # fmt: skip
 @click.option("-o", "--output", type=PATH, help="The errors of each bag go to this CSV file.")
@@ -125,7 +126,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
 @click.option(
     "--against", multiple=True, type=PATH, help="This stored model is compared with; give it again for others."
 )
@@ -179,6 +180,7 @@ def info(model: Path, as_json: bool) -> None:
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
         f"features     {', '.join(facts['features'] or ['not named'])}",
+        *([f"left out     {listed(provenance['left_out'])}"] if provenance.get("left_out") else []),
         f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
         *([f"interrupted  {interrupted}"] if interrupted else []),

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.indexing import natural_keys
+from histnetq.data.table_columns import Reading
 from histnetq.data.table_files import find_files
 from histnetq.data.tables import read_bags_and_unseen
 from histnetq.evaluation.comparison import Comparison
@@ -104,8 +105,7 @@ def estimate(
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
     **reading
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
-        bag), and `weight`, `dask` and
-        `progress` as in `sketch`.
+        bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`.
     """
     model = load(path)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
@@ -149,8 +149,9 @@ def _as_numbers(texts: pd.Series) -> pd.Series:
 
 
 def sketch(
-    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None, dask: str | None, progress: bool
-) -> BagSketch:
+    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None, missing: str, dask: str | None,
+    progress: bool,
+) -> BagSketch:  # fmt: skip
     """Sketch the bags of a table.
 
     Parameters
@@ -161,10 +162,10 @@ def sketch(
         Whether their progress is shown.
     """
     if dask is None:
-        return sketch_table(model, source, bag=bag, weight=weight)
+        return sketch_table(model, source, bag=bag, weight=weight, missing=missing)
     from histnetq.sketches.on_dask import sketch_dask
 
-    return sketch_dask(model, source, bag=bag, weight=weight, client=dask, progress=progress)
+    return sketch_dask(model, source, bag=bag, weight=weight, missing=missing, client=dask, progress=progress)
 
 
 @dataclass(frozen=True)
@@ -251,7 +252,7 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
 
 def _find_bags(
     model: Quantifier, source: Any, whole: str, *, bag: Sequence[str], weight: str | None = None,
-    dask: str | None = None, progress: bool = False,
+    missing: str = "refuse", dask: str | None = None, progress: bool = False,
 ) -> tuple[Bags | BagSketch, Floats]:  # fmt: skip
     """Bags or their sketches, and the part of each bag's rows with texts not met in training."""
     files = find_files(source, "source")
@@ -265,9 +266,9 @@ def _find_bags(
     if any(stored):
         found = _add_up(files, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not whole):
-        found = sketch(model, source, bag=bag, weight=weight, dask=dask, progress=progress)
+        found = sketch(model, source, bag=bag, weight=weight, missing=missing, dask=dask, progress=progress)
     else:
-        return _reader(source, bag=bag, weight=weight)(model)
+        return _reader(source, bag=bag, weight=weight, missing=missing)(model)
     return found, found.unseen / found.n_rows
 
 
@@ -288,16 +289,15 @@ def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
 def _reader(source: Any, **options: Any) -> Callable[[Quantifier], tuple[Bags, Floats]]:
     """Return what reads the bags of this table for a model, and which part of a bag's rows has texts new to it.
 
-    The table is read once for all models with the same feature columns.
+    The table is read once for all models that have it read alike.
     """
 
     @functools.cache
-    def read(features: tuple[str, ...]) -> tuple[Bags, Floats]:
-        return read_bags_and_unseen(source, features=list(features), **options)
+    def read(features: Reading) -> tuple[Bags, Floats]:
+        return read_bags_and_unseen(source, features=features, **options)
 
     def read_for(model: Quantifier) -> tuple[Bags, Floats]:
-        if model.feature_names_ is None:
-            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
-        return read(tuple(model.feature_names_))
+        wanted = model.reading()
+        return read(wanted if options.get("missing") == "mean" else replace(wanted, means=None))
 
     return read_for

@@ -161,6 +161,18 @@ class Workbench:
         stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
         return self._finished(found.quantifier, apart, began, why=why, **stopped)
 
+    @property
+    def table_facts(self) -> dict[str, Any]:
+        """What the reader of the table told beside the bags."""
+        facts = self.bags.facts
+        if facts is None:
+            return {}
+        means = facts.means.tolist()
+        return {
+            "left_out": facts.left_out, "feature_means": means, "dropped_rows": facts.dropped,
+            "filled_cells": facts.filled,
+        }  # fmt: skip
+
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
         """Make an unfitted quantifier that can learn from the bags; a network trains for so many minutes at most."""
         entry = METHODS[check_choice("method", candidate.method, tuple(METHODS))]
@@ -249,7 +261,7 @@ class Workbench:
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
         model.provenance_ = {
-            **self.about, **why, "bags": len(learned), "rows": len(learned.index),
+            **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),
             "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},

@@ -97,12 +97,16 @@ _OPTIONS = {
     "classifier": click.option("--classifier", type=click.Choice(["logistic", "forest", "boosting", "mlp", "bayes"]),
                                help="Methods from cc to quanet use this classifier.  [default: logistic; fit by auto "
                                "tries logistic and forest, tune tries all]"),
+    "missing": click.option("--missing", type=click.Choice(["refuse", "drop", "mean"]), default="refuse",
+                            show_default=True, help="A table with features that have no value is refused, such "
+                            "rows are left out, or the mean of training is put in."),
     "weight": click.option("--weight", help="This column holds the weights of the rows."),
     "dask": click.option("--dask", help="The workers of this scheduler read the rows, such as "
                          "tcp://host:8786, or local for workers on this machine.  [default: none]"),
     "features": click.option("--features", multiple=True, callback=_named,
                              help="These columns are learned from, separated by commas; or one column each time, given "
-                             "again, whose name may hold commas.  [default: all columns of numbers]"),
+                             "again, whose name may hold commas.  [default: all columns of numbers "
+                             "but keys, counters and constant ones]"),
     "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "
                             "bags, separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,

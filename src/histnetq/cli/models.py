@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from histnetq.cli.columns import columns_told
 from histnetq.cli.group import (
     KNOWN,
     PATH,
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "weight")
+@options("TRAIN", "labelled", *KNOWN, "features", "weight", "missing")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
@@ -61,7 +62,7 @@ def fit(
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "weight", "method", "classifier")
+@options("TRAIN", "labelled", *KNOWN, "features", "weight", "missing", "method", "classifier")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
@@ -83,7 +84,7 @@ def tune(
 
 
 @main.command()
-@options("TABLE", "labelled", *KNOWN, "features", "weight", "methods", "classifier")
+@options("TABLE", "labelled", *KNOWN, "features", "weight", "missing", "methods", "classifier")
 @click.option(
     "--model", "models", multiple=True, type=PATH, help="This stored model is compared; give it again for others."
 )
@@ -104,17 +105,21 @@ def compare(
         raise click.UsageError(
             "expected --model alone, or --methods, --classifier and --features: stored models have their own."
         )
+    learned: list[str] = []
+    facts: dict[str, Any] = {}
     if models:
         refuse_unknown(known["prevalences"], known["label"])
         found = compare_models(models, table, **known)
     else:
         read = {"features": features, **known}
-        found = _workbench(table, read, as_json, classifier=classifier, random_state=seed).compare(methods)
+        bench = _workbench(table, read, as_json, classifier=classifier, random_state=seed)
+        found, learned = bench.compare(methods), columns_told(bench.bags.feature_names, bench.table_facts)
+        facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
         write_table(found.to_frame(), output, force)
-    facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index")}
-    say(as_json, facts, [str(found), *([] if output is None else [f"written to {output}."])])
+    facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index"), **facts}
+    say(as_json, facts, [*learned, str(found), *([] if output is None else [f"written to {output}."])])
 
 
 def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
@@ -141,7 +146,8 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
-        "why": known.get("why"),
+        "why": known.get("why"), "left_out": known.get("left_out", {}),
+        "dropped_rows": known.get("dropped_rows", 0), "filled_cells": known.get("filled_cells", 0),
     }  # fmt: skip
     rows_alone = known["bags"] == 1
     source = f"{known['rows']:,} rows" if rows_alone else f"{known['bags']} bags"
@@ -149,6 +155,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         *before,
         f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {len(names)} features; "
         f"kept in {output}.",
+        *columns_told(names, known),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "

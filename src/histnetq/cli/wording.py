@@ -10,6 +10,9 @@ import click
 # Names of arguments in Python beside those of the option that they come from, where these differ.
 _ALIASES = {"weights": "weight", "y": "label", "labels": "label", "random_state": "seed"}
 _WAYS_OUT = (
+    ("missing='drop'", "--missing drop"),
+    ("missing='mean'", "--missing mean"),
+    ("label= or prevalences=", "--label or --prevalences"),
     ("pass counts=True", "add --counts"),
     ("pass overwrite=True", "pass --force"),
     ("pass prevalences= instead", "give --prevalences instead"),

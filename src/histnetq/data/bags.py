@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data import checks, constructors
 from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
+from histnetq.data.table_watch import Facts
 from histnetq.simplex import Ints, check_prevalences, count_labels
 
 
@@ -65,6 +66,8 @@ class Bags:
     >>> bags[1].sizes
     array([5])
     """
+
+    facts: Facts | None = None  # about the table that the bags were read from
 
     def __init__(
         self,
@@ -259,6 +262,26 @@ class Bags:
         array([1, 1])
         """
         return np.ones(len(self.index), np.int64) if self.weights is None else self.weights
+
+    def sized_weights(self) -> NDArray | None:
+        """Return weights that add up to the size of each bag, None for bags without weights.
+
+        Counts are such weights. The unit of survey weights is arbitrary: they are rescaled to Kish's effective size.
+
+        Returns
+        -------
+        (n_entries,) or None
+            The weights.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((3, 1)), weights=[2.0, 1.0, 1.0], weight_kind="survey").sized_weights().round(2)
+        array([1.33, 0.67, 0.67])
+        """
+        if self.weights is None or self.weight_kind == "count":
+            return self.weights
+        totals = np.add.reduceat(self.weights, self.offsets[:-1])
+        return self.weights * np.repeat(self.sizes / totals, np.diff(self.offsets))
 
     def gather(self) -> Any:
         """Copy the rows of all entries, one bag after the other.

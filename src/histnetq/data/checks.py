@@ -15,6 +15,8 @@ from histnetq.data.memmap import join_on_disk
 from histnetq.simplex import Ints
 
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
+_LARGEST = float(np.finfo(np.float32).max)
+_COARSE = 1e-5  # part of a column's range by which float32 may round its numbers
 
 
 def wrong(name: str, expected: str, got: Any, way_out: str, error: type[Exception] = ValueError) -> Exception:
@@ -96,15 +98,50 @@ def _refuse_not_finite(rows: Any, name: str) -> None:
         return
     step = max(1, _CHECK_CHUNK // max(1, values[0].size))
     for start in range(0, len(values), step):
-        finite = np.isfinite(values[start : start + step])
-        if not finite.all():
-            where = np.argwhere(~finite)[0] + [start, *[0] * (finite.ndim - 1)]
+        part = values[start : start + step]
+        fits = np.isfinite(part) if part.dtype.itemsize <= 4 else np.abs(part) <= _LARGEST  # NaN is neither
+        if not fits.all():
+            first = np.argwhere(~fits)[0]
+            value, where = part[tuple(first)], [first[0] + start, *first[1:]]
             if values is not rows:
                 where = [np.searchsorted(rows.indptr, where[0], "right") - 1, rows.indices[where[0]]]
             place = f"row {where[0]}" + (f", column {where[1]}" if len(where) == 2 else "")
+            if np.isfinite(value):
+                raise ValueError(
+                    f"{name}: {place} is {value:g}, expected at most {_LARGEST:.3g}, the largest number of float32; "
+                    "correct or rescale it."
+                )
             raise ValueError(
                 f"{name}: {place} is NaN or infinite, expected finite numbers; drop or impute such rows first."
             )
+
+
+def loses_digits(error: NDArray, low: NDArray, high: NDArray) -> NDArray[np.bool_]:
+    """Whether rounding by this `error` spoils columns of numbers between `low` and `high`."""
+    return error > _COARSE * (high - low)
+
+
+def needs_double(rows: Any) -> bool:
+    """Whether float32 is too coarse for some column of a pool, such as seconds since 1970.
+
+    Examples
+    --------
+    >>> needs_double(np.array([[1.7e9], [1.7e9 + 60]])), needs_double(np.array([[0.1], [60.1]]))
+    (True, False)
+    """
+    if (
+        hasattr(rows, "tocsr")
+        or rows.dtype.kind not in "fiu"
+        or rows.dtype.itemsize < (8 if rows.dtype.kind == "f" else 4)
+    ):
+        return False
+    low, high, error = np.inf, -np.inf, 0.0
+    step = max(1, _CHECK_CHUNK // max(1, int(np.prod(rows.shape[1:]))))
+    for start in range(0, len(rows), step):
+        part = rows[start : start + step]
+        low, high = np.minimum(low, part.min(0)), np.maximum(high, part.max(0))
+        error = np.maximum(error, np.abs(part - part.astype(np.float32)).max(0))
+    return bool(loses_digits(np.asarray(error), np.asarray(low), np.asarray(high)).any())
 
 
 def check_index(index: ArrayLike, n_rows: int) -> Ints:
@@ -321,6 +358,32 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None)
         pairs = zip(bags.feature_names, names or (), strict=True)
         i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
+
+
+def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True) -> None:
+    """Refuse rows with a number beyond these ends ``(n_features,)``, with which a model cannot compute.
+
+    Rows of a stream have no numbers that its reader would know: there the bag is named.
+    """
+    rows = bags.rows
+    values = rows.data if hasattr(rows, "tocsr") else rows
+    if not values.size or (values.min() >= low.max() and values.max() <= high.min()):
+        return
+    used = used_rows(bags.index, rows.shape[0])[0]
+    step = max(1, _CHECK_CHUNK // len(low))
+    for start in range(0, len(used), step):
+        some = used[start : start + step]
+        part = take_dense(rows, some).reshape(len(some), -1)
+        wrong_ones = np.argwhere((part < low) | (part > high))
+        if wrong_ones.size:
+            i, j = wrong_ones[0]
+            name = j if bags.feature_names is None else repr(bags.feature_names[j])
+            bag = bags.ids[bags.bag_of_entry[np.argmax(bags.index == some[i])]]
+            row = f"row {some[i]}" if numbered else f"a row of bag {bag}"
+            raise wrong(
+                "rows", f"{low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute",
+                f"{part[i, j]:g} in {row}, column {name}", "correct it or drop the row",
+            )  # fmt: skip
 
 
 def _shape_text(shape: tuple[int, ...]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -52,8 +52,13 @@ class PoolFile:
 def join_on_disk(pools: Sequence[NDArray]) -> NDArray:
     """The rows of all pools, one after the other, in a file."""
     joined = PoolFile(pools[0].shape[1:], np.result_type(*pools))
-    step = max(1, _CHUNK // max(1, int(np.prod(joined.shape))))
     for pool in pools:
-        for start in range(0, len(pool), step):
-            joined.add(pool[start : start + step])
+        for chunk in row_chunks(pool):
+            joined.add(pool[chunk])
     return joined.all()
+
+
+def row_chunks(pool: NDArray) -> Iterator[slice]:
+    """Slices of as many rows as are copied at a time."""
+    step = max(1, _CHUNK // max(1, int(np.prod(pool.shape[1:]))))
+    return (slice(start, start + step) for start in range(0, len(pool), step))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -76,21 +76,61 @@ class Codes:
         return values
 
 
+def refuse_nothing(batch: pa.RecordBatch, columns: Sequence[str], table: str, first_row: int) -> None:
+    """Refuse a row without a value in one of these columns."""
+    for column in columns:
+        missing = np.flatnonzero(batch.column(column).is_null())
+        if missing.size:
+            row = counted(first_row + int(missing[0]))
+            raise ValueError(f"{table}: {row} has nothing in column {column!r}; fill it in or drop the row.")
+
+
+def counted(row: int) -> str:
+    """Name a row by its number, counted from 1, which the first row below the header has."""
+    return f"row {row + 1}"
+
+
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
     array = batch.column(column)
     if array.null_count:
-        row = first_row + int(np.flatnonzero(array.is_null())[0])
-        raise ValueError(f"{table}: row {row} has nothing in column {column!r}; fill it in or drop the row.")
+        refuse_nothing(batch, [column], table, first_row)
     encoded = array if hasattr(array, "dictionary") else array.dictionary_encode()
     values = [name_of(value) for value in encoded.dictionary.to_pylist()]
     return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
 
 
 @dataclass(frozen=True)
+class Reading:
+    """How a fitted model has its features read from a table.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features.
+    double : bool
+        Whether rows are kept in double precision.
+    means : tuple of float, optional
+        What cells without a value get.
+    low, high : tuple of float, optional
+        The range of each feature beyond which the model cannot compute.
+    """
+
+    names: tuple[str, ...]
+    double: bool
+    means: tuple[float, ...] | None = None
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+
+
+@dataclass(frozen=True)
 class Plan:
-    """Which columns make the features: numbers as they are, or an indicator of one value of a column of texts."""
+    """Which columns make the features: numbers as they are, or an indicator of one value of a column of texts.
+
+    Columns that are no features are in `left_out`, with the reason.
+    """
 
     parts: list[tuple[str, str | None]]
+    left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
@@ -106,10 +146,13 @@ class Plan:
 
 
 def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
+    left_out: dict[str, str] = {}
     if features is None:
         others = [column for column in table.columns if column not in special]
         features = [column for column in others if is_number(table.types[column])]
-        _refuse_spoilt_numbers(table, [column for column in others if not is_number(table.types[column])])
+        texts = [column for column in others if not is_number(table.types[column])]
+        _refuse_spoilt_numbers(table, texts)
+        left_out = {column: _no_numbers(table.types[column]) for column in texts}
         if not features:
             next(table.batches(special))  # a table without rows is refused as such
             raise ValueError(
@@ -132,19 +175,28 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
             parts.append((column, value))
         else:
             table.require([name])
-    return Plan(parts)
+    return Plan(parts, left_out)
+
+
+def _no_numbers(kind: Any) -> str:
+    import pyarrow as pa
+
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+    return "texts" if texts else str(kind)
 
 
 def _categories(table: Table, column: str) -> list[str]:
-    codes = Codes(table.name, [column])
-    for row, batch in table.batches([], [column]):
-        codes.of(batch, row)
-        if len(codes.place) > _MOST_CATEGORIES:
+    found: set[str] = set()
+    for _, batch in table.batches([], [column]):
+        found.update(str(value) for value in _distinct_or_missing(batch, column)[1] if value is not None)
+        if len(found) > _MOST_CATEGORIES:
             raise ValueError(
                 f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
                 "categories; leave it out of the features."
             )
-    return sorted(map(str, codes.values))
+    if not found:
+        raise ValueError(f"{table.name}: column {column!r} has no values; leave it out of the features.")
+    return sorted(found)
 
 
 def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
@@ -158,32 +210,62 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
         values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
         wrong = values[pd.to_numeric(values, errors="coerce").isna()]
         if 0 < len(wrong) < len(values) / 2:
+            text, row = wrong.iloc[0], counted(wrong.index[0])
             raise ValueError(
-                f"{table.name}: column {column!r} holds numbers and the text {wrong.iloc[0]!r} (row {wrong.index[0]}); "
-                "correct it, or name the features without this column."
+                f"{table.name}: column {column!r} holds numbers and the text {text!r} ({row}); correct it, or name "
+                "the features without this column."
             )
 
 
+def is_exact(kind: Any) -> bool:
+    """Whether float32 holds all numbers of a column of this type."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    narrow = kinds.is_integer(kind) and kind.bit_width <= 16
+    return bool(narrow or kinds.is_boolean(kind) or kinds.is_float16(kind) or kinds.is_float32(kind))
+
+
 def read_features(
-    batch: pa.RecordBatch, plan: Plan, table: str, first_row: int
-) -> tuple[NDArray[np.float32], NDArray[np.bool_]]:
-    """(n_rows, n_features), and (n_rows,): whether a row has a text that no feature stands for."""
-    out = np.zeros((batch.num_rows, len(plan.parts)), np.float32)
+    batch: pa.RecordBatch, plan: Plan, table: str, first_row: int, dtype: Any = np.float32
+) -> tuple[NDArray, NDArray[np.bool_]]:
+    """(n_rows, n_features), with NaN for nothing, and (n_rows,): whether no feature stands for a text of the row."""
+    out = np.zeros((batch.num_rows, len(plan.parts)), dtype)
     unseen = np.zeros(batch.num_rows, bool)
     for j, (column, value) in enumerate(plan.parts):
         if value is None:
-            out[:, j] = read_numbers(batch, column, table, first_row, np.float32)
+            out[:, j] = _numbers(batch, column, table, first_row, np.float32)
     for column in plan.texts:
-        codes, values = _distinct(batch, column, table, first_row)
+        codes, values = _distinct_or_missing(batch, column)
         places = [j for j, (name, value) in enumerate(plan.parts) if name == column and value is not None]
-        matches = np.array([[str(value) == plan.parts[j][1] for j in places] for value in values])
+        matches = np.array([[str(value) == plan.parts[j][1] for j in places] for value in values], dtype)
+        missing = np.array([value is None for value in values])
+        unseen |= ((matches == 0).all(1) & ~missing)[codes]
+        matches[missing] = np.nan
         out[:, places] = matches[codes]
-        unseen |= ~matches[codes].any(1)
     return out, unseen
 
 
-def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, dtype: Any = np.float64) -> NDArray:
-    """(n_rows,): finite numbers of this type."""
+def _distinct_or_missing(batch: pa.RecordBatch, column: str) -> tuple[NDArray[np.int64], list[Any]]:
+    """Codes of the rows' values, and the values, None for nothing."""
+    array = batch.column(column)
+    array = array.dictionary_decode() if hasattr(array, "dictionary") else array
+    encoded = array.dictionary_encode("encode")
+    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+
+
+def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+    """(n_rows,): finite numbers."""
+    values = _numbers(batch, column, table, first_row, np.float64).astype(np.float64, copy=False)
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size:
+        place = f"{counted(first_row + int(missing[0]))} has nothing in column {column!r}"
+        raise ValueError(f"{table}: {place}, expected a number; fill it in or drop the row.")
+    return values
+
+
+def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, held: Any) -> NDArray:
+    """(n_rows,): numbers that the type `held` can hold, in the type of the column, and NaN for nothing."""
     import pyarrow as pa
 
     array = batch.column(column)
@@ -191,15 +273,26 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int,
         raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers.")
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
-    exact = array.to_numpy(zero_copy_only=False)
+    values = array.to_numpy(zero_copy_only=False)
     with np.errstate(over="ignore"):
-        values = exact.astype(dtype, copy=False)
-    finite = np.isfinite(values)
-    if not finite.all():
-        row = int(np.argmin(finite))
-        too_large = f"{exact[row]:g} (too large)" if np.isfinite(exact[row]) else str(values[row])
-        what = "nothing" if np.isnan(values[row]) else too_large
-        found = f"row {first_row + row} has {what} in column {column!r}"
-        way_out = "fill it in, drop the row, or name the features without this column"
-        raise ValueError(f"{table}: {found}, expected a number; {way_out}.")
+        usable = np.isfinite(values.astype(held, copy=False))
+    if not usable.all():
+        too_large = np.flatnonzero(~usable & ~np.isnan(values))
+        if too_large.size:
+            row, value = counted(first_row + int(too_large[0])), values[too_large[0]]
+            what = f"{value:g} (too large)" if np.isfinite(value) else str(value)
+            way_out = "correct it, drop the row, or name the features without this column"
+            raise ValueError(f"{table}: {row} has {what} in column {column!r}, expected a number; {way_out}.")
     return values
+
+
+def refuse_out_of_range(rows: NDArray, plan: Plan, low: NDArray, high: NDArray, table: str, first_row: int) -> None:
+    """Refuse a row with a number beyond the range in which a model can compute."""
+    wrong = np.argwhere((rows < low) | (rows > high))
+    if wrong.size:
+        i, j = wrong[0]
+        where = f"{counted(first_row + int(i))} has {rows[i, j]:g} in column {plan.parts[j][0]!r}"
+        raise ValueError(
+            f"{table}: {where}, expected {low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute; "
+            "correct it or drop the row."
+        )

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_names, shown
-from histnetq.data.table_columns import Codes, read_numbers
+from histnetq.data.table_columns import Codes, counted, read_numbers
 from histnetq.data.table_files import Table, open_table
 from histnetq.data.table_names import of_one_type
 from histnetq.simplex import Floats, first_off_simplex
@@ -63,10 +63,8 @@ def _read_wide(table: Table, bags: Codes, classes: list[str]) -> tuple[list[Any]
         numbers = bags.of(batch, n)
         again = np.flatnonzero(numbers != n + np.arange(len(numbers)))
         if again.size:
-            row = int(again[0])
-            raise ValueError(
-                f"{table.name}: row {n + row} names the bag {bags.values[numbers[row]]!s} again; give one row per bag."
-            )
+            row, bag = counted(n + int(again[0])), bags.values[numbers[again[0]]]
+            raise ValueError(f"{table.name}: {row} names the bag {bag!s} again; give one row per bag.")
         parts.append(np.stack([read_numbers(batch, name, table.name, n) for name in classes], axis=1))
     return of_one_type(classes, written=True), np.concatenate(parts)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -12,12 +13,25 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice, check_weights, drop_weightless, wrong
 from histnetq.data.indexing import offsets_of
-from histnetq.data.memmap import PoolFile
-from histnetq.data.table_columns import Codes, plan_features, read_features, read_numbers
+from histnetq.data.memmap import PoolFile, row_chunks
+from histnetq.data.table_columns import (
+    Codes,
+    Plan,
+    Reading,
+    counted,
+    is_exact,
+    plan_features,
+    read_features,
+    read_numbers,
+    refuse_nothing,
+    refuse_out_of_range,
+)
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
+from histnetq.data.table_watch import Facts, Watch
 
 Names = str | Sequence[str] | None
+MISSING = ("refuse", "drop", "mean")
 
 
 def read_bags(
@@ -31,6 +45,7 @@ def read_bags(
     prevalences: Any = None,
     counts: bool = False,
     classes: Sequence[Any] | None = None,
+    missing: str = "refuse",
     scratch: str | os.PathLike[str] | None = None,
 ) -> Bags:
     """Read bags from a long table.
@@ -44,9 +59,11 @@ def read_bags(
         of several columns is named by their values with ``/`` between them; a table in which two different bags would
         get one name is refused. By default all rows are one bag, such as labelled rows that were not drawn in bags.
     features : sequence of str, optional
-        Names of columns, by default of all columns of numbers that have no other use. A column of texts becomes one
-        feature per value, named ``column=value``. Such names are understood too, so that the `feature_names_` of a
-        model read the same features from another table, whatever the order of its columns.
+        Names of columns, by default of all columns of numbers that have no other use and look like measurements:
+        constant columns, keys (whole numbers that 99 % of at least 50 rows have for themselves) and counters (whole
+        numbers that rise, or fall, from row to row in all bags of 5 and more rows) are left out. A column of texts
+        becomes one feature per value, named ``column=value``. Such names are understood too, so that the
+        `feature_names_` of a model read the same features from another table, whatever the order of its columns.
     label : str, optional
         The column with the class of each row. Prevalences are counted from it.
     weight : str, optional
@@ -60,13 +77,18 @@ def read_bags(
         Whether `prevalences` holds counts, which are divided by their sum.
     classes : sequence, optional
         Names and order of the classes, by default the sorted names in the table of prevalences or of labels.
+    missing : {"refuse", "drop", "mean"}, default "refuse"
+        What is done about features without a value: the table is refused, such rows are left out, or the mean of the
+        feature stands in.
     scratch : path, optional
         Directory for the rows of a table larger than memory. Their file there vanishes with the bags.
 
     Returns
     -------
     Bags
-        The bags, in the order in which they first occur.
+        The bags, in the order in which they first occur. Rows are float32, or float64 where that is too coarse for some
+        column, such as seconds since 1970. Their `facts` have the columns that were left out, with the reasons, as
+        `left_out`, the `means` of the features, and how many rows were `dropped` and cells `filled` as missing.
 
     Notes
     -----
@@ -83,24 +105,29 @@ def read_bags(
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
-    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    table = LongTable(open_table(source, "source"), bag, features, label, weight, missing)
     return table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
 
 
 def read_bags_and_unseen(
-    source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, scratch: Any = None, **known: Any
-) -> tuple[Bags, NDArray[np.float64]]:
+    source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, missing: str = "refuse",
+    scratch: Any = None, **known: Any,
+) -> tuple[Bags, NDArray[np.float64]]:  # fmt: skip
     """What `read_bags` gives, and (n_bags,): the part of a bag's rows with a text that no feature stands for."""
-    table = LongTable(open_table(source, "source"), bag, features, label, weight)
+    table = LongTable(open_table(source, "source"), bag, features, label, weight, missing)
     read = table.read(scratch)
     return table.as_bags(read, **known), np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
+
+
+class NoRowsError(ValueError):
+    """No row of a table is left after those without a value."""
 
 
 class Piece(NamedTuple):
     """Some rows: finite numbers, with the number of each row's bag and class, and its weight."""
 
     bags: NDArray[np.int64]
-    rows: NDArray[np.float32]
+    rows: NDArray
     unseen: NDArray[np.bool_]
     labels: NDArray[np.int64] | None
     weights: NDArray[np.float64] | None
@@ -115,17 +142,24 @@ class LongTable:
         The opened table.
     bag : str or sequence of str, optional
         The columns that name a bag; without them all rows are one bag.
-    features : sequence of str, optional
-        The features as in `read_bags`.
+    features : sequence of str or Reading, optional
+        The features as in `read_bags`, or how a model has them read.
     label, weight : str, optional
         The columns of the rows' classes and weights.
+    missing : {"refuse", "drop", "mean"}, default "refuse"
+        What is done about features without a value, as in `read_bags`. Only a model's `Reading` fills in means here;
+        without one, such cells are NaN until `read` has seen all rows.
 
     Attributes
     ----------
     bags, labels : Codes
         The bags and classes met so far, in the order in which they first occur; `labels` is None without `label`.
     plan : Plan
-        The features.
+        The features, and in the end the columns that are none.
+    facts : Facts
+        What is known of the table after `read`.
+    dropped : int
+        Number of rows left out so far.
 
     Examples
     --------
@@ -137,37 +171,114 @@ class LongTable:
     """
 
     def __init__(
-        self, table: Table, bag: Names, features: Sequence[str] | None, label: str | None = None, weight: Any = None
-    ) -> None:
-        self.table, self.weight = table, weight
+        self, table: Table, bag: Names, features: Sequence[str] | Reading | None, label: str | None = None,
+        weight: Any = None, missing: str = "refuse",
+    ) -> None:  # fmt: skip
+        self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
         keys = [bag] if isinstance(bag, str) else list(bag or ())
         self.bags = Codes(table.name, keys, table.written)
         self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
         table.require(special)
-        self.plan = plan_features(table, special, features)
+        self.reading = features if isinstance(features, Reading) else None
+        names = list(features.names) if isinstance(features, Reading) else features
+        if self.reading is not None and missing == "mean" and self.reading.means is None:
+            raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
+        self.plan, self._chosen = plan_features(table, special, names), names is None
+        exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
+        double = not exact if self.reading is None else self.reading.double
+        self._dtype: Any = np.float64 if double else np.float32
+        self.facts, self.dropped = Facts(), 0
+        self._empty: dict[str, list[int]] = {}  # features without a value: number of cells, and the first row
 
     def __iter__(self) -> Iterator[Piece]:
         table, plan = self.table, self.plan
         for n, batch in table.batches([*plan.numbers, *self._numbers], [*self._names, *plan.texts]):
-            bags = self.bags.of(batch, n)
-            rows, unseen = read_features(batch, plan, table.name, n)
-            labels = None if self.labels is None else self.labels.of(batch, n)
+            rows, unseen = read_features(batch, plan, table.name, n, self._dtype)
             weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
-            yield Piece(bags, rows, unseen, labels, weights)
+            refuse_nothing(batch, self._names, table.name, n)
+            kept = self._complete(rows, n)
+            if self.reading is not None and self.reading.low is not None:
+                low, high = np.array(self.reading.low), np.array(self.reading.high)
+                refuse_out_of_range(rows, plan, low, high, table.name, n)
+            if not kept.all():
+                batch, rows, unseen = batch.filter(kept), rows[kept], unseen[kept]
+                weights = None if weights is None else weights[kept]
+            if len(rows) and not (self._empty and self.missing == "refuse"):
+                labels = None if self.labels is None else self.labels.of(batch, n)
+                yield Piece(self.bags.of(batch, n), rows, unseen, labels, weights)
+        if self.missing == "refuse":
+            self._refuse_empty()
+        if not self.bags.place:
+            raise NoRowsError(f"{table.name}: every row lacks some feature; name the features that have values.")
+        if self.reading is not None and self.dropped:
+            warnings.warn(
+                f"{table.name}: left out {self.dropped:,} rows without some feature.", RuntimeWarning, stacklevel=2
+            )
+
+    def _complete(self, rows: NDArray, first_row: int) -> NDArray[np.bool_]:
+        """Whether each row is used; fill in what a model knows, and count what is missing."""
+        empty = np.isnan(rows)
+        if not empty.any():
+            return np.ones(len(rows), bool)
+        # A column of texts has several features, which lack a value together.
+        for column, j in {self.plan.parts[j][0]: j for j in np.flatnonzero(empty.any(0)).tolist()}.items():
+            found = self._empty.setdefault(column, [0, first_row + int(np.argmax(empty[:, j]))])
+            found[0] += int(empty[:, j].sum())
+        if self.missing == "mean":
+            if self.reading is not None:
+                rows[empty] = np.broadcast_to(np.array(self.reading.means), rows.shape)[empty]
+            return np.ones(len(rows), bool)
+        self.dropped += int(empty.any(1).sum())
+        return ~empty.any(1)
+
+    def _refuse_empty(self) -> None:
+        for column, (cells, row) in self._empty.items():
+            more = f" and {cells - 1:,} other rows have" if cells > 1 else " has"
+            others = f" ({len(self._empty) - 1} other columns lack some too)" if len(self._empty) > 1 else ""
+            raise ValueError(
+                f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected a number; "
+                "fill it in, pass missing='drop' to leave out such rows or missing='mean' to put in the mean of "
+                "training, or name the features without this column."
+            )
 
     def read(self, scratch: Any = None) -> Piece:
         """Read all rows into memory, or into a file in the directory `scratch`."""
-        shape = (len(self.plan.parts),)
-        rows: Any = _Grown(np.float32, shape) if scratch is None else PoolFile(shape, np.float32, scratch)
-        grown = [_Grown(np.int32), rows, _Grown(np.bool_), _Grown(np.int64), _Grown(np.float64)]
+        watch, n_features = Watch(len(self.plan.parts)), len(self.plan.parts)
+        rows = _grown_rows(np.float32 if self.reading is None else self._dtype, n_features, scratch)
+        others = [_Grown(np.int32), _Grown(np.bool_), _Grown(np.int64), _Grown(np.float64)]
         for piece in self:
-            for array, part in zip(grown, piece, strict=True):
+            if self.reading is None:
+                watch.add(piece.rows)
+            if rows.dtype == np.float32 and watch.loses_digits():
+                # What came before is exact enough: the range of a column, which rounding is measured by, only grows.
+                rows = _copy(rows.all(), _grown_rows(np.float64, n_features, scratch))
+            rows.add(piece.rows)
+            for array, part in zip(others, (piece.bags, piece.unseen, piece.labels, piece.weights), strict=True):
                 if part is not None:
                     array.add(part)
         release_memory()
-        return Piece(*(array.all() for array in grown))
+        bags, unseen, labels, weights = (array.all() for array in others)
+        return Piece(bags, self._finished(rows.all(), bags, watch, scratch), unseen, labels, weights)
+
+    def _finished(self, rows: NDArray, bags: NDArray, watch: Watch, scratch: Any) -> NDArray:
+        """Leave out the columns that are no features, fill in means, and note both."""
+        filled = 0 if self.missing == "drop" else sum(cells for cells, _ in self._empty.values())
+        if self.reading is not None:
+            self.facts = Facts(dropped=self.dropped, filled=filled)
+            return rows
+        no_features = watch.left_out(rows, bags) if self._chosen else {}
+        kept = np.array([j for j in range(len(self.plan.parts)) if j not in no_features], np.int64)
+        left_out = {self.plan.names[j]: why for j, why in sorted(no_features.items())} | self.plan.left_out
+        if not len(kept):
+            listed = ", ".join(f"{column} ({why})" for column, why in left_out.items())
+            raise ValueError(f"{self.table.name}: has no columns to learn from, only {listed}; name the features.")
+        self.facts = Facts(left_out, watch.means[kept], self.dropped, filled)
+        if no_features or filled:
+            self.plan = Plan([self.plan.parts[j] for j in kept], left_out)
+            rows = _copy(rows, _grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
+        return rows
 
     def as_bags(
         self, read: Piece, weight_kind: str = "survey", prevalences: Any = None, counts: Any = None, classes: Any = None
@@ -185,6 +296,7 @@ class LongTable:
             read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=np.array(self.bags.values),
             feature_names=self.plan.names,
         )  # fmt: skip
+        bags.facts = self.facts
         if prevalences is not None:
             if self.labels is not None:
                 raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
@@ -204,6 +316,10 @@ class _Grown:
     def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
         self.array = np.empty((0, *shape), dtype)
 
+    @property
+    def dtype(self) -> Any:
+        return self.array.dtype
+
     def add(self, part: NDArray) -> None:
         n = len(self.array)
         self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
@@ -211,3 +327,15 @@ class _Grown:
 
     def all(self) -> NDArray:
         return self.array
+
+
+def _grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
+    return _Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
+
+
+def _copy(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:
+    """Add some columns of these rows to a growing array, with means in place of NaN."""
+    for chunk in row_chunks(rows):
+        part = rows[chunk, columns]
+        into.add(part if means is None else np.where(np.isnan(part), means, part))
+    return into

@@ -77,7 +77,7 @@ def compiled_kernels(values: Tensor, family: str) -> ModuleType | None:
 def _compiled(family: str) -> ModuleType | None:
     try:
         return importlib.import_module(f"histnetq.kernels.{family}compiled")
-    except (ImportError, RuntimeError):  # numba lags behind new versions of Python, and wants a place for its cache
+    except ImportError:  # numba lags behind new versions of Python
         return None
 
 

@@ -17,9 +17,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from histnetq.kernels.jit import njit
 from histnetq.kernels.plain import Bins, Entries
 from histnetq.kernels.precision import code_dtype
 from histnetq.kernels.threads import run_threads

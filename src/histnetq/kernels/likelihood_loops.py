@@ -16,7 +16,8 @@ from __future__ import annotations
 import math
 
 import numpy as np
-from numba import njit
+
+from histnetq.kernels.jit import njit
 
 _TILE = 1 << 17  # numbers gathered together
 _CHUNK = 504  # rows whose products are summed while they are in the cache

@@ -15,8 +15,9 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, require_features
+from histnetq.data.checks import check_choice, require_features, require_range
 from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.data.table_columns import Reading
 from histnetq.metrics import ae
 from histnetq.quantifiers.saving import Stored, save
 from histnetq.sketches.moments import bag_moments, finish_moments
@@ -74,6 +75,7 @@ class Quantifier(BaseEstimator):
     calibration_: Calibration
     trust_: Trust
     provenance_: dict[str, Any]
+    double_: bool = False  # whether float32 is too coarse for some feature
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
         """Learn from bags of known proportions, or from labelled rows.
@@ -353,7 +355,7 @@ class Quantifier(BaseEstimator):
         maker = self.sketch_maker()
 
         def work(bags: Bags) -> BagSketch:
-            self._require_same_features(bags)
+            self._require_same_features(bags, streamed=True)
             return self._sketch(bags, maker)
 
         return sum_sketches(chunks, work, n_threads)
@@ -453,13 +455,40 @@ class Quantifier(BaseEstimator):
             return self.__getattribute__(name)  # raises what it raised before
 
     def _learned_from(
-        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64]
-    ) -> None:
+        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
+        double: bool = False,
+    ) -> None:  # fmt: skip
         """Keep what every quantifier knows; drop the calibration, trust and provenance of an earlier fit."""
         for name in ("calibration_", "trust_", "provenance_"):
             self.__dict__.pop(name, None)
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
-        self.train_prevalences_ = prevalences
+        self.train_prevalences_, self.double_ = prevalences, double
+
+    def reading(self) -> Reading:
+        """Tell how the features are read from a table, which they are matched with by name.
+
+        Returns
+        -------
+        Reading
+            Names, precision, means in training if it was a table, and the range in which the model can compute.
+
+        Examples
+        --------
+        >>> import pandas as pd, histnetq as hq
+        >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
+        >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
+        Reading(names=('seconds',), double=True, means=None, low=None, high=None)
+        """
+        self._require_fitted()
+        if self.feature_names_ is None:
+            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+        means = getattr(self, "provenance_", {}).get("feature_means")
+        low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
+        return Reading(tuple(self.feature_names_), self.double_, None if means is None else tuple(means), low, high)
+
+    def _range(self) -> tuple[NDArray, NDArray] | None:
+        """Give the lowest and highest value of each number in a row with which estimates can be computed, if any."""
+        return None
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         """Estimate bags that have been checked: (n_bags, n_classes)."""
@@ -515,5 +544,8 @@ class Quantifier(BaseEstimator):
         if not hasattr(self, "classes_"):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
-    def _require_same_features(self, bags: Bags) -> None:
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         require_features(bags, self.input_shape_, self.feature_names_)
+        found = self._range()
+        if found is not None:
+            require_range(bags, *found, numbered=not streamed)

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import needs_double
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import Supervision
@@ -51,7 +52,8 @@ class MLPE(Quantifier):
             The fitted quantifier itself.
         """
         given = Supervision.of(X, y, None)
-        self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
+        known = given.classes, given.input_shape, given.feature_names, given.prevalences()
+        self._learned_from(*known, needs_double(given.pool))
         return self
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:

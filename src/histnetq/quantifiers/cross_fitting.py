@@ -73,7 +73,7 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
     assert given.labels is not None
     kept = given.labels[given.index] >= 0
     entries, pool, classes = given.index[kept], given.rows, given.classes
-    labels, weights = given.labels[entries], None if given.weights is None else given.weights[kept]
+    labels, weights = given.labels[entries], _weights_of_one_sample(given, kept)
     if cv is None:
         columns = columns_of(base, cv, classes)
         posteriors = posteriors_of(base, pool[entries], columns, len(classes))
@@ -89,6 +89,14 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         judged |= held
     whole, w = _fit(clone(base), pool[entries], labels, weights), None if weights is None else weights[judged]
     return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+
+
+def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | None:
+    """Weights of these entries, which add up to their size together: classifiers mind the sum of the weights."""
+    if bags.weights is None:
+        return None
+    index, weights = bags.index[kept], bags.weights[kept]
+    return bags.drawn(index, np.array([0, len(index)]), weights, None).sized_weights()
 
 
 def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:

@@ -159,7 +159,8 @@ class EMNetQ(DeepQuantifier):
         """
         bags = self._bags_to_estimate(X)
         scores, index = self._scores(bags)
-        weights = None if bags.weights is None else torch.as_tensor(bags.weights, dtype=torch.float64)
+        sized = bags.sized_weights()
+        weights = None if sized is None else torch.as_tensor(sized, dtype=torch.float64)
         pooling = self.network_.pooling
         assert isinstance(pooling, Likelihood)
         errors = pooling.standard_errors(

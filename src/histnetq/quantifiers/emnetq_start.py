@@ -255,7 +255,8 @@ def _adjust(bags_and_rows: tuple[Bags, NDArray], scores: Tensor, pooling: Shrunk
     bags, rows = bags_and_rows
     used, index = (torch.from_numpy(a) for a in used_rows(rows, len(scores)))
     offsets, mine = torch.from_numpy(bags.offsets), scores[used]
-    weights = None if bags.weights is None else torch.from_numpy(bags.weights)
+    sized = bags.sized_weights()
+    weights = None if sized is None else torch.from_numpy(sized)
     p_true, sizes = (torch.as_tensor(a, dtype=scores.dtype) for a in (bags.prevalences, bags.sizes))
     change = torch.zeros(1 + scores.shape[1], dtype=scores.dtype, requires_grad=True)
     learned = [change, pooling.threshold]

@@ -28,10 +28,9 @@ Floats = NDArray[np.float64]
 
 def memberships(bags: Bags, entries: NDArray[np.int64], n_rows: int) -> csr_matrix:
     """Weights ``(n_bags, n_rows)`` of rows in bags, a bag's adding up to its size; ``entries`` are rows."""
-    weights = bags.entry_weights().astype(np.float64)
-    totals = np.bincount(bags.bag_of_entry, weights, minlength=len(bags))
-    scale = bags.sizes / np.maximum(totals, np.finfo(np.float64).tiny)  # of survey weights, whose unit is arbitrary
-    return csr_matrix((weights * scale[bags.bag_of_entry], (bags.bag_of_entry, entries)), shape=(len(bags), n_rows))
+    sized = bags.sized_weights()
+    weights = np.ones(len(entries)) if sized is None else sized.astype(np.float64)
+    return csr_matrix((weights, (bags.bag_of_entry, entries)), shape=(len(bags), n_rows))
 
 
 def recover_labels(members: csr_matrix, prevalences: Floats, logits: Floats) -> Floats:

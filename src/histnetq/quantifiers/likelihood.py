@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
 from histnetq.kernels.cores import over_bags
+from histnetq.kernels.jit import njit
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays

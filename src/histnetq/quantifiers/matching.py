@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
 from histnetq.kernels.cores import over_bags
+from histnetq.kernels.jit import njit
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries

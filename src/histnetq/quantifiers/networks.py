@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, needs_double, require_range
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import (
@@ -44,6 +44,7 @@ from histnetq.training.supervision import Supervision
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 _DEFAULT_ENCODER = (256, 128)
+_FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
 
 
 class StoredNetwork(Stored):
@@ -144,11 +145,15 @@ class DeepQuantifier(Quantifier):
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
             statistics = learned.statistics() if self.training.standardize else None
+            for part in (given.rows, given.bags):
+                if part is not None:
+                    require_range(part, *_reach(statistics, given.input_shape))
             return self._network(given.input_shape, len(given.classes), statistics)
 
         self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
-        self._learned_from(given.classes, given.input_shape, given.feature_names, given.prevalences())
+        known = given.classes, given.input_shape, given.feature_names, given.prevalences()
+        self._learned_from(*known, needs_double(given.pool))
         return self
 
     def _check_params(self) -> None:
@@ -171,6 +176,12 @@ class DeepQuantifier(Quantifier):
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
+
+    def _range(self) -> tuple[NDArray, NDArray]:
+        prepare, statistics = self.network_.prepare, None
+        if isinstance(prepare, Standardize):
+            statistics = tuple(prepare.get_buffer(name).cpu().double().numpy() for name in ("mean", "scale"))
+        return _reach(statistics, self.input_shape_)
 
     def _sketcher(self) -> Sketcher:
         if isinstance(self.network_.pooling, MergeablePooling):
@@ -449,6 +460,15 @@ def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -
 def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:
     """Make what brings rows of this mean and scale to 0 and 1; None without them."""
     return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+
+
+def _reach(statistics: tuple[NDArray, ...] | None, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Lowest and highest of each number in a row, flat, that is not too far from the mean to be computed with."""
+    mean, scale = (np.zeros(1), np.ones(1)) if statistics is None else statistics
+    largest = float(np.finfo(np.float32).max)
+    ends = (np.clip(mean + side * _FARTHEST * scale, -largest, largest) for side in (-1, 1))
+    low, high = (np.broadcast_to(end, shape).ravel() for end in ends)
+    return low, high
 
 
 def check_sizes(name: str, sizes: Any) -> None:

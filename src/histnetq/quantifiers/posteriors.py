@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, encode_labels, used_rows
+from histnetq.data.checks import column_names, encode_labels, needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
@@ -229,7 +229,8 @@ class PosteriorQuantifier(Quantifier):
         source = crossed.source
         assert source.classes is not None
         self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
-        self._learned_from(source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_)
+        known = source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_
+        self._learned_from(*known, needs_double(source.rows))
         self.classifier_: Any = crossed.classifier
         self.columns_: Ints | None = crossed.columns
         return self

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 from scipy import sparse
 
 from histnetq.data.bags import Bags
+from histnetq.kernels.jit import njit
 
 Floats = NDArray[np.float64]
 

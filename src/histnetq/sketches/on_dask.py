@@ -19,6 +19,7 @@ from tqdm import tqdm
 
 from histnetq.data.table_columns import Codes
 from histnetq.data.table_files import Part, open_part, split_files
+from histnetq.data.tables import NoRowsError
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import name_bags, sketch_numbered
 
@@ -37,7 +38,7 @@ _Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketche
 
 def predict_dask(
     model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
-    client: Client | str | None = None, progress: bool = False,
+    missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Estimate the bags of files that are larger than one machine, wherever their rows stand.
 
@@ -52,6 +53,8 @@ def predict_dask(
         Columns that name the bags, as in `read_bags`.
     weight : str, default=None
         Column of survey weights, as in `read_bags`; None gives every row the same weight.
+    missing : {"refuse", "drop", "mean"}, default="refuse"
+        What is done about features without a value, as in `read_bags`.
     client : distributed.Client or str, default=None
         A client, or the address of a scheduler such as "tcp://host:8786". None and "local" start a cluster of two
         processes on this machine, for this call.
@@ -69,13 +72,13 @@ def predict_dask(
     --------
     >>> ids, prevalences = predict_dask(model, "stations/*.parquet", bag="station")  # doctest: +SKIP
     """
-    found = sketch_dask(model, source, bag=bag, weight=weight, client=client, progress=progress)
+    found = sketch_dask(model, source, bag=bag, weight=weight, missing=missing, client=client, progress=progress)
     return found.ids, model.predict(found)  # type: ignore[return-value]
 
 
 def sketch_dask(
     model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
-    client: Client | str | None = None, progress: bool = False,
+    missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> BagSketch:  # fmt: skip
     """Make the sketch of all rows; the parameters are those of `predict_dask`."""
     model.sketch_maker()  # refused here and not by every worker
@@ -85,7 +88,7 @@ def sketch_dask(
         # As the argument of a task: where all workers that hold the model die, the scheduler has it made again.
         shared = connected.submit(pickle.loads, pickle.dumps(model), pure=False)
         submit = partial(connected.submit, retries=_RETRIES, pure=False)
-        sketches = watched = [submit(_sketch_part, shared, part, keys, weight) for part in parts]
+        sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing) for part in parts]
         while len(sketches) > 1:
             groups = [sketches[i : i + _ADDED_AT_ONCE] for i in range(0, len(sketches), _ADDED_AT_ONCE)]
             sketches = [submit(_add_up, group) for group in groups]
@@ -100,11 +103,14 @@ def sketch_dask(
     return name_bags(bags, found)
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None) -> _Found:
+def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None, missing: str = "refuse") -> _Found:
     table = open_part(part)
     if table.is_empty():
         return Codes(part.path, keys), None
-    return sketch_numbered(model, table, keys, weight, 1)
+    try:
+        return sketch_numbered(model, table, keys, weight, missing, 1)
+    except NoRowsError:
+        return Codes(part.path, keys), None
 
 
 def _add_up(parts: list[_Found]) -> _Found:

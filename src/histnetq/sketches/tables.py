@@ -19,8 +19,9 @@ if TYPE_CHECKING:
 
 
 def sketch_table(
-    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, n_threads: int | None = None
-) -> BagSketch:
+    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
+    n_threads: int | None = None,
+) -> BagSketch:  # fmt: skip
     """Sketch the bags of a table that has the columns which the model learned from.
 
     Parameters
@@ -32,6 +33,8 @@ def sketch_table(
         As in `read_bags`.
     weight : column name, optional
         Of survey weights.
+    missing : {"refuse", "drop", "mean"}, default "refuse"
+        What is done about features without a value, as in `read_bags`.
     n_threads : int, optional
         Default: one for each core, at most 8.
 
@@ -41,14 +44,14 @@ def sketch_table(
         With the bags in the order in which they first occur.
     """
     table = open_table(source, "source")
-    return name_bags(*sketch_numbered(model, table, bag, weight, n_threads))
+    return name_bags(*sketch_numbered(model, table, bag, weight, missing, n_threads))
 
 
 def sketch_numbered(
-    model: Quantifier, table: Table, bag: Sequence[str], weight: str | None, n_threads: int | None
+    model: Quantifier, table: Table, bag: Sequence[str], weight: str | None, missing: str, n_threads: int | None
 ) -> tuple[Codes, BagSketch | None]:
     """The bags of a table, and their sketches, whose ids are the numbers of the bags; None if no row has any weight."""
-    rows = _Rows(model, table, list(bag), weight)
+    rows = _Rows(model, table, list(bag), weight, missing)
     try:
         found = model.sketch_stream(rows, n_threads=n_threads)
     except NoSketchError:
@@ -74,10 +77,8 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
 class _Rows:
     """Iterates over the checked rows of a table, and counts those of each bag with texts not met in training."""
 
-    def __init__(self, model: Quantifier, table: Table, keys: list[str], weight: str | None) -> None:
-        if model.feature_names_ is None:
-            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
-        self.table = LongTable(table, keys, model.feature_names_, weight=weight)
+    def __init__(self, model: Quantifier, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
+        self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing)
         self.bags, self.unseen = self.table.bags, np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[CheckedRows]:

@@ -42,12 +42,12 @@ class Batch:
 def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
     """Gather the rows that the bags refer to, once each, and move everything to the device."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
-
+    weights = bags.sized_weights()
     return Batch(
         rows_tensor(bags, used, device, dtype),
         torch.from_numpy(index).to(device),
         torch.from_numpy(bags.offsets).to(device),
-        None if bags.weights is None else _wide(bags.weights, device),
+        None if weights is None else _wide(weights, device),
         None if bags.prevalences is None else torch.as_tensor(bags.prevalences, dtype=dtype, device=device),
         torch.as_tensor(bags.sizes, dtype=dtype, device=device),
         None if bags.labels is None else torch.from_numpy(bags.labels[used]).to(device),
@@ -111,7 +111,10 @@ def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], wo
     used, index = used_rows(bags.index, bags.rows.shape[0])
     features = encode(network, bags, used)
     device, parts = next(network.parameters()).device, []
-    at_once = _CODED_AT_ONCE if isinstance(network.pooling, MergeablePooling) else _GATHERED_AT_ONCE
+    mergeable = isinstance(network.pooling, MergeablePooling)
+    # States add up in the unit of the weights; what is no state may depend on the size of a bag, which has none.
+    all_weights = bags.weights if mergeable else bags.sized_weights()
+    at_once = _CODED_AT_ONCE if mergeable else _GATHERED_AT_ONCE
     for group in _groups(bags, network, at_once):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
         taken, entries = features, index[first:last]
@@ -120,7 +123,7 @@ def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], wo
             rows, entries = used_rows(entries, len(features))
             taken = features if len(rows) == len(features) else features[torch.from_numpy(rows)]
         offsets = torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device)
-        weights = None if bags.weights is None else _wide(bags.weights[first:last], device)
+        weights = None if all_weights is None else _wide(all_weights[first:last], device)
         parts.append(work(taken.to(device), offsets, weights, torch.from_numpy(entries).to(device)))
     return torch.cat(parts).numpy()
 

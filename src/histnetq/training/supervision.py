@@ -92,6 +92,10 @@ class Supervision:
         return tuple(self._first.rows.shape[1:])
 
     @property
+    def pool(self) -> Any:
+        return self._first.rows
+
+    @property
     def feature_names(self) -> list[str] | None:
         return self._first.feature_names
 
