@@ -279,7 +279,7 @@ def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
         if not isinstance(found, type) or found.__module__ != module:
             raise ValueError(f"trust: {name} is not a class that is defined there; name the class itself.")
     try:
-        estimator = skops.io.loads(stored, trusted=sorted(needed))
+        estimator = skops.io.loads(stored, trusted=sorted(needed.union(*_WITHOUT_TRUST.values())))
         _refuse_caches(estimator)
         plain = to_plain(estimator)
         return estimator if plain is None else from_plain(*plain)
