@@ -32,8 +32,8 @@ _BATCH = 4096  # rows that go through the encoder at once where a stream is comp
 # Name, columns, encoder, bins, rows, and the least part of the speed of plain calls of the encoder alone: counting in
 # bins comes on top of it, which is much beside a small encoder and little beside a large one.
 _ENCODERS = (
-    ("the paper's encoder for T1A", 300, (1024, 1024, 300), 32, 20_000, 0.7),
-    ("9 columns and an encoder of 64 and 32 units", _COLUMNS, (64, 32), 16, 1_000_000, 0.35),
+    ("the paper's encoder for T1A", 300, (1024, 1024, 300), 32, 20_000, 0.75),
+    ("9 columns and an encoder of 64 and 32 units", _COLUMNS, (64, 32), 16, 1_000_000, 0.4),
 )
 _ESTIMATE = """
 from benchmarks.memory import peak
