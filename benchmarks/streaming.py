@@ -128,16 +128,14 @@ def _rows(n_rows: int, columns: int) -> tuple[np.ndarray, np.ndarray]:
 
 
 @torch.no_grad()
-def _encode(network: Any, rows: torch.Tensor) -> torch.Tensor:
-    features = torch.empty((len(rows), network.pooling.n_features))
-    for some, out in zip(rows.split(_BATCH), features.split(_BATCH), strict=True):
-        out.copy_(network.encode(some))
-    return features
+def _encode(network: Any, rows: torch.Tensor) -> None:
+    for some in rows.split(_BATCH):
+        network.encode(some)
 
 
 @torch.no_grad()
-def _pool(network: Any, rows: torch.Tensor, offsets: torch.Tensor) -> torch.Tensor:
-    return network.pooling(_encode(network, rows), offsets)
+def _pool(network: Any, rows: torch.Tensor, offsets: torch.Tensor) -> None:
+    network.pooling(torch.cat([network.encode(some) for some in rows.split(_BATCH)]), offsets)
 
 
 def _stream(model: Any, ids: np.ndarray, rows: np.ndarray) -> None:
