@@ -215,7 +215,7 @@ CASES = {
     "counts instead of proportions": (
         proportions(lambda t: t.assign(cod=12 * t["cod"], eel=12 * t["eel"])),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "sums to 12, expected 1; pass counts=True if these are",
+        "sums to 12, expected 1; pass --counts if these are",
     ),
     "counts of nothing": (
         proportions(lambda t: t.assign(cod=0, eel=0)),
