@@ -119,8 +119,7 @@ def report(
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
     """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words."""
-    unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
-    if hasattr(model, "trust_") and not unmeasured:
+    if hasattr(model, "trust_"):
         found = model.trust(bags)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))

@@ -98,7 +98,8 @@ class StoredParts(Stored):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         found = {k.removeprefix(self.prefix): v for k, v in arrays.items() if k.startswith(self.prefix)}
         if found:
-            setattr(model, self.attribute, self.kind(**found))
+            make = getattr(self.kind, "from_stored", None)
+            setattr(model, self.attribute, self.kind(**found) if make is None else make(found))
 
 
 _CALIBRATED = (StoredParts("calibration_", Calibration), StoredParts("trust_", Trust))
