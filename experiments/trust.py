@@ -159,7 +159,7 @@ def run_mixes(n_draws: int, n_bags: int, sizes: tuple[int, ...] = (50, 200, 1000
     for name, n_classes in _CLASSES.items():
         pure = {f"all of class {c}": np.eye(n_classes)[c] for c in range(n_classes)}
         mixes = {f"{p:g}": np.array([1 - p, p]) for p in MIXES} if n_classes == 2 else pure
-        for method, labels, seed, q, world in _models(name, n_draws, ("PACC",)):
+        for _, labels, seed, q, world in _models(name, n_draws, ("PACC",)):
             rng = np.random.default_rng(2000 + seed)
             for size in sizes if name != "digits" else (50,):
                 for mix, p in mixes.items():
