@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numba import njit
@@ -81,7 +82,7 @@ class Moments:
         steps = np.repeat([_STEPS, _STEPS**2], [n, self.n_sums - n])
         return sums / np.asarray(totals, dtype=np.float64)[:, None] / steps
 
-    def of_rows(self, rows: NDArray) -> tuple[Floats, Floats]:
+    def of_rows(self, rows: Any) -> tuple[Floats, Floats]:
         """Values of the features and of the paired directions of dense or sparse rows, as they are summed."""
         rows = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
         rows = rows[:, self.columns]

@@ -74,8 +74,7 @@ class Groups:
     def solver(self) -> Floats:
         """(n_classes, n_groups): what makes means of classes of means of groups that are centered."""
         weighted = self.mixes.T * self.sizes
-        solver: Floats = np.linalg.solve(weighted @ self.mixes + np.eye(len(weighted)), weighted)
-        return solver
+        return np.asarray(np.linalg.solve(weighted @ self.mixes + np.eye(len(weighted)), weighted), np.float64)
 
     def design(self) -> Floats:
         """(n_classes, n_classes, n_classes): how far the means of mixes that `solver` gives are off.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -108,7 +108,7 @@ class Trust:
     @classmethod
     def unchecked(cls, sizes: ArrayLike) -> Trust:
         """Trust that knows no more than the sizes of calibration bags."""
-        known = {"smallest": np.array([np.min(sizes)], dtype=np.float64)}
+        known: dict[str, Any] = {"smallest": np.array([np.min(sizes)], dtype=np.float64)}
         return cls(**{field.name: known.get(field.name, np.zeros(0)) for field in fields(cls)})
 
     @classmethod
