@@ -376,3 +376,27 @@ def hdy(data: Path, work: Path, output: Path) -> None:
     experiment = load("imdb", data, work)
     figures.save(output / "hdy.png", mixture_panels(experiment), columns=3)
     wrote(output / "hdy.png")
+
+
+@main.command()
+@click.option("--draws", default=10, show_default=True, type=click.IntRange(1), help="Of calibration bags.")
+@click.option("--bags", default=100, show_default=True, type=click.IntRange(1), help="Judged in each of them.")
+@options("output")
+def trust(draws: int, bags: int, output: Path) -> None:
+    """How often bags are doubted whose proportions alone have changed, and those whose classes have.
+
+    Example: python -m experiments trust --draws 3
+    """
+    from experiments import trust as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    made = f"{draws} draws of 100 calibration bags of 50 to 500 rows, {bags} bags judged in each. Made by "
+    made += f"`python -m experiments trust --draws {draws} --bags {bags}`."
+    shifts = experiment.run_shifts(draws, bags)
+    about = "Bags of 500 rows with 0.3 of the second class, before and after a change within the classes; " + made
+    write_frame(output / "trust-shifts", shifts, f"{about}\n\n{to_markdown(shifts)}")
+    click.echo(shifts.to_string(index=False, float_format="{:.4f}".format))
+    mixes = experiment.run_mixes(draws, bags)
+    about = "Bags doubted (nominal 0.01) whose proportions alone differ from those of calibration; " + made
+    write_frame(output / "trust-mixes", mixes, f"{about}\n\n{to_markdown(mixes)}")
+    wrote(output / "trust-shifts.csv", output / "trust-mixes.csv")

@@ -372,7 +372,7 @@ def test_counts_are_kept_in_the_smallest_type_that_holds_them(cc):
 def test_moments_around_different_points_are_dropped(cc):
     calibrated = learn(hq.CC(cv=3, random_state=0)).calibrate(known_bags(30, seed=8))
     both = calibrated.sketch(known_bags()) + cc.sketch(known_bags())
-    assert both.maker.origin is None
+    assert both.maker.moments is None
     assert calibrated.trust(both)["p_value"].isna().all()
     assert calibrated.predict(both).shape == (12, 3)
 

@@ -238,8 +238,7 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
 
     A bag that is small because it has one row alone is called that.
     """
-    unmeasured = isinstance(bags, BagSketch) and bags.maker.origin is None
-    if hasattr(model, "trust_") and not unmeasured:
+    if hasattr(model, "trust_"):
         found = model.trust(bags)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))

@@ -20,7 +20,7 @@ from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.table_columns import Reading
 from histnetq.metrics import ae
 from histnetq.quantifiers.saving import Stored, save
-from histnetq.sketches.moments import bag_moments, finish_moments
+from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.sketches.streams import sum_sketches
@@ -201,9 +201,7 @@ class Quantifier(BaseEstimator):
         bags = bags.with_known_prevalences().with_classes(self.classes_)
         assert bags.prevalences is not None
         self.calibration_ = Calibration.of(bags.prevalences, self.predict(bags), bags.sizes, random_state)
-        moments = bag_moments(bags)
-        moments = np.empty((len(bags), 0)) if moments is None else moments
-        self.trust_ = Trust.of(moments, bags.sizes, random_state)
+        self.trust_ = Trust.of(bags, random_state)
         return self
 
     def predict_interval(
@@ -248,7 +246,10 @@ class Quantifier(BaseEstimator):
         return found if self._are_several(X) else found.of_one()
 
     def trust(self, X: Any) -> pd.DataFrame:
-        """Tell whether bags look like the calibration bags, by the mean and spread of their features.
+        """Tell whether bags are mixes of the classes that the calibration bags are made of.
+
+        Means, squares and products of features are compared with those of the classes. Bags that differ in their
+        proportions alone are not doubted, whatever these are.
 
         Parameters
         ----------
@@ -258,9 +259,10 @@ class Quantifier(BaseEstimator):
         Returns
         -------
         DataFrame
-            One row per bag. `p_value` is the part of the calibration bags that are at least as far from the usual, NaN
-            for texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok", or what is
-            doubted, "unusual" and "small". Estimates and intervals of bags that are not "ok" have no promise.
+            One row per bag. `p_value` tells how often bags are as far from every mix of the classes by chance, NaN for
+            texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok" or what is doubted:
+            "unusual", with the features that lie outside the range of training, "small", and "unchecked" where there is
+            no p-value. Estimates and intervals of bags that are not "ok" have no promise.
 
         Examples
         --------
@@ -269,17 +271,19 @@ class Quantifier(BaseEstimator):
         >>> X, y = rng.normal(size=(200, 1)), np.arange(200) % 2
         >>> q = hq.CC().fit(X, y).calibrate(hq.APP(20).draw(hq.Bags.from_labels(X, y), 100, random_state=0))
         >>> q.trust(X + 100)["trust"].tolist()
-        ['unusual']
+        ['unusual: feature 0 outside the range of training']
         """
         self._require_fitted()
         require_calibrated(self)
         if isinstance(X, BagSketch):
             self._require_own(X)
-            origin, ids = X.maker.origin, [0] if X.ids is None else X.ids
-            moments = None if origin is None else finish_moments(X.moments, X.totals, np.array(origin))
-            return self.trust_.judge(moments, X.sizes).set_index(np.asarray(ids))
-        bags = self._bags_to_estimate(X)
-        return self.trust_.judge(bag_moments(bags), bags.sizes).set_index(np.asarray(bags.ids))
+            own = X.maker.moments is not None and X.maker.moments == self.sketch_maker().moments
+            found = self.trust_.judge(X.moments if own else None, X.totals, X.sizes, self.feature_names_)
+            return found.set_index(np.asarray([0] if X.ids is None else X.ids))
+        bags, moments = self._bags_to_estimate(X), self.trust_.moments
+        sums = None if moments is None else moments.sums(bags)
+        found = self.trust_.judge(sums, total_weights(bags), bags.sizes, self.feature_names_)
+        return found.set_index(np.asarray(bags.ids))
 
     def sketch(self, X: Any) -> BagSketch:
         """Reduce rows to sketches of their bags, which add up and which `predict`, `predict_interval` and `trust` take.
@@ -383,10 +387,10 @@ class Quantifier(BaseEstimator):
         sketcher = self._sketcher()
         if isinstance(sketcher, NoSketcher):
             raise TypeError(f"sketch: {sketcher.reason}")
-        fingerprint, origin = hashlib.sha256(sketcher.identity().encode()).hexdigest(), None
-        if hasattr(self, "trust_") and len(self.trust_.center):
-            origin = tuple(np.split(self.trust_.center, 2)[0].tolist())
-        return Maker(type(self).__name__, fingerprint, sketcher.merge, origin)
+        fingerprint = hashlib.sha256(sketcher.identity().encode()).hexdigest()
+        moments = self.trust_.moments if hasattr(self, "trust_") else None
+        made = None if moments is None else moments.fingerprint()
+        return Maker(type(self).__name__, fingerprint, sketcher.merge, made)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.
@@ -500,7 +504,9 @@ class Quantifier(BaseEstimator):
         return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
 
     def _sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
-        return self._sketcher().sketch(bags, maker, named)
+        sketch = self._sketcher().sketch(bags, maker, named)
+        moments = self.trust_.moments if hasattr(self, "trust_") else None
+        return sketch if moments is None else dataclasses.replace(sketch, moments=moments.sums(bags))
 
     def _require_own(self, sketch: BagSketch) -> None:
         maker = self.sketch_maker()

@@ -132,8 +132,7 @@ def _of_sizes(name: str, array: NDArray, words: str, known: dict[str, int]) -> N
 _CALIBRATED = (
     StoredParts("calibration_", Calibration, coefficients="classes 4", joint_coefficients="2", scores="scores classes",
                 joint_scores="scores"),
-    StoredParts("trust_", Trust, center="moments", unit="moments", directions="directions moments", coefficients="2",
-                scores="scores", smallest="1"),
+    StoredParts("trust_", Trust),
 )  # fmt: skip
 
 

@@ -1,6 +1,10 @@
-"""Sums of the features of a bag's rows and of their squares, which add up over parts of the bag."""
+"""Sums over a bag's rows of features, their squares and their products, which add up exactly over parts of the bag."""
 
 from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -8,63 +12,167 @@ from scipy import sparse
 
 from histnetq.data.bags import Bags
 from histnetq.kernels.jit import njit
+from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]
+FARTHEST = 8.0  # units at which a value counts no more: one wild row is no other world
+_STEPS = 1024  # per unit, to which values are rounded: sums of whole numbers are the same in any order
+_MOST = FARTHEST * _STEPS
+_BLOCK = 120  # rows at once
 
 
-def bag_moments(bags: Bags) -> Floats | None:
-    """Mean and standard deviation of each feature in each bag, (n_bags, 2 · n_features); None if rows are texts.
+@dataclass(frozen=True)
+class Moments:
+    """Which sums are taken of rows of numbers.
 
-    Examples
-    --------
-    >>> bag_moments(Bags.from_arrays([[[1.0], [3.0]], [[5.0]]]))
-    array([[2., 1.],
-           [5., 0.]])
+    A value becomes its distance from the origin in units, clipped at ±8 and rounded to 1/1024. All sums are sums of
+    functions of single rows, so that their mean over a bag is the mix of their means over the classes. With counts as
+    weights, or none, they are sums of whole numbers: the same for rows in any order and in any parts.
+
+    Attributes
+    ----------
+    columns : (n_columns,) of int
+        The features that are summed.
+    origin, unit : (n_columns,)
+        The usual value of each of them, and how far it usually goes.
+    paired : (n_paired, n_columns)
+        Directions whose products are summed for all pairs; the identity pairs the features themselves.
     """
-    if bags.rows.dtype.kind not in "biuf":
-        return None
-    origin = np.zeros(bags.n_features)
-    if not sparse.issparse(bags.rows):
-        origin = bags.rows[:1000].reshape(-1, bags.n_features).mean(0, dtype=np.float64)
-    return finish_moments(moment_sums(bags, origin), _totals(bags), origin)
+
+    columns: Ints
+    origin: Floats
+    unit: Floats
+    paired: Floats
+
+    @property
+    def n_sums(self) -> int:
+        """Width of `sums`: values and squares of the features, and products of pairs."""
+        return 2 * len(self.origin) + len(self.paired) * (len(self.paired) + 1) // 2
+
+    def fingerprint(self) -> str:
+        """Give a text that differs for what would make other sums."""
+        parts = (self.columns, self.origin, self.unit, self.paired)
+        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+
+    def sums(self, bags: Bags) -> Floats:
+        """Sum over each bag: (n_bags, n_sums), in steps of 1/1024 for values and of its square for the rest.
+
+        Examples
+        --------
+        >>> moments = Moments(np.arange(1), np.zeros(1), np.ones(1), np.eye(1))
+        >>> moments.means(moments.sums(Bags.from_arrays([[[1.0], [3.0]], [[1e12]]])), np.array([2, 1]))
+        array([[ 2.,  5.,  5.],
+               [ 8., 64., 64.]])
+        """
+        weights = np.ones(1) if bags.weights is None else bags.weights.astype(np.float64)
+        out = np.zeros((len(bags), self.n_sums))
+        if sparse.issparse(bags.rows):
+            self._add_sparse(bags, weights, out)
+        else:
+            flat = bags.rows.reshape(len(bags.rows), -1)
+            flat = flat if flat.dtype.kind in "iuf" else flat.astype(np.uint8)
+            plain = np.array_equal(self.paired, np.eye(len(self.origin)))
+            how = self.columns, self.origin, _STEPS / self.unit, self.paired, plain
+            _add_sums(flat, bags.index, bags.offsets, weights, *how, out)
+        return out
+
+    def means(self, sums: Floats, totals: NDArray) -> Floats:
+        """Means (n_bags, n_sums) over bags, from their sums and their total weights ``(n_bags,)``."""
+        n = len(self.origin)
+        steps = np.repeat([_STEPS, _STEPS**2], [n, self.n_sums - n])
+        return sums / np.asarray(totals, dtype=np.float64)[:, None] / steps
+
+    def of_rows(self, rows: Any) -> tuple[Floats, Floats]:
+        """Values of the features and of the paired directions of dense or sparse rows, as they are summed."""
+        rows = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
+        rows = rows[:, self.columns]
+        rows = rows.toarray() if sparse.issparse(rows) else rows
+        values = _round((rows.astype(np.float64) - self.origin) * (_STEPS / self.unit))
+        return values / _STEPS, _round(values @ self.paired.T) / _STEPS
+
+    def _add_sparse(self, bags: Bags, weights: Floats, out: Floats) -> None:
+        """Add the sums of sparse rows: of what differs from a row of zeros, and of that row as often as there are rows.
+
+        Only the paired directions are ever dense.
+        """
+        rows, n = sparse.csr_array(bags.rows)[:, self.columns], len(self.origin)
+        scale = _STEPS / self.unit
+        empty = _round(-self.origin * scale)
+        values = _round((rows.data - self.origin[rows.indices]) * scale[rows.indices])
+        at_zero = empty[rows.indices]
+        w = np.broadcast_to(weights, len(bags.index))
+        entries = sparse.csr_array((w, bags.index, bags.offsets), shape=(len(bags), rows.shape[0]))
+        totals = entries.sum(1)[:, None]
+        for place, power in ((slice(0, n), 1), (slice(n, 2 * n), 2)):
+            moved = sparse.csr_array((values**power - at_zero**power, rows.indices, rows.indptr), shape=rows.shape)
+            out[:, place] = (entries @ moved).toarray() + totals * empty**power
+        if len(self.paired):
+            moved = sparse.csr_array((values - at_zero, rows.indices, rows.indptr), shape=rows.shape)
+            directed = _round(moved @ self.paired.T + empty @ self.paired.T)
+            none, every = np.zeros(len(self.paired)), np.eye(len(self.paired))
+            parts = np.zeros((len(bags), 2 * len(every) + out.shape[1] - 2 * n))
+            how = np.arange(len(every)), none, none + 1, every, True
+            _add_sums(directed, bags.index, bags.offsets, weights, *how, parts)
+            out[:, 2 * n :] = parts[:, 2 * len(every) :]
 
 
-def moment_sums(bags: Bags, origin: Floats) -> Floats:
-    """Sums over each bag of the features' distances from the origin, and of their squares: (n_bags, 2 · n_features).
-
-    Parts of a bag add up. The origin should be near the values, so that squares lose no digits.
-    """
-    rows, weights = bags.rows, None if bags.weights is None else bags.weights.astype(np.float64)
-    if sparse.issparse(rows):
-        ones = np.ones(len(bags.index)) if weights is None else weights
-        entries = sparse.csr_matrix((ones, bags.index, bags.offsets), shape=(len(bags), rows.shape[0]))
-        first, second = (np.asarray((entries @ part).todense()) for part in (rows, rows.multiply(rows)))
-        totals = _totals(bags)[:, None]
-        return np.hstack([first - totals * origin, second - 2 * origin * first + totals * origin**2])
-    flat = rows.reshape(len(rows), -1)
-    flat = flat if flat.dtype.kind in "iuf" else flat.astype(np.uint8)
-    out = np.zeros((len(bags), 2 * flat.shape[1]))
-    _add_moments(flat, bags.index, bags.offsets, np.ones(1) if weights is None else weights, origin, out)
-    return out
-
-
-def finish_moments(sums: Floats, totals: NDArray, origin: Floats) -> Floats:
-    """What `bag_moments` gives, from the sums over all parts of each bag and the total weights ``(n_bags,)``."""
-    first, second = np.split(sums / np.asarray(totals)[:, None], 2, axis=1)
-    return np.hstack([first + origin, np.sqrt(np.maximum(second - first**2, 0))])
-
-
-def _totals(bags: Bags) -> NDArray:
+def total_weights(bags: Bags) -> NDArray:
+    """Sums of the weights of each bag's entries: (n_bags,)."""
     return np.diff(bags.offsets) if bags.weights is None else np.add.reduceat(bags.weights, bags.offsets[:-1])
 
 
+def _round(steps: Floats) -> Floats:
+    return np.rint(np.clip(steps, -_MOST, _MOST))
+
+
 @njit(cache=True, nogil=True)
-def _add_moments(rows, index, offsets, weights, origin, out):  # type: ignore[no-untyped-def]
-    n_features, weighted = rows.shape[1], len(weights) == len(index)
+def _add_sums(rows, index, offsets, weights, columns, origin, scale, paired, plain, out):  # type: ignore[no-untyped-def]
+    n_columns, n_paired, weighted = len(columns), len(paired), len(weights) == len(index)
+    values, times = np.empty((n_columns, _BLOCK)), np.empty(_BLOCK)
+    directed = values if plain else np.empty((n_paired, _BLOCK))
     for bag in range(len(offsets) - 1):
-        for entry in range(offsets[bag], offsets[bag + 1]):
-            w, row = weights[entry if weighted else 0], index[entry]
-            for j in range(n_features):
-                away = rows[row, j] - origin[j]
-                out[bag, j] += w * away
-                out[bag, n_features + j] += w * away * away
+        sums = out[bag]
+        for start in range(offsets[bag], offsets[bag + 1], _BLOCK):
+            n = min(_BLOCK, offsets[bag + 1] - start)
+            for i in range(n):
+                row = index[start + i]
+                for j in range(n_columns):
+                    steps = (rows[row, columns[j]] - origin[j]) * scale[j]
+                    values[j, i] = np.rint(min(max(steps, -_MOST), _MOST))
+            if not plain:
+                for k in range(n_paired):
+                    times[:] = 0
+                    for j in range(n_columns):
+                        for i in range(n):
+                            times[i] += paired[k, j] * values[j, i]
+                    for i in range(n):
+                        directed[k, i] = np.rint(min(max(times[i], -_MOST), _MOST))
+            for j in range(n_columns):
+                for i in range(n):
+                    times[i] = values[j, i] * weights[start + i if weighted else 0]
+                sums[j] += _total(times, n)
+                sums[n_columns + j] += _product(times, values[j], n)
+            place = 2 * n_columns
+            for j in range(n_paired):
+                for i in range(n):
+                    times[i] = directed[j, i] * weights[start + i if weighted else 0]
+                for k in range(j, n_paired):
+                    sums[place] += _product(times, directed[k], n)
+                    place += 1
+
+
+# Sums of whole numbers have no rounding, so that they may be taken in any order.
+@njit(cache=True, nogil=True, fastmath=True)
+def _total(a, n):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(n):
+        total += a[i]
+    return total
+
+
+@njit(cache=True, nogil=True, fastmath=True)
+def _product(a, b, n):  # type: ignore[no-untyped-def]
+    total = 0.0
+    for i in range(n):
+        total += a[i] * b[i]
+    return total

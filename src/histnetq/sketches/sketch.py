@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from histnetq.data.files import refuse_existing, whole_file
 from histnetq.simplex import Floats, Ints
 
-FORMAT = 1
+FORMAT = 2
 _KEY = b"histnetq.sketch"
 _FIELDS = ("n_rows", "totals", "squares", "unseen", "values", "moments")
 
@@ -33,8 +33,8 @@ class Maker:
         Checksum of all that turns rows into the state. What turns the state into prevalences may differ.
     merge : "sum" or "max"
         How states of parts of a bag are put together.
-    origin : tuple of float, optional
-        Point that the moments of the features are taken around; None if there are no moments.
+    moments : str, optional
+        Checksum of what turns rows into moments; None if there are no moments.
     keys : tuple of str, optional
         Columns that name the bags; with several of them, their values stand in the ids with ``/`` between.
     """
@@ -42,7 +42,7 @@ class Maker:
     quantifier: str
     fingerprint: str
     merge: str = "sum"
-    origin: tuple[float, ...] | None = None
+    moments: str | None = None
     keys: tuple[str, ...] | None = None
 
 
@@ -67,8 +67,8 @@ class BagSketch:
         Rows with a text that the model has not met.
     values : array of shape (n_bags, ...)
         The states.
-    moments : array of shape (n_bags, 2 · n_features)
-        Sums of the features and their squares around `Maker.origin`, for `Quantifier.trust`; or of width 0.
+    moments : array of shape (n_bags, n_moments)
+        Sums of the features, their squares and products, for `Quantifier.trust`; or of width 0.
     maker : Maker
         Where the sketch comes from.
 
@@ -253,9 +253,8 @@ class BagSketch:
             raise
         except (KeyError, ValueError, RecursionError, OSError, pa.ArrowException):
             raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
-        maker, shape = read_maker(about, path)
-        width = 0 if maker.origin is None else 2 * len(maker.origin)
-        shapes = {"values": shape, "moments": (width,)}
+        maker, shape, n_moments = read_maker(about, path)
+        shapes = {"values": shape, "moments": (n_moments,)}
         fields: dict[str, Any] = {name: read_column(table, name, shapes.get(name, ()), path) for name in _FIELDS}
         check_numbers(fields, maker, path)
         return cls(ids=read_ids(table, path), maker=maker, **fields)
@@ -273,7 +272,8 @@ class BagSketch:
             elif size := math.prod(array.shape[1:]):
                 flat = np.ascontiguousarray(_narrow(array)).reshape(-1)
                 columns[name] = pa.FixedSizeListArray.from_arrays(pa.array(flat), size)
-        about = {"format": FORMAT, "shape": self.values.shape[1:], "maker": asdict(self.maker)}
+        about = {"format": FORMAT, "shape": self.values.shape[1:], "n_moments": self.moments.shape[1]}
+        about["maker"] = asdict(self.maker)
         return pa.table(columns).replace_schema_metadata({_KEY: json.dumps(about)})
 
 
@@ -300,7 +300,7 @@ class SketchSum:
         names = [None] if part.ids is None else part.ids.tolist()
         bags = np.array([self._place.setdefault(name, len(self._place)) for name in names], np.int64)
         different = len(np.unique(bags)) == len(bags)
-        if maker.origin is None:
+        if maker.moments is None:
             part = replace(part, moments=np.empty((len(part), 0)))
             self._fields["moments"] = np.empty((len(self._fields.get("moments", ())), 0))
         for name in _FIELDS:
@@ -349,9 +349,9 @@ class SketchSum:
             raise TypeError(
                 f"sketches: expected ids of one type, got {known!r} and {part.ids.tolist()[0]!r}; convert all to texts."
             )
-        # Moments around different points do not add up; without them there is no trust, but all the rest.
-        origin = first.origin if first.origin == other.origin else None
-        return replace(first, origin=origin, keys=first.keys if first.keys == other.keys else None)
+        # Moments that were made otherwise do not add up; without them there is no trust, but all the rest.
+        moments = first.moments if first.moments == other.moments else None
+        return replace(first, moments=moments, keys=first.keys if first.keys == other.keys else None)
 
 
 def plain_ids(ids: NDArray) -> NDArray:

@@ -14,22 +14,25 @@ from histnetq.sketches.sketch import FORMAT, Maker
 _AGAIN = "make the sketches again with histnetq sketch."
 
 
-def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...]]:
-    """Give where sketches come from and the shape of their states, from the metadata of a file."""
-    if not isinstance(about, dict) or about.get("format") != FORMAT:
+def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
+    """Give where sketches come from, the shape of their states and how many moments they have, from the metadata."""
+    if not isinstance(about, dict) or about.get("format") not in (1, FORMAT):
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(
             f"path: {path} has format {found!r}, this version of histnetq reads {FORMAT}; upgrade histnetq."
         )
     made: Any = about.get("maker")
     shape: Any = about.get("shape")
+    n_moments: Any = about.get("n_moments") if about["format"] == FORMAT else 0
+    if about["format"] == 1 and isinstance(made, dict):
+        made = {name: value for name, value in made.items() if name != "origin"}  # of moments that no model reads
     right = isinstance(made, dict) and {"quantifier", "fingerprint"} <= made.keys() <= _MAKER.keys()
     right = right and all(_MAKER[name](value) for name, value in made.items())
-    right = right and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in shape)
+    right = right and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in [*shape, n_moments])
     if not right or math.prod(shape) >= 2**31:
         raise ValueError(f"path: {path} does not tell which model made its sketches; {_AGAIN}")
     told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
-    return Maker(**told), tuple(shape)
+    return Maker(**told), tuple(shape), n_moments
 
 
 def _is_text(value: Any) -> bool:
@@ -44,7 +47,7 @@ _MAKER: dict[str, Callable[[Any], bool]] = {
     "quantifier": _is_text,
     "fingerprint": _is_text,
     "merge": lambda value: value in ("sum", "max"),
-    "origin": _is_list_of(lambda x: isinstance(x, int | float) and not isinstance(x, bool) and math.isfinite(x)),
+    "moments": lambda value: value is None or _is_text(value),
     "keys": _is_list_of(_is_text),
 }
 

@@ -6,7 +6,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.sketches.moments import moment_sums
 from histnetq.sketches.sketch import BagSketch, Maker
 
 
@@ -43,8 +42,7 @@ class Sketcher:
         return BagSketch(
             ids=bags.ids if named else None, n_rows=n_rows, totals=totals, unseen=np.zeros(len(bags), np.int64),
             squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
-            values=self.state(bags), maker=maker,
-            moments=np.empty((len(bags), 0)) if maker.origin is None else moment_sums(bags, np.array(maker.origin)),
+            values=self.state(bags), moments=np.empty((len(bags), 0)), maker=maker,
         )  # fmt: skip
 
 

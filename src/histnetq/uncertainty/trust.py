@@ -1,129 +1,200 @@
-"""Whether bags look like those a quantifier was calibrated by: a conformal p-value of their distance from them."""
+"""Whether bags are mixes of the classes that calibration bags are made of: a p-value of what no mix explains."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from scipy.optimize import nnls
+
+from histnetq.data.bags import Bags
+from histnetq.simplex import Ints, project
+from histnetq.sketches.moments import FARTHEST, Moments, total_weights
+from histnetq.uncertainty.groups import Groups
+from histnetq.uncertainty.mixes import Chance, Mixes, Tests, sample_size
 
 if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_MOST_DIRECTIONS = 10
 _DOUBT = 0.01  # p-value from which a bag is doubted
-_FARTHEST = 10.0  # units at which a moment counts no more: one feature that never varied before is no other world
+_FEWEST_IN_TAIL, _TAIL = 10, 0.1  # of the scores, by which p-values go on beyond them
+_LEAST_OWN = 0.3  # of the variance of a calibration bag, however much of what is known comes from itself
+_RARE = 0.001  # part of the rows that lie outside the range, on each side
+_MOST_NAMED = 3  # features in one sentence
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What calibration bags look like, by the mean and the standard deviation of each feature in a bag.
+    """What calibration bags are made of, and how far they are from mixes of their classes.
 
-    A third of the bags says how bags usually differ: along their main directions, and in the rest. The distance of a
-    bag from the usual is measured in these units, and in units of ``√(a + b / n)``, as small bags differ more. The
-    p-value of a bag is the part of the other calibration bags that are at least as far: low for bags unlike them, and
-    uniform for bags that are exchangeable with them.
+    The mean over a bag of any function of its rows is the mix of its means over the classes, whatever the proportions.
+    What is left of the means of some functions (`Tests`) when the best mix (`Mixes`) is taken out is small, and how
+    small is known for each mix and size (`Chance`). Three tests look at the largest of what is left, at the squares
+    along the main directions, and at those of their products. The smallest of the three p-values is compared with those
+    of the calibration bags, whose tail is continued by an exponential one.
 
     Attributes
     ----------
-    center, unit : (n_moments,)
-    directions : (n_directions, n_moments)
-    spread : (n_directions + 1,)
-        Mean square along each direction, and in the rest.
-    coefficients : (2,)
-        a and b.
-    scores : (n_scores,), rising
-        Distances of the other bags.
+    columns, origin, unit, paired
+        Those of `Moments`.
+    whitening
+        That of `Tests`.
+    center, classes, solver, mix
+        Those of `Mixes`.
+    design, precision, variance, third, blur, cross, fourth, between
+        Those of `Chance`.
+    low, high : (n_columns,)
+        Range of all but one in a thousand rows on each side, in units from the origin.
+    scores : (n_bags,), rising
+        Minus logarithms of the smallest p-values of the calibration bags.
     smallest : (1,)
         Size of the smallest calibration bag.
     """
 
-    center: Floats
+    columns: Ints
+    origin: Floats
     unit: Floats
-    directions: Floats
-    spread: Floats
-    coefficients: Floats
+    paired: Floats
+    whitening: Floats
+    center: Floats
+    classes: Floats
+    solver: Floats
+    mix: Floats
+    design: Floats
+    precision: Floats
+    variance: Floats
+    third: Floats
+    blur: Floats
+    cross: Floats
+    fourth: Floats
+    between: Floats
+    low: Floats
+    high: Floats
     scores: Floats
     smallest: Floats
 
     @classmethod
-    def of(cls, moments: Floats, sizes: ArrayLike, random_state: int = 0) -> Trust:
-        """Learn from the moments ``(n_bags, n_moments)`` of calibration bags of these sizes."""
-        sizes = np.asarray(sizes, dtype=np.float64)
-        usual, scored = _split(len(moments), random_state)
-        center, unit = moments[usual].mean(0), moments[usual].std(0)
-        unit = np.maximum(unit, 1e-6 * np.abs(center) + 1e-12)  # a feature that never varied may by rounding
-        standard = _standard(moments[usual], center, unit)
-        strengths, directions = np.linalg.svd(standard, full_matrices=False)[1:]
-        n = min(_MOST_DIRECTIONS, len(usual) // 3, len(directions))
-        spread = np.append(strengths[:n] ** 2, (strengths[n:] ** 2).sum()) / len(usual)
-        parts = center, unit, directions[:n], np.maximum(spread, 1e-6)
-        distances = _distances(moments, *parts)
-        coefficients = _fit_scale(distances[usual], sizes[usual])
-        scores = np.sort((distances / _scale(sizes, coefficients))[scored])
-        return cls(*parts, coefficients, scores, np.array([sizes.min()]))
+    def of(cls, bags: Bags, random_state: int = 0) -> Trust:
+        """Learn from calibration bags with known prevalences; the seed draws rows to look at one by one."""
+        if bags.rows.dtype.kind not in "biuf":
+            return cls.unchecked(bags.sizes)
+        groups = Groups.of(bags).shuffled(np.random.default_rng(random_state))
+        tests = Tests.fit(bags, groups.first(sample_size(bags.n_features)))
+        means = tests.of(_means(tests.moments, bags))
+        by_group = tests.of(_means(tests.moments, groups.as_bags(bags)))
+        sample = groups.first(sample_size(means.shape[1]))
+        rows = tests.of_rows(bags.rows[sample.rows])
+        # Where bags share rows, their number tells less: what the rows leave unknown is the same for all of them.
+        shared = len(bags.index) / len(np.unique(bags.index))
+        design = groups.design() * (len(groups.rows) / len(np.unique(groups.rows)))
+        mixes = Mixes.fit(by_group, groups, rows, sample, design)
+        chance = Chance.fit(*mixes.split(rows), sample, design, tests.summed)
+        left, found = mixes.split(means)
+        sizes = np.asarray(bags.sizes, dtype=np.float64)
+        found = project(found)
+        own = found / sizes[:, None]
+        parts = np.maximum(own - chance.unknown(found) / shared, _LEAST_OWN * own)
+        chance = replace(chance, between=chance.between_bags(left, parts))
+        scores = -chance.log_p(left, found, sizes, parts, tests.summed)
+        low, high = np.quantile(rows[:, : len(tests.moments.columns)], [_RARE, 1 - _RARE], axis=0)
+        return cls(
+            **vars(tests.moments), whitening=tests.whitening, **vars(mixes), **vars(chance), low=low, high=high,
+            scores=np.sort(np.maximum(scores, 0)), smallest=np.array([sizes.min()]),
+        )  # fmt: skip
+
+    @classmethod
+    def unchecked(cls, sizes: ArrayLike) -> Trust:
+        """Trust that knows no more than the sizes of calibration bags."""
+        known: dict[str, Any] = {"smallest": np.array([np.min(sizes)], dtype=np.float64)}
+        return cls(**{field.name: known.get(field.name, np.zeros(0)) for field in fields(cls)})
+
+    @classmethod
+    def from_stored(cls, arrays: dict[str, NDArray]) -> Trust:
+        """Trust that was saved; of the first version, which was blind to dependence, the sizes alone."""
+        return cls(**arrays) if "columns" in arrays else cls.unchecked(arrays["smallest"])
 
     @property
-    def threshold(self) -> float:
-        """The p-value up to which a bag is unusual: 0.01, or the lowest that there is if the bags are few."""
-        return max(_DOUBT, 1 / (1 + len(self.scores)))
+    def moments(self) -> Moments | None:
+        """Which sums over a bag's rows it needs; None if it knows sizes alone."""
+        return Moments(self.columns, self.origin, self.unit, self.paired) if len(self.columns) else None
 
-    def p_values(self, moments: Floats, sizes: ArrayLike) -> Floats:
-        """(n_bags,): the part of the calibration bags, a new bag counted as one, that are at least as far."""
-        distances = _distances(moments, self.center, self.unit, self.directions, self.spread)
-        scale = _scale(np.asarray(sizes, dtype=np.float64), self.coefficients)
-        n_scores = len(self.scores)
-        farther = n_scores - np.searchsorted(self.scores, distances / scale, side="left")
-        p: Floats = (1 + farther) / (1 + n_scores)
-        return p
+    def p_values(self, means: Floats, sizes: ArrayLike) -> Floats:
+        """(n_bags,): how often bags are as far from every mix by chance, from the means of their moments."""
+        tests = Tests(Moments(self.columns, self.origin, self.unit, self.paired), self.whitening)
+        mixes = Mixes(self.center, self.classes, self.solver, self.mix)
+        chance = Chance(**{field.name: getattr(self, field.name) for field in fields(Chance)})
+        left, found = mixes.split(tests.of(means))
+        sizes, found = np.asarray(sizes, dtype=np.float64), project(found)
+        parts = found / sizes[:, None] + chance.unknown(found)
+        scores = -chance.log_p(left, found, sizes, parts, tests.summed)
+        return tail_probabilities(scores, self.scores)
 
-    def judge(self, moments: Floats | None, sizes: ArrayLike) -> pd.DataFrame:
-        """One row per bag: p_value (NaN without moments), small (smaller than every calibration bag), trust."""
+    def judge(
+        self, sums: Floats | None, totals: NDArray, sizes: ArrayLike, names: Sequence[str] | None = None
+    ) -> pd.DataFrame:
+        """One row per bag: p_value (NaN without sums), small (smaller than every calibration bag), trust.
+
+        Parameters
+        ----------
+        sums : (n_bags, n_sums), optional
+            What `moments` gives; by default bags are unchecked.
+        totals, sizes : (n_bags,)
+            Total weights and sizes of the bags.
+        names : sequence of str, optional
+            Names of all features.
+        """
         import pandas as pd
 
-        sizes = np.asarray(sizes)
-        p = np.full(len(sizes), np.nan) if moments is None else self.p_values(moments, sizes)
-        doubted = p <= self.threshold
-        small = sizes < self.smallest[0]
-        words = np.select([doubted & small, doubted, small], ["unusual; small", "unusual", "small"], "ok")
-        return pd.DataFrame({"p_value": p, "small": small, "trust": words})
+        small, moments = np.asarray(sizes) < self.smallest[0], self.moments
+        if sums is None or moments is None:
+            words = np.where(small, "unchecked; small", "unchecked")
+            return pd.DataFrame({"p_value": np.nan, "small": small, "trust": words})
+        means = moments.means(sums, totals)
+        p = self.p_values(means, sizes)
+        outside = self._outside(means[:, : len(self.columns)], np.asarray(sizes, dtype=np.float64))
+        told = np.array([""] + [self._tell(bag, names) for bag in outside[outside.any(1)]], dtype=object)
+        told = told[np.where(outside.any(1), np.cumsum(outside.any(1)), 0)]
+        words = np.where((p <= _DOUBT) | outside.any(1), "unusual", "").astype(object) + told
+        words = words + np.where(small & (words != ""), "; ", "") + np.where(small, "small", "")
+        return pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
+
+    def _outside(self, values: Floats, sizes: Floats) -> NDArray[np.bool_]:
+        """(n_bags, n_columns): whether the mean of a feature is one that hardly a row has.
+
+        The fewer rows, the farther: the mean of one row has to be as far outside the range as the range is wide. Of a
+        feature that never varied, half of the rows have to be elsewhere.
+        """
+        width = self.high - self.low
+        margin = np.where(width > 0, width / sizes[:, None], FARTHEST / 2)
+        found: NDArray[np.bool_] = (values > self.high + margin) | (values < self.low - margin)
+        return found
+
+    def _tell(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:
+        columns = self.columns[outside].tolist()
+        named = [f"feature {j}" if names is None else names[j] for j in columns[:_MOST_NAMED]]
+        more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
+        return f": {', '.join(named)}{more} outside the range of training"
 
 
-def _standard(moments: Floats, center: Floats, unit: Floats) -> Floats:
-    return np.clip((moments - center) / unit, -_FARTHEST, _FARTHEST)
+def tail_probabilities(scores: Floats, known: Floats) -> Floats:
+    """(n,): how often scores are as high, by known ones that rise; beyond most of these by an exponential tail.
+
+    Examples
+    --------
+    >>> tail_probabilities(np.array([0.0, 100.0]), np.arange(50) / 10).round(3)
+    array([1., 0.])
+    """
+    n, n_tail = len(known), min(len(known), max(_FEWEST_IN_TAIL, round(_TAIL * len(known))))
+    begin = known[n - n_tail]
+    # As wide as that of one p-value at least, and by two standard errors wider than it looks.
+    width = max(1.0, (known[n - n_tail :] - begin).mean()) * (1 + 2 * n_tail**-0.5)
+    beyond = (1 + n_tail) / (1 + n) * np.exp(-np.maximum(scores - begin, 0) / width)
+    counted = (1 + n - np.searchsorted(known, scores, side="left")) / (1 + n)
+    return np.where(scores > begin, beyond, counted)
 
 
-def _distances(moments: Floats, center: Floats, unit: Floats, directions: Floats, spread: Floats) -> Floats:
-    """(n_bags,): root mean square of a bag's coordinates, each in units of its usual size."""
-    standard = _standard(moments, center, unit)
-    along = standard @ directions.T
-    rest = np.maximum((standard**2).sum(1) - (along**2).sum(1), 0)
-    squares = np.column_stack([along**2, rest]) / spread
-    distances: Floats = np.sqrt(squares.mean(1))
-    return distances
-
-
-def _split(n_bags: int, random_state: int) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
-    """One third of the bags, drawn by this seed, and the others, which are measured by them."""
-    order = np.random.default_rng(random_state).permutation(n_bags)
-    n_usual = max(5, round(n_bags / 3))
-    return order[:n_usual], order[n_usual:]
-
-
-def _fit_scale(errors: Floats, sizes: Floats) -> Floats:
-    """(2,): coefficients of the scale ``√(a + b / n)`` that distances (n_bags,) of bags of these sizes have."""
-    terms = _terms(sizes)
-    units = terms.sum(1)
-    coefficients: Floats = nnls(terms / units[:, None], errors**2 / units)[0]
-    return coefficients
-
-
-def _scale(sizes: Floats, coefficients: Floats) -> Floats:
-    return np.sqrt(np.maximum(_terms(sizes) @ coefficients, 1e-12))
-
-
-def _terms(sizes: Floats) -> Floats:
-    return np.stack([np.full_like(sizes, 0.01), 1 / sizes], axis=-1)
+def _means(moments: Moments, bags: Bags) -> Floats:
+    return moments.means(moments.sums(bags), total_weights(bags))

@@ -1,0 +1,183 @@
+"""How often trust doubts bags: under a change of proportions alone, and under changes within the classes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+import histnetq as hq
+
+__all__ = ["MIXES", "SHIFTS", "run_mixes", "run_shifts"]
+
+MIXES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0)
+_SHARE, _SIZE = 0.3, 500  # of the second class in shifted bags, and their rows
+_CLASSES = {"10 features": 2, "50 features": 2, "10 features, heavy tails": 2, "5 classes": 5, "digits": 10}
+_FEATURES = {"50 features": 50, "digits": 64}
+Floats = NDArray[np.float64]
+Shift = Callable[[Floats, NDArray, np.random.Generator], Floats]
+
+
+class World:
+    """Labelled rows: normal or heavy-tailed classes of different spread whose features depend on each other, or digits.
+
+    Parameters
+    ----------
+    name : str
+    seed : int
+        Of the split of the digits into rows to learn from and rows to test.
+    """
+
+    def __init__(self, name: str, seed: int) -> None:
+        self.name, self.n_classes = name, _CLASSES[name]
+        self.n_features = _FEATURES.get(name, 10)
+        if name == "digits":
+            from sklearn.datasets import load_digits
+
+            X, y = load_digits(return_X_y=True)
+            order = np.random.default_rng(seed).permutation(len(y))
+            self.known, self.test = ((X[half], y[half]) for half in np.array_split(order, 2))
+
+    def rows(self, y: NDArray, rng: np.random.Generator, test: bool = True) -> Floats:
+        """Rows of these classes (n_rows, n_features); digits are drawn with replacement."""
+        if self.name == "digits":
+            X, labels = self.test if test else self.known
+            order = np.argsort(labels, kind="stable")
+            starts = np.searchsorted(labels[order], np.arange(self.n_classes + 1))
+            return X[order[rng.integers(starts[y], starts[y + 1])]]
+        d = self.n_features
+        noise = rng.normal(size=(len(y), d)) if "heavy" not in self.name else rng.standard_t(3, size=(len(y), d))
+        common = rng.normal(size=(len(y), 1))
+        center = np.random.default_rng(0).normal(size=(self.n_classes, d)) * (3 / d) ** 0.5
+        return (noise + common) * np.linspace(0.8, 1.4, self.n_classes)[y][:, None] + center[y]
+
+    def bags(
+        self, mixes: Floats, sizes: NDArray, rng: np.random.Generator, shift: Shift | None = None, test: bool = True
+    ) -> hq.Bags:
+        """Bags whose classes are drawn by these mixes."""
+        ends = np.repeat(np.cumsum(mixes, 1), sizes, axis=0)[:, :-1]
+        y = (rng.random(len(ends))[:, None] > ends).sum(1)
+        X = self.rows(y, rng, test)
+        X = X if shift is None else shift(X, y, rng)
+        offsets = np.concatenate([[0], np.cumsum(sizes)])
+        bags = hq.Bags(X, offsets=offsets, labels=y, classes=list(range(self.n_classes)))
+        return bags.with_known_prevalences()
+
+    def calibrated(self, n_bags: int, labels: bool, seed: int) -> hq.Bags:
+        """Calibration bags of all mixes and of 50 to 500 rows; without labels, proportions are all that is known."""
+        rng = np.random.default_rng(seed)
+        mixes = rng.dirichlet(np.ones(self.n_classes), n_bags)
+        bags = self.bags(mixes, rng.integers(50, 500, n_bags), rng, test=False)
+        if labels:
+            return bags
+        return hq.Bags(bags.rows, offsets=bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
+
+
+def _moved(by: float) -> Shift:
+    """Move all rows along one direction, which is partly one that the classifier uses."""
+    return lambda X, y, rng: X + by * np.random.default_rng(5).normal(size=X.shape[1])
+
+
+def _broken(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    """Deal out the values of each feature anew among the rows of a class."""
+    out = X.copy()
+    for c in np.unique(y):
+        out[y == c] = rng.permuted(X[y == c], axis=0)
+    return out
+
+
+def _bad_feature(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    worst = np.abs(X[y == 1].mean(0) - X[y == 0].mean(0)).argmax()
+    X[:, worst] += 2.0
+    return X
+
+
+def _noise(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    return X + rng.normal(size=X.shape)
+
+
+def _new_class(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    new = rng.random(len(X)) < 0.1
+    return np.where(new[:, None], rng.normal(size=X.shape) + np.where(np.arange(X.shape[1]) % 2, 1.5, -1.5), X)
+
+
+def _selected(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    """Draw the rows of each class again, those with a large first feature more often."""
+    out = X.copy()
+    for c in np.unique(y):
+        own = np.flatnonzero(y == c)
+        odds = np.exp(0.6 * X[own, 0])
+        out[own] = X[rng.choice(own, len(own), p=odds / odds.sum())]
+    return out
+
+
+def _as_if_mixed(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+    """Give rows of the first class to a tenth of the second one: the labels change and the rows do not."""
+    swapped = np.flatnonzero((y == 1) & (rng.random(len(y)) < 0.3))
+    own = np.flatnonzero(y == 0)
+    X[swapped] = X[rng.choice(own, len(swapped))]
+    return X
+
+
+SHIFTS: dict[str, tuple[str, Shift | None]] = {
+    "none": ("10 features", None),
+    "one nuisance direction, by 0.2": ("10 features", _moved(0.2)),
+    "one nuisance direction, by 0.1": ("10 features", _moved(0.1)),
+    "one nuisance direction, by 0.05": ("10 features", _moved(0.05)),
+    "broken dependence": ("10 features", _broken),
+    "added noise": ("10 features", _noise),
+    "a new class, 10 % of the rows": ("10 features", _new_class),
+    "selection by a feature within the classes": ("10 features", _selected),
+    "rows of one class with the label of the other": ("10 features", _as_if_mixed),
+    "one bad feature of 50": ("50 features", _bad_feature),
+}
+
+
+def run_shifts(n_draws: int, n_bags: int) -> pd.DataFrame:
+    """Mean AE before and after each shift, and how often trust doubts the bags after it, one row per method."""
+    found = []
+    for world_name in ("10 features", "50 features"):
+        for method, labels, seed, q, world in _models(world_name, n_draws):
+            for name in (name for name, (own, _) in SHIFTS.items() if own == world_name):
+                mixes, sizes = np.tile([1 - _SHARE, _SHARE], (n_bags, 1)), np.full(n_bags, _SIZE)
+                before, after = (
+                    world.bags(mixes, sizes, np.random.default_rng(1000 + seed), change)
+                    for change in (None, SHIFTS[name][1])
+                )
+                errors = [hq.evaluate(q, bags)["ae"].mean() for bags in (before, after)]
+                row = {"shift": name, "method": method, "labels": labels, "AE before": errors[0]}
+                found.append({**row, "AE after": errors[1], "doubted": _doubted(q, after)})
+    return pd.DataFrame(found).groupby(["shift", "method", "labels"], sort=False).mean().reset_index()
+
+
+def run_mixes(n_draws: int, n_bags: int, sizes: tuple[int, ...] = (50, 200, 1000)) -> pd.DataFrame:
+    """How often trust doubts bags of known classes, by mix, size and calibration."""
+    found = []
+    for name, n_classes in _CLASSES.items():
+        pure = {f"all of class {c}": np.eye(n_classes)[c] for c in range(n_classes)}
+        mixes = {f"{p:g}": np.array([1 - p, p]) for p in MIXES} if n_classes == 2 else pure
+        for _, labels, seed, q, world in _models(name, n_draws, ("PACC",)):
+            rng = np.random.default_rng(2000 + seed)
+            for size in sizes if name != "digits" else (50,):
+                for mix, p in mixes.items():
+                    bags = world.bags(np.tile(p, (n_bags, 1)), np.full(n_bags, size), rng)
+                    found.append({"data": name, "labels": labels, "n": size, "mix": mix, "doubted": _doubted(q, bags)})
+    return pd.DataFrame(found).groupby(["data", "labels", "n", "mix"], sort=False).mean().reset_index()
+
+
+def _models(name: str, n_draws: int, methods: tuple[str, ...] = ("PACC", "EMQ")) -> Iterator[tuple[Any, ...]]:
+    for seed in range(n_draws):
+        world, rng = World(name, seed), np.random.default_rng(seed)
+        y = rng.integers(world.n_classes, size=1000)
+        X = world.rows(y, rng, test=False)
+        for method in methods:
+            q = getattr(hq, method)(random_state=0).fit(X, y)
+            for labels in (True, False):
+                yield method, labels, seed, q.calibrate(world.calibrated(100, labels, 500 + seed)), world
+
+
+def _doubted(q: hq.Quantifier, bags: hq.Bags) -> float:
+    return float(q.trust(bags)["trust"].str.startswith("unusual").mean())

@@ -1,0 +1,96 @@
+"""Rows in groups whose mixes of classes are known, which tell about the rows of each class."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy import sparse
+
+from histnetq.data.bags import Bags
+from histnetq.simplex import Ints
+
+Floats = NDArray[np.float64]
+
+
+@dataclass(frozen=True)
+class Groups:
+    """Rows in groups whose mixes of classes are known: the classes themselves, or bags.
+
+    Attributes
+    ----------
+    rows, group : (n_items,)
+        Row numbers, and the group of each.
+    weights : (n_items,)
+    mixes : (n_groups, n_classes)
+        Proportions of the classes in each group.
+    sizes : (n_groups,)
+        How many rows of equal weight would tell as much.
+    """
+
+    rows: Ints
+    group: Ints
+    weights: Floats
+    mixes: Floats
+    sizes: Floats
+
+    @classmethod
+    def of(cls, bags: Bags) -> Groups:
+        """Labelled rows by their classes, each once; other rows by their bags."""
+        assert bags.prevalences is not None
+        weights = np.ones(len(bags.index)) if bags.weights is None else bags.weights.astype(np.float64)
+        if bags.labels is None or (bags.labels[bags.index] < 0).any():
+            return cls(bags.index, bags.bag_of_entry, weights, bags.prevalences, np.asarray(bags.sizes, np.float64))
+        rows, place = np.unique(bags.index, return_inverse=True)
+        weights = np.bincount(place, weights) / np.bincount(place)
+        present, group = np.unique(bags.labels[rows], return_inverse=True)
+        survey = bags.weight_kind == "survey"
+        sizes = np.bincount(group, weights) ** 2 / np.bincount(group, weights**2 if survey else weights)
+        return cls(rows, group, weights, np.eye(bags.prevalences.shape[1])[present], sizes)
+
+    def shuffled(self, rng: np.random.Generator) -> Groups:
+        """Give the same rows in random order."""
+        order = rng.permutation(len(self.rows))
+        return replace(self, rows=self.rows[order], group=self.group[order], weights=self.weights[order])
+
+    def first(self, n: int) -> Groups:
+        """Give the first rows; groups without any are left out."""
+        kept, group = np.unique(self.group[:n], return_inverse=True)
+        sizes = self.sizes[kept] * np.bincount(group) / np.bincount(self.group)[kept]
+        return Groups(self.rows[:n], group, self.weights[:n], self.mixes[kept], sizes)
+
+    def as_bags(self, bags: Bags) -> Bags:
+        """The groups as bags of the pool of these bags."""
+        order = np.argsort(self.group, kind="stable")
+        offsets = np.concatenate([[0], np.cumsum(np.bincount(self.group))])
+        return Bags.trusted(bags.rows, self.rows[order], offsets, weights=self.weights[order], weight_kind="survey")
+
+    def centered(self, values: Floats) -> Floats:
+        """Values (n_items, k) less the mean of their group."""
+        w = sparse.csr_array((self.weights, (self.group, np.arange(len(values)))))
+        return values - ((w @ values) / w.sum(1)[:, None])[self.group]
+
+    def solver(self) -> Floats:
+        """(n_classes, n_groups): what makes means of classes of means of groups that are centered."""
+        weighted = self.mixes.T * self.sizes
+        return np.asarray(np.linalg.solve(weighted @ self.mixes + np.eye(len(weighted)), weighted), np.float64)
+
+    def design(self) -> Floats:
+        """(n_classes, n_classes, n_classes): how far the means of mixes that `solver` gives are off.
+
+        The mean of the mix *p* has the variance ``Σ_c V_c Σ_ij design[c, i, j] p_i p_j``, if *V_c* are those of a row.
+        Of a class that the groups lack, nothing is known but that it is off by about a row.
+        """
+        solver = self.solver()
+        missed = np.eye(len(solver)) - solver @ self.mixes
+        spread = np.einsum("ig,jg,gc->cij", solver, solver, self.mixes / self.sizes[:, None], optimize=True)
+        return spread + np.einsum("ic,jc->cij", missed, missed)
+
+    def row_weights(self) -> Floats:
+        """(n_classes, n_items): weights by which means over all items become those of the classes, by least squares."""
+        within = self.weights / np.bincount(self.group, self.weights)[self.group]
+        solver, every = self.solver(), self.weights / self.weights.sum()
+        sums = solver.sum(1, keepdims=True)
+        known = sums > 0.5
+        return np.where(known, solver[:, self.group] * within / np.where(known, sums, 1), every)
