@@ -167,6 +167,7 @@ def test_large_numbers_keep_their_digits(tmp_path: Path, method: str) -> None:
         model = hq.load(tmp_path / name)
         source = stored(frames[1], tmp_path, "parquet")
         bags, _ = read_bags_and_unseen(source, bag="tow", features=model.reading(), label="species")
+        assert bags.rows.dtype == known.rows.dtype
         predicted = model.predict(bags)
         errors[name] = hq.metrics.ae(bags.prevalences, predicted).mean()
         if model.sketch_kind == "exact":
@@ -202,7 +203,7 @@ def test_missing_cells_are_counted(tmp_path: Path, kind: str) -> None:
     assert result.output == (
         f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, "
         "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the "
-        "features without this column.\n"
+        "others by --features.\n"
     )
 
 
@@ -238,7 +239,7 @@ def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) ->
     assert "row 11 and 6 other rows" in run("predict", tmp_path / "model", new, "--bag", "tow").output
     result = run("predict", tmp_path / "model", new, "--bag", "tow", "--missing", missing, "--json")
     assert ("left out 7 rows without some feature" in result.stderr) == (missing == "drop")
-    found = pd.DataFrame(json.loads(result.stdout)).pivot(index="bag", columns="class", values="estimate")
+    found = pd.DataFrame(json.loads(result.stdout)).pivot(index="tow", columns="class", values="estimate")
     ids = hq.read_bags(fixed, bag="tow", features=model.feature_names_).ids
     np.testing.assert_allclose(found.loc[ids], expected, atol=1e-6)
     for command in ("evaluate", "report"):
@@ -294,7 +295,7 @@ def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
     known = ["--bag", "tow", "--prevalences", tmp_path / "counts.csv"]
     result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
     assert result.exit_code == 2
-    assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
+    assert "sums to 20, expected 1; add --counts if these are counts." in result.output
 
 
 def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: Path) -> None:

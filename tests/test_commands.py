@@ -252,7 +252,7 @@ def test_a_wide_answer_has_a_row_for_each_bag(answers):
     pd.read_csv(answers / "named.csv").rename(columns={"tow": "eel"}).to_csv(answers / "awkward.csv", index=False)
     told = run("predict", answers / "model", answers / "awkward.csv", "--bag", "eel", "--wide")
     assert told.exit_code == 2
-    assert told.output == "Error: wide: two columns would be named 'eel'; rename the class, or leave out --wide.\n"
+    assert told.output == "Error: --wide: two columns would be named 'eel'; rename the class, or leave out --wide.\n"
 
 
 def test_numbers_of_rows_are_whole_numbers(answers):

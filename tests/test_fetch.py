@@ -377,4 +377,4 @@ def test_commands(server, tmp_path, monkeypatch):
     assert "present in" not in run(main, ["data", "list", "--in", str(tmp_path)]).output
     failed = run(main, ["data", "fetch", "lequa2022-T1B", "--url", f"{server.url}/none", "--to", str(tmp_path)])
     assert failed.exit_code == 2
-    assert failed.output.startswith(f"Error: url: {server.url}/none/T1B.train_dev.zip answered '404 Not Found'")
+    assert failed.output.startswith(f"Error: --url: {server.url}/none/T1B.train_dev.zip answered '404 Not Found'")

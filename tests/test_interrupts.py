@@ -20,6 +20,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.cli.candidates import Candidate
 from histnetq.cli.wording import in_options
 from histnetq.training.loop import Run
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
@@ -128,8 +129,8 @@ def test_the_first_epoch_leaves_nothing_to_keep(tables, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("keep", [(), ("--keep-interrupted",)])
 def test_the_choice_of_a_method_stops(tables, monkeypatch, tmp_path, keep):
-    monkeypatch.setattr("histnetq.cli.fitting._FROM_LABELS", ("deepsets", "cc"))
-    monkeypatch.setattr(hq.CC, "fit", lambda *given: pytest.fail("the next method is not tried"))
+    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("deepsets"), Candidate("cc")])
+    monkeypatch.setattr(hq.CC, "cross_fit", lambda *given: pytest.fail("the next method is not tried"))
     interrupt_epoch(monkeypatch, 3)
     ended = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", *keep)
     assert ended.exit_code == 130
@@ -210,7 +211,7 @@ def test_python_keeps_the_best_epoch_and_knows(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("charset", "shown"), [("cp1252", "±"), ("ascii", "+-"), ("utf-8", "±")])
 def test_any_terminal_shows_the_choice_and_the_model_is_kept(tables, monkeypatch, charset, shown):
-    monkeypatch.setattr("histnetq.cli.fitting._FROM_LABELS", ("pacc", "cc"))
+    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
     monkeypatch.setattr("histnetq.evaluation.comparison.Comparison.__str__", lambda self: "a ≤ b ± c █ д")
     told = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", charset=charset)
     assert told.exit_code == 0, told.output
@@ -308,9 +309,17 @@ def test_every_answer_of_a_network_that_learned_nothing_says_so(tables, tmp_path
 
 def test_lines_in_logs(tables, monkeypatch):
     told = run("compare", "rows.csv", *KNOWN, "--methods", "cc,pacc")
-    assert told.stderr.splitlines() == ["CC: learning from 75 bags.", "PACC: learning from 75 bags."]
+    first, second, third, *_ = told.stdout.splitlines()
+    assert first == "Trying CC, PACC, judged by 25 bags kept apart:"
+    assert second.startswith("  CC: AE 0.")
+    assert third.startswith("  PACC: AE 0.")
     silent = run("compare", "rows.csv", *KNOWN, "--methods", "cc,pacc", "--json")
+    assert json.loads(silent.stdout)["bags"] == 25
     assert silent.stderr == ""
+    fit = ("fit", "rows.csv", "--label", "species", "--features", "length", "--method", "cc", "--force", "-o", "model")
+    assert run(*fit, "--bag", "tow").stderr == "CC: learning from 75 bags.\n"
+    assert run(*fit).stderr == "CC: learning from 900 rows.\n"
+    assert run(*fit, "--json").stderr == ""
     assert not logging.getLogger("histnetq.progress").handlers, "Python users are told if they ask"
 
 

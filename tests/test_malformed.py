@@ -77,6 +77,12 @@ def proportions(act):
     return made
 
 
+def few_bags():
+    """Write few-bare.csv and few-tows.csv, of three bags."""
+    for name in ("bare.csv", "tows.csv"):
+        pd.read_csv(name).query("tow in ('tow0', 'tow1', 'tow2')").to_csv(f"few-{name}", index=False)
+
+
 def cut(pattern, keep):
     def shorten():
         (path,) = Path().glob(pattern)
@@ -266,8 +272,8 @@ CASES = {
         "method: EMQ learns from labelled rows, but these have none; name their column by --label",
     ),
     "too few bags to compare": (
-        lambda: pd.read_csv("rows.csv").query("tow in ('tow0', 'tow1', 'tow2')").to_csv("bad.csv", index=False),
-        ["compare", "bad.csv", *LABELLED],
+        few_bags,
+        ["compare", "few-bare.csv", *KNOWN, "few-tows.csv"],
         "bags: expected at least 12 bags to compare methods on a part of them, got 3",
     ),
     "nothing to tune": (

@@ -361,7 +361,9 @@ def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeyp
     reads = []
     read = estimating.read_bags_and_unseen
     monkeypatch.setattr(
-        estimating, "read_bags_and_unseen", lambda *args, **kw: reads.append(kw["features"]) or read(*args, **kw)
+        estimating,
+        "read_bags_and_unseen",
+        lambda *args, **kw: reads.append(list(kw["features"].names)) or read(*args, **kw),
     )
     known = {"bag": ["bag"], "label": "label"}
     paths = [tmp_path / name for name in columns]

@@ -192,7 +192,9 @@ def test_no_place_for_workers(place, monkeypatch):
     monkeypatch.setattr("distributed.LocalCluster", fail)
     told = run("predict", place / "model", place / "rows.csv", "--bag", "site", "--dask", "local")
     assert told.exit_code == 2
-    assert told.output.startswith("Error: dask: no workers can be started on this machine (Cluster failed to start: No")
+    assert told.output.startswith(
+        "Error: --dask: no workers can be started on this machine (Cluster failed to start: No"
+    )
 
 
 def test_sketches_take_no_weights(place, model, tmp_path):

@@ -285,7 +285,7 @@ def test_more_epochs_continue_a_finished_run(tmp_path):
     np.testing.assert_array_equal(longer.predict(bags), whole.predict(bags))
 
 
-@pytest.mark.parametrize("change", [{"training__lr": 0.5}, {"n_bins": 5}, {"random_state": 1}, {"loss": "ae"}])
+@pytest.mark.parametrize("change", [{"training__lr": 0.5}, {"n_bins": 5}, {"random_state": 1}, {"loss": "rae"}])
 def test_a_checkpoint_of_another_run_is_refused(tmp_path, change):
     checkpointed(tmp_path).fit(known_bags())
     with pytest.raises(ValueError, match=r"checkpoint: .* holds a run with other data, parameters or random_state"):

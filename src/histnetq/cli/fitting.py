@@ -203,7 +203,8 @@ class Workbench:
 
     @staticmethod
     def _learn(model: Quantifier, learned: Bags) -> Quantifier:
-        LOG.info("%s: learning from %d bags.", type(model).__name__, len(learned))
+        source = f"{len(learned)} bags" if len(learned) > 1 else f"{len(learned.index):,} rows"
+        LOG.info("%s: learning from %s.", type(model).__name__, source)
         return model.fit(learned)
 
     @contextlib.contextmanager

@@ -69,6 +69,7 @@ def speaking(progress: bool) -> Iterator[None]:
             stream.reconfigure(errors="histnetq")
     silent = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
     with silent, warnings.catch_warnings(), _logged(progress and not sys.stderr.isatty()):
+        warnings.filterwarnings("default", category=UserWarning, module="histnetq")
         warnings.simplefilter("error", TrainingInterrupted)
         warnings.simplefilter("always", LearnedNothing)
         warnings.showwarning = _tell_warning

@@ -118,7 +118,7 @@ def _refuse_not_finite(rows: Any, name: str) -> None:
 
 def loses_digits(error: NDArray, low: NDArray, high: NDArray) -> NDArray[np.bool_]:
     """Whether rounding by this `error` spoils columns of numbers between `low` and `high`."""
-    return error > _COARSE * (high - low)
+    return error > _COARSE * np.maximum(high - low, 0)  # 0 where a column has no numbers yet
 
 
 def needs_double(rows: Any) -> bool:
