@@ -72,7 +72,7 @@ class World:
         bags = self.bags(mixes, rng.integers(50, most, n_bags), rng, test=False)
         if labels:
             return bags
-        known = {"prevalences": bags.prevalences, "classes": bags.classes}
+        known: dict[str, Any] = {"prevalences": bags.prevalences, "classes": bags.classes}
         return hq.Bags(bags.rows, index=bags.index, offsets=bags.offsets, **known)
 
 
