@@ -393,7 +393,7 @@ def trust(draws: int, bags: int, output: Path) -> None:
     made = f"{draws} draws of 100 calibration bags of 50 to 500 rows, {bags} bags judged in each. Made by "
     made += f"`python -m experiments trust --draws {draws} --bags {bags}`."
     shifts = experiment.run_shifts(draws, bags)
-    about = "Bags of 500 rows with 0.3 of the second class, before and after a change within the classes; " + made
+    about = "Bags of 1,000 rows with 0.3 of the second class, before and after a change within the classes; " + made
     write_frame(output / "trust-shifts", shifts, f"{about}\n\n{to_markdown(shifts)}")
     click.echo(shifts.to_string(index=False, float_format="{:.4f}".format))
     mixes = experiment.run_mixes(draws, bags)

@@ -14,7 +14,7 @@ import histnetq as hq
 __all__ = ["MIXES", "SHIFTS", "run_mixes", "run_shifts"]
 
 MIXES = (0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0)
-_SHARE, _SIZE = 0.3, 500  # of the second class in shifted bags, and their rows
+_SHARE, _SIZE = 0.3, 1000  # of the second class in shifted bags, and their rows
 _CLASSES = {"10 features": 2, "50 features": 2, "10 features, heavy tails": 2, "5 classes": 5, "digits": 10}
 _FEATURES = {"50 features": 50, "digits": 64}
 Floats = NDArray[np.float64]
@@ -39,15 +39,11 @@ class World:
 
             X, y = load_digits(return_X_y=True)
             order = np.random.default_rng(seed).permutation(len(y))
-            self.known, self.test = ((X[half], y[half]) for half in np.array_split(order, 2))
+            halves = [hq.Bags.from_labels(X[half], y[half]) for half in np.array_split(order, 2)]
+            self.known, self.test = halves
 
-    def rows(self, y: NDArray, rng: np.random.Generator, test: bool = True) -> Floats:
-        """Rows of these classes (n_rows, n_features); digits are drawn with replacement."""
-        if self.name == "digits":
-            X, labels = self.test if test else self.known
-            order = np.argsort(labels, kind="stable")
-            starts = np.searchsorted(labels[order], np.arange(self.n_classes + 1))
-            return X[order[rng.integers(starts[y], starts[y + 1])]]
+    def rows(self, y: NDArray, rng: np.random.Generator) -> Floats:
+        """New rows of these classes (n_rows, n_features)."""
         d = self.n_features
         noise = rng.normal(size=(len(y), d)) if "heavy" not in self.name else rng.standard_t(3, size=(len(y), d))
         common = rng.normal(size=(len(y), 1))
@@ -57,10 +53,12 @@ class World:
     def bags(
         self, mixes: Floats, sizes: NDArray, rng: np.random.Generator, shift: Shift | None = None, test: bool = True
     ) -> hq.Bags:
-        """Bags whose classes are drawn by these mixes."""
+        """Bags whose classes are drawn by these mixes; a digit is at most once in a bag."""
+        if self.name == "digits":
+            return _taken(self.test if test else self.known, mixes, sizes, rng)
         ends = np.repeat(np.cumsum(mixes, 1), sizes, axis=0)[:, :-1]
         y = (rng.random(len(ends))[:, None] > ends).sum(1)
-        X = self.rows(y, rng, test)
+        X = self.rows(y, rng)
         X = X if shift is None else shift(X, y, rng)
         offsets = np.concatenate([[0], np.cumsum(sizes)])
         bags = hq.Bags(X, offsets=offsets, labels=y, classes=list(range(self.n_classes)))
@@ -70,15 +68,35 @@ class World:
         """Calibration bags of all mixes and of 50 to 500 rows; without labels, proportions are all that is known."""
         rng = np.random.default_rng(seed)
         mixes = rng.dirichlet(np.ones(self.n_classes), n_bags)
-        bags = self.bags(mixes, rng.integers(50, 500, n_bags), rng, test=False)
+        most = 100 if self.name == "digits" else 500
+        bags = self.bags(mixes, rng.integers(50, most, n_bags), rng, test=False)
         if labels:
             return bags
-        return hq.Bags(bags.rows, offsets=bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
+        known = {"prevalences": bags.prevalences, "classes": bags.classes}
+        return hq.Bags(bags.rows, index=bags.index, offsets=bags.offsets, **known)
+
+
+def _taken(pool: hq.Bags, mixes: Floats, sizes: NDArray, rng: np.random.Generator) -> hq.Bags:
+    """Rows of a pool, without replacement in a bag; fewer than asked for where a class has no more."""
+    assert pool.labels is not None
+    by_class = [np.flatnonzero(pool.labels == c) for c in range(mixes.shape[1])]
+    parts = [
+        np.concatenate([rng.permutation(own)[:k] for own, k in zip(by_class, rng.multinomial(n, p), strict=True)])
+        for n, p in zip(sizes, mixes, strict=True)
+    ]
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    bags = hq.Bags(pool.rows, index=np.concatenate(parts), offsets=offsets, labels=pool.labels, classes=pool.classes)
+    return bags.with_known_prevalences()
 
 
 def _moved(by: float) -> Shift:
     """Move all rows along one direction, which is partly one that the classifier uses."""
     return lambda X, y, rng: X + by * np.random.default_rng(5).normal(size=X.shape[1])
+
+
+def _drifted(by: float) -> Shift:
+    """Move all features alike, which is how they vary together within the classes."""
+    return lambda X, y, rng: X + by
 
 
 def _broken(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
@@ -89,10 +107,14 @@ def _broken(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
     return out
 
 
-def _bad_feature(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
-    worst = np.abs(X[y == 1].mean(0) - X[y == 0].mean(0)).argmax()
-    X[:, worst] += 2.0
-    return X
+def _bad_feature(by: float) -> Shift:
+    """Let the feature that tells most about the classes read too much."""
+
+    def shift(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
+        worst = np.abs(X[y == 1].mean(0) - X[y == 0].mean(0)).argmax()
+        return X + by * (np.arange(X.shape[1]) == worst)
+
+    return shift
 
 
 def _noise(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
@@ -124,15 +146,18 @@ def _as_if_mixed(X: Floats, y: NDArray, rng: np.random.Generator) -> Floats:
 
 SHIFTS: dict[str, tuple[str, Shift | None]] = {
     "none": ("10 features", None),
-    "one nuisance direction, by 0.2": ("10 features", _moved(0.2)),
-    "one nuisance direction, by 0.1": ("10 features", _moved(0.1)),
-    "one nuisance direction, by 0.05": ("10 features", _moved(0.05)),
+    "one nuisance direction: all features drift by 0.7": ("10 features", _drifted(0.7)),
+    "one nuisance direction: all features drift by 0.3": ("10 features", _drifted(0.3)),
+    "all rows moved by 0.2 times a random direction": ("10 features", _moved(0.2)),
+    "all rows moved by 0.1 times a random direction": ("10 features", _moved(0.1)),
+    "all rows moved by 0.05 times a random direction": ("10 features", _moved(0.05)),
     "broken dependence": ("10 features", _broken),
     "added noise": ("10 features", _noise),
     "a new class, 10 % of the rows": ("10 features", _new_class),
     "selection by a feature within the classes": ("10 features", _selected),
     "rows of one class with the label of the other": ("10 features", _as_if_mixed),
-    "one bad feature of 50": ("50 features", _bad_feature),
+    "one bad feature of 50: it reads 2 too much": ("50 features", _bad_feature(2.0)),
+    "one bad feature of 50: it reads 0.5 too much": ("50 features", _bad_feature(0.5)),
 }
 
 
@@ -153,7 +178,7 @@ def run_shifts(n_draws: int, n_bags: int) -> pd.DataFrame:
     return pd.DataFrame(found).groupby(["shift", "method", "labels"], sort=False).mean().reset_index()
 
 
-def run_mixes(n_draws: int, n_bags: int, sizes: tuple[int, ...] = (50, 200, 1000)) -> pd.DataFrame:
+def run_mixes(n_draws: int, n_bags: int, sizes: tuple[int, ...] = (50, 200, 2000)) -> pd.DataFrame:
     """How often trust doubts bags of known classes, by mix, size and calibration."""
     found = []
     for name, n_classes in _CLASSES.items():
@@ -172,9 +197,9 @@ def _models(name: str, n_draws: int, methods: tuple[str, ...] = ("PACC", "EMQ"))
     for seed in range(n_draws):
         world, rng = World(name, seed), np.random.default_rng(seed)
         y = rng.integers(world.n_classes, size=1000)
-        X = world.rows(y, rng, test=False)
+        learned = world.known if name == "digits" else hq.Bags.from_labels(world.rows(y, rng), y)
         for method in methods:
-            q = getattr(hq, method)(random_state=0).fit(X, y)
+            q = getattr(hq, method)(random_state=0).fit(learned)
             for labels in (True, False):
                 yield method, labels, seed, q.calibrate(world.calibrated(100, labels, 500 + seed)), world
 

@@ -301,7 +301,7 @@ class Width:
     half: np.ndarray
 
     @classmethod
-    def from_stored(cls, arrays):
+    def from_stored(cls, arrays, n_features, n_classes):
         if arrays.keys() == {"whole"}:
             return cls(arrays["whole"] / 2)
         if arrays.keys() != {"half"}:

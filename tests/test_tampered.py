@@ -247,7 +247,12 @@ IN_WEIGHTS = {
     "fewer joint scores than scores": array("calibration/joint_scores", shorter),
     "scores with NaN": array("calibration/scores", set_at(0, NAN)),
     "trust around a point of another size": array("trust/center", shorter),
-    "trust in other directions": array("trust/directions", lambda a: a[:, :-1]),
+    "trust in other directions": array("trust/whitening", lambda a: a[:, :-1]),
+    "trust in columns that there are not": array("trust/columns", set_at(0, 10**6)),
+    "trust in columns below the first": array("trust/columns", set_at(0, -1)),
+    "trust in units of nothing": array("trust/unit", set_at(0, 0)),
+    "trust in numbers without end": array("trust/variance", set_at(0, NAN)),
+    "trust without scores": array("trust/scores", lambda a: a[:0]),
 }  # fmt: skip
 
 

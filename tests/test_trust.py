@@ -142,7 +142,7 @@ def test_small_bags_are_told(learned):
 
 def test_trust_of_the_first_version_says_unchecked():
     old = {name: np.zeros(3) for name in ("center", "unit", "directions", "spread", "coefficients", "scores")}
-    found = Trust.from_stored({**old, "smallest": np.array([5.0])}).judge(None, np.array([4, 9]), [4, 9])
+    found = Trust.from_stored({**old, "smallest": np.array([5.0])}, 3, 2).judge(None, np.array([4, 9]), [4, 9])
     assert found["trust"].tolist() == ["unchecked; small", "unchecked"]
     assert found["p_value"].isna().all()
 

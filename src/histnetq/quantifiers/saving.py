@@ -81,7 +81,7 @@ class StoredParts(Stored):
     """A dataclass of arrays that is an attribute of the model, if it is there.
 
     A class that knows better what its arrays may be, or that reads those of earlier versions, has a classmethod
-    ``from_stored(arrays)``, which raises a `ValueError` for others.
+    ``from_stored(arrays, n_features, n_classes)``, which raises a `ValueError` for others.
 
     Parameters
     ----------
@@ -105,7 +105,8 @@ class StoredParts(Stored):
         if not found:
             return
         if hasattr(self.kind, "from_stored"):
-            setattr(model, self.attribute, self.kind.from_stored(found))
+            n_features = int(np.prod(model.input_shape_))
+            setattr(model, self.attribute, self.kind.from_stored(found, n_features, len(model.classes_)))
             return
         known = {"classes": len(model.classes_)}
         if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:

@@ -26,6 +26,7 @@ _ROWS_IN_PAIRS = 2500  # whose products with one another are summed
 _FROM_ALL = 20  # rows of all classes, by which the moments of a class with few rows are steadied
 _LEAST_PART = 0.25  # of the variance of all rows, which that of a class has at least
 _NEVER = 1e6
+_STANDARD_ERRORS = 2.0  # of a variance, by which the test of the largest takes it to be more
 _NORMAL_THIRD = 1.6  # mean of the absolute cubes of normal values
 _BY_CHANCE = 0.001  # how often classes seem to differ in a test in which they do not
 _LEAST_STRENGTH = 1.5  # of a difference between classes, in units of what is unknown of it
@@ -163,6 +164,8 @@ class Chance:
         Inverse variances of the tests in all rows, which are their weights in sums of squares.
     variance, third : (n_classes, n_tests)
         Means of the squares and of the absolute cubes of what is left of the rows of each class.
+    unsure : (n_classes, n_tests)
+        Two standard errors of the variance: much, if it rests on a few rows.
     blur : (n_classes, n_classes)
         Variances of the mixes that single rows of each class have, one row for each class.
     cross : (2, n_classes, n_classes)
@@ -177,6 +180,7 @@ class Chance:
     precision: Floats
     variance: Floats
     third: Floats
+    unsure: Floats
     blur: Floats
     cross: Floats
     fourth: Floats
@@ -192,14 +196,18 @@ class Chance:
             found: Floats = (np.maximum(weights @ values, _LEAST_PART * pooled) + few * pooled) / (1 + few)
             return found
 
-        precision = 1 / _varied((left**2).mean(0))
+        variance, third = by_class(left**2), by_class(np.abs(left) ** 3)
+        errors = np.maximum(by_class(left**4) - variance**2, 0) * np.einsum("cii->i", design)[:, None]
+        unsure = _STANDARD_ERRORS * np.sqrt(errors)
+        # A test whose variance rests on a few rows of some class weighs little in sums of squares.
+        sure = (variance / np.maximum(variance + unsure, 1e-300)).min(0)
+        precision = sure**2 / _varied((left**2).mean(0))
         parts = [(left * np.sqrt(precision))[:, part] for part in summed]
         fourth = np.stack([weights @ ((part**2).sum(1) ** 2) for part in parts])
         first = sample.first(_ROWS_IN_PAIRS)
         cross = np.stack([_cross(part[: len(first.rows)], first.row_weights()) for part in parts])
-        variance, third = by_class(left**2), by_class(np.abs(left) ** 3)
         blur = np.maximum(weights @ mixes**2 - np.eye(mixes.shape[1]), 0)
-        return cls(design, precision, _varied(variance), third, blur, cross, fourth, np.zeros(left.shape[1]))
+        return cls(design, precision, _varied(variance), third, unsure, blur, cross, fourth, np.zeros(left.shape[1]))
 
     def unknown(self, mixes: Floats) -> Floats:
         """(n_bags, n_classes): h of each bag's mix."""
@@ -216,8 +224,9 @@ class Chance:
     def log_p(self, left: Floats, mixes: Floats, sizes: Floats, parts: Floats, summed: tuple[slice, slice]) -> Floats:
         """(n_bags,): logarithm of the smallest p-value of three tests, for these parts of the classes' variances."""
         variance = parts @ self.variance + self._blurred(mixes, sizes) + self.between
-        heavy = mixes @ self.third / sizes[:, None] ** 2 / variance**1.5 - _NORMAL_THIRD / np.sqrt(sizes)[:, None]
-        farthest = _normal(np.abs(left) / np.sqrt(variance), np.maximum(heavy, 0)).max(1)
+        bound = variance + parts @ self.unsure
+        heavy = mixes @ self.third / sizes[:, None] ** 2 / bound**1.5 - _NORMAL_THIRD / np.sqrt(sizes)[:, None]
+        farthest = _normal(np.abs(left) / np.sqrt(bound), np.maximum(heavy, 0)).max(1)
         found = [np.log(2 * left.shape[1]) + norm.logsf(farthest)]
         for part, cross, fourth in zip(summed, self.cross, self.fourth, strict=True):
             weight = self.precision[part]
@@ -227,6 +236,7 @@ class Chance:
             products = np.einsum("bc,cd,bd->b", parts, cross, parts) / (parts @ own) ** 2
             spread = 2 * mean**2 * np.maximum(products, 1 / len(weight))
             spread += np.maximum(mixes @ fourth - (mixes @ own) ** 2, 0) / sizes**3
+            spread += parts**2 @ (np.maximum(fourth - own**2, 0) * np.einsum("cii->i", self.design))
             found.append(gamma.logsf((left[:, part] ** 2 @ weight) * mean / spread, mean**2 / spread))
         return np.min(found, axis=0)
 

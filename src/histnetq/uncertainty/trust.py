@@ -44,7 +44,7 @@ class Trust:
         That of `Tests`.
     center, classes, solver, mix
         Those of `Mixes`.
-    design, precision, variance, third, blur, cross, fourth, between
+    design, precision, variance, third, unsure, blur, cross, fourth, between
         Those of `Chance`.
     low, high : (n_columns,)
         Range of all but one in a thousand rows on each side, in units from the origin.
@@ -67,6 +67,7 @@ class Trust:
     precision: Floats
     variance: Floats
     third: Floats
+    unsure: Floats
     blur: Floats
     cross: Floats
     fourth: Floats
@@ -112,9 +113,21 @@ class Trust:
         return cls(**{field.name: known.get(field.name, np.zeros(0)) for field in fields(cls)})
 
     @classmethod
-    def from_stored(cls, arrays: dict[str, NDArray]) -> Trust:
+    def from_stored(cls, arrays: dict[str, NDArray], n_features: int, n_classes: int) -> Trust:
         """Trust that was saved; of the first version, which was blind to dependence, the sizes alone."""
-        return cls(**arrays) if "columns" in arrays else cls.unchecked(arrays["smallest"])
+        if any(array.dtype.kind not in "iuf" or not np.isfinite(array).all() for array in arrays.values()):
+            raise ValueError("path: trust has something else than finite numbers; calibrate and save again.")
+        smallest = arrays.get("smallest", np.zeros(0))
+        if "columns" not in arrays and smallest.shape == (1,):
+            return cls.unchecked(smallest)
+        if arrays.keys() != {field.name for field in fields(cls)} or not _fits(arrays, n_features, n_classes):
+            raise ValueError("path: trust has arrays of sizes that do not belong together; calibrate and save again.")
+        return cls(**arrays)
+
+    @property
+    def threshold(self) -> float:
+        """The p-value up to which a bag is unusual."""
+        return _DOUBT
 
     @property
     def moments(self) -> Moments | None:
@@ -198,3 +211,29 @@ def tail_probabilities(scores: Floats, known: Floats) -> Floats:
 
 def _means(moments: Moments, bags: Bags) -> Floats:
     return moments.means(moments.sums(bags), total_weights(bags))
+
+
+def _fits(arrays: dict[str, NDArray], n_features: int, n_classes: int) -> bool:
+    """Whether stored arrays have the sizes that belong together, and name columns that there are."""
+    columns, paired, whitening = (arrays[name] for name in ("columns", "paired", "whitening"))
+    n, c, shape = len(columns), n_classes, {name: array.shape for name, array in arrays.items()}
+    if n == 0:
+        return shape["smallest"] == (1,)
+    n_sums = 2 * n + len(paired) * (len(paired) + 1) // 2
+    n_tests = n_sums + len(whitening)
+    if 0 < len(paired) == n:
+        n_tests = n + n_sums - 2 * n + len(whitening) + len(whitening) * (len(whitening) + 1) // 2
+    wanted = {
+        "columns": (n,), "origin": (n,), "unit": (n,), "paired": (len(paired), n), "whitening": (len(whitening), n),
+        "center": (n_tests,), "classes": (c, n_tests), "solver": (c, n_tests), "mix": (c,), "design": (c, c, c),
+        "precision": (n_tests,), "variance": (c, n_tests), "third": (c, n_tests), "unsure": (c, n_tests),
+        "blur": (c, c), "cross": (2, c, c), "fourth": (2, c), "between": (n_tests,), "low": (n,), "high": (n,),
+        "smallest": (1,),
+    }  # fmt: skip
+    return (
+        all(shape[name] == size for name, size in wanted.items())
+        and arrays["scores"].ndim == 1
+        and len(arrays["scores"]) > 0
+        and columns.dtype.kind in "iu"
+        and bool(((columns >= 0) & (columns < n_features)).all() and (arrays["unit"] > 0).all())
+    )
