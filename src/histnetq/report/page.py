@@ -29,6 +29,7 @@ from histnetq.evaluation.errors import compare, evaluate, tell_missed
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
 from histnetq.uncertainty.intervals import Intervals, Region
+from histnetq.uncertainty.trust import DOUBT
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -64,11 +65,6 @@ class Facts:
     def missed(self) -> NDArray:
         """The classes that only the truth has."""
         return self.classes[len(self.model.classes_) :]
-
-    @property
-    def doubt(self) -> float:
-        """The p-value up to which a bag is unusual."""
-        return float(getattr(getattr(self.model, "trust_", None), "threshold", 0.01))
 
     def observed(self, found: Intervals) -> tuple[float, float]:
         """Return the fractions of the intervals and of the joint regions that hold the truth."""
@@ -165,7 +161,7 @@ def _page(facts: Facts) -> str:
     environment.filters["number"] = format
     return environment.get_template("page.html").render(
         facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
-        baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
+        doubt=DOUBT, baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
         figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
         rows=[rows[i] for i in facts.order], missed=tell_missed(facts.missed) if len(facts.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},

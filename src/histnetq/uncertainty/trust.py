@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-_DOUBT = 0.01  # p-value from which a bag is doubted
+DOUBT = 0.01  # p-value from which a bag is doubted
 _FEWEST_IN_TAIL, _TAIL = 10, 0.1  # of the scores, by which p-values go on beyond them
 _LEAST_OWN = 0.3  # of the variance of a calibration bag, however much of what is known comes from itself
 _RARE = 0.001  # part of the rows that lie outside the range, on each side
@@ -170,7 +170,7 @@ class Trust:
         outside = self._outside(means[:, : len(self.columns)], np.asarray(sizes, dtype=np.float64))
         told = np.array([""] + [self._tell(bag, names) for bag in outside[outside.any(1)]], dtype=object)
         told = told[np.where(outside.any(1), np.cumsum(outside.any(1)), 0)]
-        words = np.where((p <= _DOUBT) | outside.any(1), "unusual", "").astype(object) + told
+        words = np.where((p <= DOUBT) | outside.any(1), "unusual", "").astype(object) + told
         words = words + np.where(small & (words != ""), "; ", "") + np.where(small, "small", "")
         return pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
 
