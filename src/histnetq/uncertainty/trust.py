@@ -77,6 +77,11 @@ class Trust:
     scores: Floats
     smallest: Floats
 
+    def __post_init__(self) -> None:
+        # In the order that files have: matrix products round otherwise for another one.
+        for name, array in vars(self).items():
+            object.__setattr__(self, name, np.ascontiguousarray(array))
+
     @classmethod
     def of(cls, bags: Bags, random_state: int = 0) -> Trust:
         """Learn from calibration bags with known prevalences; the seed draws rows to look at one by one."""
@@ -123,11 +128,6 @@ class Trust:
         if arrays.keys() != {field.name for field in fields(cls)} or not _fits(arrays, n_features, n_classes):
             raise ValueError("path: trust has arrays of sizes that do not belong together; calibrate and save again.")
         return cls(**arrays)
-
-    @property
-    def threshold(self) -> float:
-        """The p-value up to which a bag is unusual."""
-        return _DOUBT
 
     @property
     def moments(self) -> Moments | None:
