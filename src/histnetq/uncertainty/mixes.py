@@ -26,7 +26,7 @@ _ROWS_IN_PAIRS = 2500  # whose products with one another are summed
 _FROM_ALL = 20  # rows of all classes, by which the moments of a class with few rows are steadied
 _LEAST_PART = 0.25  # of the variance of all rows, which that of a class has at least
 _NEVER = 1e6
-_STANDARD_ERRORS = 2.0  # of a variance, by which the test of the largest takes it to be more
+_STANDARD_ERRORS = 3.0  # of a variance, by which it is taken to be more
 _NORMAL_THIRD = 1.6  # mean of the absolute cubes of normal values
 _BY_CHANCE = 0.001  # how often classes seem to differ in a test in which they do not
 _LEAST_STRENGTH = 1.5  # of a difference between classes, in units of what is unknown of it
@@ -165,7 +165,7 @@ class Chance:
     variance, third : (n_classes, n_tests)
         Means of the squares and of the absolute cubes of what is left of the rows of each class.
     unsure : (n_classes, n_tests)
-        Two standard errors of the variance: much, if it rests on a few rows.
+        Three standard errors of the variance: much, if it rests on a few rows.
     blur : (n_classes, n_classes)
         Variances of the mixes that single rows of each class have, one row for each class.
     cross : (2, n_classes, n_classes)
@@ -197,6 +197,10 @@ class Chance:
             return found
 
         variance, third = by_class(left**2), by_class(np.abs(left) ** 3)
+        # Rows that the directions were fitted to vary less along them than new ones do.
+        fitted = 1 / (1 - min((summed[0].stop - summed[0].start) / len(left), 0.5))
+        for part, factor in zip(summed, (fitted, fitted**2), strict=True):
+            variance[:, part] *= factor
         errors = np.maximum(by_class(left**4) - variance**2, 0) * np.einsum("cii->i", design)[:, None]
         unsure = _STANDARD_ERRORS * np.sqrt(errors)
         # A test whose variance rests on a few rows of some class weighs little in sums of squares.
@@ -236,7 +240,8 @@ class Chance:
             products = np.einsum("bc,cd,bd->b", parts, cross, parts) / (parts @ own) ** 2
             spread = 2 * mean**2 * np.maximum(products, 1 / len(weight))
             spread += np.maximum(mixes @ fourth - (mixes @ own) ** 2, 0) / sizes**3
-            spread += parts**2 @ (np.maximum(fourth - own**2, 0) * np.einsum("cii->i", self.design))
+            unsure = _STANDARD_ERRORS**2 * np.einsum("cii->i", self.design)
+            spread += parts**2 @ (np.maximum(fourth - own**2, 0) * unsure)
             found.append(gamma.logsf((left[:, part] ** 2 @ weight) * mean / spread, mean**2 / spread))
         return np.min(found, axis=0)
 

@@ -23,6 +23,7 @@ DOUBT = 0.01  # p-value from which a bag is doubted
 _FEWEST_IN_TAIL, _TAIL = 10, 0.1  # of the scores, by which p-values go on beyond them
 _LEAST_OWN = 0.3  # of the variance of a calibration bag, however much of what is known comes from itself
 _RARE = 0.001  # part of the rows that lie outside the range, on each side
+_TESTS = 3  # of which the smallest p-value is taken
 _MOST_NAMED = 3  # features in one sentence
 
 
@@ -34,7 +35,7 @@ class Trust:
     What is left of the means of some functions (`Tests`) when the best mix (`Mixes`) is taken out is small, and how
     small is known for each mix and size (`Chance`). Three tests look at the largest of what is left, at the squares
     along the main directions, and at those of their products. The smallest of the three p-values is compared with those
-    of the calibration bags, whose tail is continued by an exponential one.
+    of the calibration bags, whose tail is continued by an exponential one, and is three times itself at least.
 
     Attributes
     ----------
@@ -143,7 +144,9 @@ class Trust:
         sizes, found = np.asarray(sizes, dtype=np.float64), project(found)
         parts = found / sizes[:, None] + chance.unknown(found)
         scores = -chance.log_p(left, found, sizes, parts, tests.summed)
-        return tail_probabilities(scores, self.scores)
+        # Calibration bags may seem nearer than new ones, as the classes were learned from their rows.
+        by_chance = np.minimum(_TESTS * np.exp(-scores), 1)
+        return np.maximum(by_chance, tail_probabilities(scores, self.scores))
 
     def judge(
         self, sums: Floats | None, totals: NDArray, sizes: ArrayLike, names: Sequence[str] | None = None
