@@ -420,5 +420,5 @@ def test_a_network_that_cannot_compute_gives_no_estimates(tmp_path):
     hq.HistNetQ(bins="soft", n_bins=4, **SMALL).fit(known_bags()).save(tmp_path / "model")
     for name in ("head.1.bias", "head.4.weight"):
         array(name, lambda found: np.full_like(found, 3e38))(tmp_path / "model")
-    with pytest.raises(ValueError, match="^model: cannot compute an estimate for 4 of 4 bags, "):
+    with pytest.raises(ValueError, match=r"^model: cannot compute an estimate for 4 of 4 bags, "):
         hq.load(tmp_path / "model").predict(known_bags(4, seed=1))
