@@ -315,3 +315,60 @@ def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: P
     result = subprocess.run([sys.executable, "-c", told], env=environment, cwd=tmp_path, capture_output=True, text=True)
     assert result.returncode == 0, result.stderr
     assert result.stdout.split("\n")[0].startswith(f"{package / '__init__.py'} [0.5, 0.5] True")
+
+
+@pytest.mark.parametrize("method", ["pacc", "emq"])  # streamed, and in memory
+def test_bags_that_are_lost_with_their_rows_are_told(tmp_path: Path, method: str) -> None:
+    rows = fishes(400, 20)
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    options = ["--bag", "tow", "--label", "species"]
+    features = ["--features", "length", "--features", "rings"]
+    place, new = tmp_path / "model", tmp_path / "new.csv"
+    fitted = run("fit", tmp_path / "rows.csv", *options, *features, "--method", method, "-o", place)
+    assert fitted.exit_code == 0, fitted.output
+    rows.assign(length=rows["length"].where(~rows["tow"].isin(["t3", "t5"]))).to_csv(new, index=False)
+    for command in (
+        ["predict", place, new, "--bag", "tow"],
+        ["evaluate", place, new, *options],
+        ["fit", new, *options, "--method", method, "-o", tmp_path / "again"],
+    ):
+        told = run(*command, "--missing", "drop").stderr
+        assert f"Warning: {new}: no row of bag 't3' and of 1 other bags has all features: left out." in told
+        assert "RuntimeWarning" not in told
+
+
+def test_a_file_that_is_given_twice_does_not_count_double(tmp_path: Path) -> None:
+    stored(fishes(), tmp_path, "csv")
+    (path,) = tmp_path.glob("*.csv")
+    link = tmp_path / "link.csv"
+    link.symlink_to(path)
+    for again in (path, tmp_path / "." / path.name, link):
+        with pytest.raises(ValueError, match=exactly(
+            f"source: {again} is given twice, its rows would count double; name it once."
+        )):  # fmt: skip
+            hq.read_bags([path, again], bag="tow")
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_a_column_that_only_a_later_file_has_is_not_dropped_in_silence(tmp_path: Path, ending: str) -> None:
+    rows = fishes()
+    for name, table in (("a", rows), ("b", rows.assign(width=rows["length"] * 2))):
+        place = tmp_path / f"{name}.{ending}"
+        table.to_csv(place, index=False) if ending == "csv" else table.to_parquet(place)
+    a, b = (str(tmp_path / f"{name}.{ending}") for name in "ab")
+    message = f"{a}: has no column 'width', which {b} has; give files with the same columns."
+    for paths in ([a, b], [b, a]):
+        with pytest.raises(ValueError, match=exactly(message)):
+            hq.read_bags(paths, bag="tow")
+
+
+@pytest.mark.parametrize("method", ["pacc", "emq"])  # streamed, and in memory
+def test_a_bag_without_weight_is_named(tmp_path: Path, method: str) -> None:
+    rows = fishes(400, 20)
+    q = hq.PACC(random_state=0) if method == "pacc" else hq.EMQ(random_state=0)
+    q.fit(rows[["length"]], rows["species"]).save(tmp_path / "model")
+    new = tmp_path / "new.csv"
+    rows.assign(w=(rows["tow"] != "t3") * 1.0).to_csv(new, index=False)
+    told = run("predict", tmp_path / "model", new, "--bag", "tow", "--weight", "w")
+    assert told.exit_code == 2
+    assert f"{new}: the rows of bag 't3' all have weight 0, expected at least one that has more" in told.output

@@ -252,6 +252,9 @@ IN_WEIGHTS = {
     "trust in columns below the first": array("trust/columns", set_at(0, -1)),
     "trust in units of nothing": array("trust/unit", set_at(0, 0)),
     "trust in numbers without end": array("trust/variance", set_at(0, NAN)),
+    "scores without end": array("calibration/scores", set_at(0, INF)),
+    "coefficients of scales without end": array("calibration/coefficients", set_at(0, -INF)),
+    "a matrix without end": array("matrix", set_at(0, INF)),
     "trust without scores": array("trust/scores", lambda a: a[:0]),
 }  # fmt: skip
 
@@ -347,7 +350,8 @@ def test_trees_that_would_read_other_memory_are_never_made(tmp_path, made, kind)
     )
     hq.CC(classifier, random_state=0).fit(*labelled()).save(tmp_path / "model")
     tamper(tmp_path / "model")
-    assert "the stored classifier is damaged" in refusal(tmp_path / "model")
+    told = refusal(tmp_path / "model")
+    assert ("has NaN or infinity" if value == INF else "the stored classifier is damaged") in told
 
 
 @pytest.mark.parametrize("change", [
@@ -401,3 +405,20 @@ def test_histograms_of_other_bins_are_refused(tmp_path, change):
     with pytest.raises(ValueError) as caught:
         hq.load(tmp_path / "model")
     assert "\n" not in str(caught.value)
+
+
+@pytest.mark.parametrize("name", ["trust/origin", "trust/paired", "calibration/scores", "calibration/joint_scores"])
+@pytest.mark.parametrize("kind", [np.float16, np.float32, np.int64])
+def test_numbers_of_another_type_are_read_as_those_that_compiled_code_knows(model, name, kind):
+    array(name, lambda found: found.astype(kind))(model)
+    q, bags = hq.load(model), known_bags(4, seed=1)
+    assert np.isfinite(q.trust(bags)["p_value"]).all()
+    assert np.isfinite(q.predict_interval(bags, 0.9).lower).all()
+
+
+def test_a_network_that_cannot_compute_gives_no_estimates(tmp_path):
+    hq.HistNetQ(bins="soft", n_bins=4, **SMALL).fit(known_bags()).save(tmp_path / "model")
+    for name in ("head.1.bias", "head.4.weight"):
+        array(name, lambda found: np.full_like(found, 3e38))(tmp_path / "model")
+    with pytest.raises(ValueError, match=r"^model: cannot compute an estimate for 4 of 4 bags, "):
+        hq.load(tmp_path / "model").predict(known_bags(4, seed=1))

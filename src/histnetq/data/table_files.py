@@ -169,6 +169,12 @@ def find_files(source: Any, argument: str) -> list[str]:
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches
+    places = set[str]()
+    for path in found:
+        place = os.path.realpath(path)
+        if place in places:
+            raise ValueError(f"{argument}: {path} is given twice, its rows would count double; name it once.")
+        places.add(place)
     return found
 
 
@@ -260,12 +266,14 @@ def _reading(path: str, failure: str, way_out: str, explain: Callable[[], None] 
 
 
 def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
-    for path, found in zip(paths, map(set, names), strict=True):
-        lacking = next((name for name in names[0] if name not in found), None)
-        if lacking is not None:
-            raise ValueError(
-                f"{path}: has no column {lacking!r}, which {paths[0]} has; give files with the same columns."
-            )
+    for path, found in zip(paths, names, strict=True):
+        for these, here, others, there in ((found, path, names[0], paths[0]), (names[0], paths[0], found, path)):
+            known = set(these)
+            lacking = next((name for name in others if name not in known), None)
+            if lacking is not None:
+                raise ValueError(
+                    f"{here}: has no column {lacking!r}, which {there} has; give files with the same columns."
+                )
 
 
 def _named(paths: list[str]) -> str:

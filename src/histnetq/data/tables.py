@@ -119,6 +119,14 @@ def read_bags_and_unseen(
     return table.as_bags(read, **known), np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
 
 
+def weightless(bags: Codes, number: int) -> ValueError:
+    """Give the error of a bag of which nothing counts."""
+    return ValueError(
+        f"{bags.table}: the rows of bag {bags.values[number]!r} all have weight 0, expected at least one that has "
+        "more; leave out the bag."
+    )
+
+
 class NoRowsError(ValueError):
     """No row of a table is left after those without a value."""
 
@@ -176,7 +184,7 @@ class LongTable:
     ) -> None:  # fmt: skip
         self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
         keys = [bag] if isinstance(bag, str) else list(bag or ())
-        self.bags = Codes(table.name, keys, table.written)
+        self.bags, self._dropped_bags = (Codes(table.name, keys, table.written) for _ in range(2))
         self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
@@ -203,6 +211,8 @@ class LongTable:
                 low, high = np.array(self.reading.low), np.array(self.reading.high)
                 refuse_out_of_range(rows, plan, low, high, table.name, n)
             if not kept.all():
+                if self.missing == "drop":
+                    self._dropped_bags.of(batch.filter(~kept), n)
                 batch, rows, unseen = batch.filter(kept), rows[kept], unseen[kept]
                 weights = None if weights is None else weights[kept]
             if len(rows) and not (self._empty and self.missing == "refuse"):
@@ -214,8 +224,15 @@ class LongTable:
             raise NoRowsError(f"{table.name}: every row lacks some feature; name the features that have values.")
         if self.reading is not None and self.dropped:
             warnings.warn(
-                f"{table.name}: left out {self.dropped:,} rows without some feature.", RuntimeWarning, stacklevel=2
+                f"{table.name}: left out {self.dropped:,} rows without some feature.", UserWarning, stacklevel=2
             )
+        lost = ["/".join(map(str, key)) for key in self._dropped_bags.place if key not in self.bags.place]
+        if lost:
+            more = f" and of {len(lost) - 1:,} other bags" if len(lost) > 1 else ""
+            warnings.warn(
+                f"{table.name}: no row of bag {lost[0]!r}{more} has all features: left out.",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
 
     def _complete(self, rows: NDArray, first_row: int) -> NDArray[np.bool_]:
         """Whether each row is used; fill in what a model knows, and count what is missing."""
@@ -290,6 +307,9 @@ class LongTable:
         else:
             check_choice("weight_kind", weight_kind, ("count", "survey"))
             weights = check_weights(read.weights[order], weight_kind, len(order))  # type: ignore[index]
+            lost = np.flatnonzero(np.bincount(read.bags, read.weights) == 0)
+            if lost.size:
+                raise weightless(self.bags, int(lost[0]))
         order, offsets, weights = drop_weightless(order, offsets_of(np.bincount(read.bags)), weights)
         # Without a further scan: the readers of columns have checked every number.
         bags = Bags.trusted(

@@ -123,6 +123,11 @@ class Quantifier(BaseEstimator):
             estimates = self._sketcher().estimate(X.values, X.totals)
         else:
             estimates = self._predict(self._bags_to_estimate(X))
+        if not np.isfinite(estimates).all():
+            raise ValueError(
+                f"model: cannot compute an estimate for {(~np.isfinite(estimates)).any(1).sum():,} of "
+                f"{len(estimates):,} bags, its numbers or those of the rows are too large; fit it again."
+            )
         return estimates if self._are_several(X) else estimates[0]
 
     def score(self, X: Any, y: Any = None) -> float:

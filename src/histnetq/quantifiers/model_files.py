@@ -81,6 +81,7 @@ def write_model(
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Read the manifest and the weights of a model directory, both checked."""
+    import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
@@ -102,8 +103,10 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
         reason = " ".join(str(error).split())
         raise ValueError(f"path: {directory / name} holds no arrays ({reason}); save the model again.") from None
     for name, array in arrays.items():
-        if array.dtype.kind == "f" and (array != array).any():
-            raise ValueError(f"path: {directory} has NaN in its array {name!r}, expected numbers; fit again.")
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(
+                f"path: {directory} has NaN or infinity in its array {name!r}, expected finite numbers; fit again."
+            )
     return config, arrays
 
 

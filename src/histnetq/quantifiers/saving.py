@@ -113,7 +113,7 @@ class StoredParts(Stored):
             raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
         for name in (name for name in self.sizes if name in found):
             _of_sizes(f"{self.prefix}{name}", found[name], self.sizes[name], known)
-        setattr(model, self.attribute, self.kind(**found))
+        setattr(model, self.attribute, self.kind(**{name: array.astype(np.float64) for name, array in found.items()}))
 
 
 def _of_sizes(name: str, array: NDArray, words: str, known: dict[str, int]) -> NDArray:

@@ -10,7 +10,7 @@ import numpy as np
 
 from histnetq.data.table_columns import Codes
 from histnetq.data.table_files import Table, open_table, release_memory
-from histnetq.data.tables import LongTable
+from histnetq.data.tables import LongTable, weightless
 from histnetq.sketches.sketch import BagSketch, NoSketchError
 from histnetq.sketches.streams import CheckedRows
 
@@ -65,11 +65,7 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
     names = bags.values
     ids = np.empty(0, np.int64) if found is None else np.asarray(found.ids)
     if len(ids) < len(names):
-        lost = np.setdiff1d(np.arange(len(names)), ids)[0]
-        raise ValueError(
-            f"{bags.table}: the rows of bag {names[lost]!r} all have weight 0, expected at least one that "
-            "has more; leave out the bag."
-        )
+        raise weightless(bags, int(np.setdiff1d(np.arange(len(names)), ids)[0]))
     assert found is not None
     return replace(found, ids=np.array(names)[ids], maker=replace(found.maker, keys=tuple(bags.columns)))
 
