@@ -173,6 +173,12 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
 
+def test_an_unknown_method_of_fit_is_told_of_auto(tables):
+    refused = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "emqq", "-o", "model")
+    assert refused.exit_code == 2
+    assert "--method: expected one of 'auto', 'histnetq'" in refused.output
+
+
 def test_nothing_is_replaced_unasked(tables, tmp_path):
     run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "-o", "model")
     again = ["fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "pcc", "-o", "model"]

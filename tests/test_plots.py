@@ -52,6 +52,12 @@ def test_error_by_shift(model):
     np.testing.assert_allclose(ax.get_lines()[0].get_ydata(), comparison.by_shift(3)["net", "rae"])
 
 
+def test_bags_are_counted_in_whole_numbers():
+    comparison = hq.compare({"mean": hq.MLPE().fit(known_bags())}, known_bags(3, seed=3))
+    ticks = plots.error_by_shift(comparison, bins=3).figure.axes[1].get_yticks()
+    np.testing.assert_array_equal(ticks, np.round(ticks))
+
+
 def test_a_long_name_leaves_room_for_the_plot():
     bags, long = known_bags(10), "/a/long/path/to/a/folder/with/many/models/" + "x" * 60
     figure = plt.figure(figsize=(5.5, 4), layout="constrained")

@@ -216,6 +216,14 @@ def test_bootstrap_intervals_hold_the_estimate_and_survive_saving(name, tmp_path
     np.testing.assert_array_equal(again.lower, found.lower)
 
 
+def test_bootstrap_intervals_of_a_class_that_is_absent_hold_zero_and_of_one_that_is_all_hold_one():
+    rng = np.random.default_rng(0)
+    y = np.repeat([0, 1, 2], 200)
+    q = hq.EMQ(random_state=0).fit(rng.normal(size=(600, 1)) + 2 * y[:, None], y)
+    found = q.bootstrap_interval(rng.normal(size=(40, 1)), n_resamples=50)
+    assert found.contains([1.0, 0.0, 0.0]).all()
+
+
 def test_bootstrap_covers_the_population_that_bags_are_drawn_from():
     rng = np.random.default_rng(0)
 

@@ -21,6 +21,7 @@ from histnetq.cli.group import (
 )  # fmt: skip
 from histnetq.cli.terminal import Interrupted, echo
 from histnetq.data.files import is_first_process
+from histnetq.quantifiers.registry import METHODS
 
 if TYPE_CHECKING:
     from histnetq.cli.fitting import Workbench
@@ -51,6 +52,9 @@ def fit(
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
+    from histnetq.data.checks import check_choice
+
+    check_choice("method", method, ("auto", *METHODS))
     chosen = {"loss": loss, "calibration": calibration, "classifier": classifier, "random_state": seed}
     bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
     if method == "auto":

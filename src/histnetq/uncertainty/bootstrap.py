@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_whole
 from histnetq.data.indexing import divide
-from histnetq.simplex import Ints
+from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
@@ -45,8 +45,15 @@ class Bootstrap(IntervalMethod):
         coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
         estimates, resampled = model._resampled(bags, n_resamples, np.random.default_rng(random_state))
         lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
+        lower, upper = _reach_the_ends(lower, upper, bags.sizes)
         radius = np.quantile(hellinger(resampled, estimates), coverage, axis=0)
         return Intervals.around(estimates, lower, upper, bags.sizes, coverage, radius)
+
+
+def _reach_the_ends(lower: Floats, upper: Floats, sizes: ArrayLike) -> tuple[Floats, Floats]:
+    """Ends within a hundredth of a row of 0 or 1 are 0 or 1: likelihood nears them forever and never gets there."""
+    tiny = 0.01 / np.asarray(sizes, np.float64)[:, None]
+    return np.where(lower < tiny, 0.0, lower), np.where(upper > 1 - tiny, 1.0, upper)
 
 
 def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None]:
