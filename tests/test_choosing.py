@@ -348,6 +348,13 @@ def test_a_whole_table_is_one_bag(table):
     assert "The whole table is one bag, as no --bag was given; its estimate is written to estimates.csv." in told.output
     found = pd.read_csv("estimates.csv")
     assert (found["bag"].tolist(), found["n"].tolist()) == (["all"] * 2, [1200, 1200])
+    assert "The whole table is one bag, as no --bag was given." in run("predict", "model", "rings.csv").stderr
+
+
+def test_a_loss_is_for_networks(table):
+    refused = run("fit", "rings.csv", "--label", "kind", "--method", "cc", "--loss", "rae", "-o", "model")
+    assert refused.exit_code == 2
+    assert "--loss: CC has none, as it is no network; leave it out." in refused.output
 
 
 def test_proportions_need_bags(table):

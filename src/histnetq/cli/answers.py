@@ -50,6 +50,8 @@ def predict(
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
     if output is None:
+        if not reading["bag"] and len(found) == 1:
+            echo("The whole table is one bag, as no --bag was given.", err=True)
         text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
         echo(text.rstrip("\n"))
         return

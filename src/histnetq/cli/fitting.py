@@ -91,9 +91,12 @@ class Workbench:
 
     def fit(self, method: str) -> Quantifier:
         """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
+        model = self.make(Candidate(method, self.classifier))
+        if self.loss != "ae" and "loss" not in model.get_params(deep=False):
+            raise ValueError(f"loss: {type(model).__name__} has none, as it is no network; leave it out.")
         began, apart = time.perf_counter(), self._kept_apart()
         with self._keeping():
-            model = self._learn(self.make(Candidate(method, self.classifier)), apart.learned)
+            model = self._learn(model, apart.learned)
         return self._finished(model, apart, began)
 
     def fit_best(self) -> tuple[Quantifier, Comparison | None]:
