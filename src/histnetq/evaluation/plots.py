@@ -148,7 +148,7 @@ def error_by_shift(
     behind = ax.twinx()
     behind.bar(middles, table["n_bags"], width=[0.95 * i.length for i in table.index], color=COLORS[2], alpha=0.18)
     behind.set_ylabel("bags", color="#00664b")
-    behind.yaxis.get_major_locator().set_params(integer=True)
+    behind.yaxis.get_major_locator().set_params(integer=True)  # type: ignore[call-arg]
     behind.spines["top"].set_visible(False)
     ax.set_zorder(behind.get_zorder() + 1)
     ax.patch.set_visible(False)

@@ -128,7 +128,7 @@ class Trust:
             return cls.unchecked(smallest)
         if arrays.keys() != {field.name for field in fields(cls)} or not _fits(arrays, n_features, n_classes):
             raise ValueError("path: trust has arrays of sizes that do not belong together; calibrate and save again.")
-        kinds = {"columns": np.int64}
+        kinds: dict[str, Any] = {"columns": np.int64}
         return cls(**{name: array.astype(kinds.get(name, np.float64)) for name, array in arrays.items()})
 
     @property
