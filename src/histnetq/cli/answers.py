@@ -47,19 +47,20 @@ def predict(
 
     found = estimate(model, new, progress=not as_json, **reading)
     table = found.to_frame(wide)
+    one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
     if output is None:
-        if not reading["bag"] and len(found) == 1:
-            echo("The whole table is one bag, as no --bag was given.", err=True)
+        if one_bag:
+            echo(f"{one_bag}.", err=True)
         text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
         echo(text.rstrip("\n"))
         return
     write_table(table, output, force)
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
     lines = [f"{len(found)} bags estimated, written to {output}."]
-    if not reading["bag"] and len(found) == 1:
-        lines = [f"The whole table is one bag, as no --bag was given; its estimate is written to {output}."]
+    if one_bag:
+        lines = [f"{one_bag}; its estimate is written to {output}."]
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)

@@ -6,6 +6,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 
 
@@ -38,7 +39,7 @@ class Sketcher:
     def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
         """Sketch bags; without names, of one bag that was given as an array."""
         weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
-        totals = n_rows if weights is None else np.add.reduceat(weights, starts)
+        totals = total_weights(bags)
         return BagSketch(
             ids=bags.ids if named else None, n_rows=n_rows, totals=totals, unseen=np.zeros(len(bags), np.int64),
             squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
