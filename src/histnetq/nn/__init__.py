@@ -15,11 +15,12 @@ from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
 from histnetq.nn.sequence import SortedLSTM
+from histnetq.nn.unmixing import LogOdds, Unmixing
 
 __all__ = [
     "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "HardHistogram",
-    "Likelihood", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram", "SetAttention",
-    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize", "State",
+    "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram", "SetAttention",
+    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize", "State", "Unmixing",
 ]  # fmt: skip
 
 # Made of n_features: `histnetq.DeepSets(pooling=...)`.

@@ -12,6 +12,7 @@ section 4 and appendix A.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -75,6 +76,33 @@ class Histogram(MergeablePooling):
         """
         raise NotImplementedError
 
+    def of_rows(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        """Give a function that makes histograms of many bags of the same rows; what it can, it computes once.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Features of all rows.
+
+        Returns
+        -------
+        callable
+            ``offsets, index → (n_bags, n_features * n_bins)``, without gradients.
+
+        Examples
+        --------
+        >>> pool = HardHistogram(1, n_bins=2, squash=None).of_rows(torch.tensor([[0.1], [0.7]]))
+        >>> pool(torch.tensor([0, 2]), torch.tensor([1, 1])).tolist()
+        [[0.0, 1.0]]
+        """
+
+        @torch.no_grad()
+        def pool(offsets: Tensor, index: Tensor) -> Tensor:
+            used, place = index.unique(return_inverse=True)
+            return self(rows[used], offsets, index=place)
+
+        return pool
+
     def extra_repr(self) -> str:
         """Describe the layer's parameters.
 
@@ -127,6 +155,16 @@ class HardHistogram(Histogram):
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         entries = Entries(index, offsets, weights)
         return _HardFunction.apply(rows, self.centers, self.half_widths, entries, self.squash is not None)
+
+    def of_rows(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+        edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
+        codes = _codes(rows, edges, self.squash is not None)
+
+        def pool(offsets: Tensor, index: Tensor) -> Tensor:
+            counts = backend(rows).hard_count(codes, ranks, Entries(index, offsets, None))
+            return self.finish(State(counts, bag_totals(offsets, None))).to(rows.dtype)
+
+        return pool
 
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from functools import partial
-from numbers import Real
 from typing import Any
 
 import numpy as np
@@ -14,10 +13,9 @@ from torch import Tensor, nn
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
-from histnetq.nn import MLP, BagNetwork, Likelihood, ShrunkLikelihood
-from histnetq.nn.encoders import n_outputs
+from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood
 from histnetq.quantifiers.emnetq_start import start_scores
-from histnetq.quantifiers.networks import DeepQuantifier, Encoder, are_sizes, make_encoder, make_standardize
+from histnetq.quantifiers.networks import DeepQuantifier, Encoder, check_ridge, make_scores, make_standardize
 from histnetq.quantifiers.saving import Arrays
 from histnetq.simplex import check_prevalences
 from histnetq.training.batches import encode_rows
@@ -55,7 +53,7 @@ class EMNetQ(DeepQuantifier):
         Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
         proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
         start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
-        starts from random scores, as do modules of one's own and fewer than 100 different rows.
+        starts from random scores, as do fewer than 100 different rows.
     prior : float, default=0.5
         Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It steadies the estimates of tiny bags, and
         keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
@@ -177,8 +175,8 @@ class EMNetQ(DeepQuantifier):
     def _network(
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
     ) -> BagNetwork:
-        encoder = self._make_scores(shape, n_classes)
-        pooling = ShrunkLikelihood if self._starts(encoder) else Likelihood
+        encoder = make_scores(self.encoder, shape, n_classes, self.training)
+        pooling = Likelihood if self.ridge is None else ShrunkLikelihood
         shift = _Shift(n_classes) if self.label_weight > 0 or self.training.warmup > 0 else False
         network = BagNetwork(
             encoder, pooling(n_classes, self.prior), None, n_classes,
@@ -189,27 +187,13 @@ class EMNetQ(DeepQuantifier):
     def _start(self) -> Start | None:
         return None if self.ridge is None else partial(start_scores, self.ridge, self.training.weight_decay)
 
-    def _starts(self, encoder: nn.Module) -> bool:
-        """Tell whether training starts from what the encoder learns from labels."""
-        return self.ridge is not None and isinstance(encoder, MLP)
-
     def _check_params(self) -> None:
-        given = isinstance(self.ridge, Real) and not isinstance(self.ridge, bool)
-        if self.ridge is not None and not (given and 0 < self.ridge < np.inf):
-            raise ValueError(f"ridge: expected a number above 0, or None, got {self.ridge!r}.")
+        check_ridge(self.ridge)
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
         if "pooling.threshold" not in arrays:  # saved before there was one, or not started from labels
             self.ridge = None
         return super()._rebuilt(arrays)
-
-    def _make_scores(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
-        hidden: Any = () if self.encoder is None and len(shape) == 1 else self.encoder
-        if are_sizes(hidden):
-            sizes = (*hidden, n_classes)
-            return MLP(int(np.prod(shape)), sizes, self.training.dropout, self.training.input_dropout)
-        encoder = make_encoder(self.encoder, shape, self.training)
-        return nn.Sequential(encoder, nn.Linear(n_outputs(encoder, shape), n_classes))
 
 
 class _Shift(nn.Module):

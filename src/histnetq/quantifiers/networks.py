@@ -9,6 +9,8 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -27,10 +29,12 @@ from histnetq.nn import (
     POOLINGS,
     BagNetwork,
     Cumulative,
+    LogOdds,
     MergeablePooling,
     Pooling,
     SetAttention,
     Standardize,
+    Unmixing,
 )  # fmt: skip
 from histnetq.nn.encoders import n_outputs
 from histnetq.quantifiers.base import Quantifier
@@ -225,7 +229,10 @@ class HistNetQ(_PooledQuantifier):
     """Quantification by a network on differentiable histograms.
 
     Every row is encoded to features; each bag becomes one histogram per feature; a head maps the histograms to
-    prevalences. The network is trained end to end for the chosen error on bags whose proportions are known.
+    prevalences. By default the features are the log-odds of the classes, which the encoder learns from the rows'
+    labels, known or implied by proportions; the head finds the mixture of the classes' own histograms that a bag's
+    are, and rehearses on bags drawn for it; then all is trained end to end for the chosen error. With the sizes of a
+    head, the network is the paper's: any features, a softmax, and training end to end from random weights.
 
     Parameters
     ----------
@@ -234,8 +241,9 @@ class HistNetQ(_PooledQuantifier):
     n_bins : int, default=32
         Bins per feature.
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
-        module is copied, never trained in place; a factory is called with the shape of a row.
+        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP (before
+        a head that unmixes, hidden layers before that of the classes); a module is copied, never trained in place; a
+        factory is called with the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -247,11 +255,14 @@ class HistNetQ(_PooledQuantifier):
         Epochs, learning rate, device and so on.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
+    head : "unmix" or tuple of int, default="unmix"
+        What maps histograms to prevalences: the mixture that they are, or the paper's hidden layers of these sizes.
     cumulative : bool, default=False
-        Whether the head reads cumulative histograms: it learns from many weak features (texts of many classes) in a
-        fraction of the epochs so, and from a few good ones not as well.
+        Whether a head of hidden layers reads cumulative histograms: it learns from many weak features (texts of many
+        classes) in a fraction of the epochs so, and from a few good ones not as well.
+    ridge : float or None, default=0.01
+        Penalty of the logistic regressions by which labels are found that proportions imply, and which scores without
+        hidden layers come from. None starts from random weights, as do fewer than 100 different rows.
 
     Attributes
     ----------
@@ -290,7 +301,35 @@ class HistNetQ(_PooledQuantifier):
 
     bins: str = field(default="hard", kw_only=False)
     n_bins: int = field(default=32, kw_only=False)
+    head: Sequence[int] | str = "unmix"
     cumulative: bool = False
+    ridge: float | None = 0.01
+
+    def _check_params(self) -> None:
+        check_ridge(self.ridge)
+        if isinstance(self.head, str):
+            check_choice("head", self.head, ("unmix",))
+
+    def _start(self) -> Start | None:
+        if self.ridge is None or self.head != "unmix":
+            return None
+        from histnetq.quantifiers.histnetq_start import start_histograms
+
+        return partial(start_histograms, self.ridge, self.training)
+
+    def _network(
+        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
+    ) -> BagNetwork:
+        if self.head != "unmix":
+            return super()._network(shape, n_classes, statistics)
+        log_odds = LogOdds(n_classes)
+        hidden = _DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
+        network = BagNetwork(
+            nn.Sequential(make_scores(hidden, shape, n_classes, self.training), log_odds),
+            self._pooling(log_odds.n_features), Unmixing(log_odds.n_features, self.n_bins, n_classes), n_classes,
+            prepare=make_standardize(statistics), classify=self.label_weight > 0 or self.training.warmup > 0,
+        )  # fmt: skip
+        return network.to(getattr(torch, self.training.dtype))
 
     def _pooling(self, n_features: int) -> Pooling:
         return BINS[check_choice("bins", self.bins, tuple(BINS))](n_features, self.n_bins)
@@ -455,6 +494,22 @@ def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -
     if not are_sizes(sizes) or not sizes:
         raise ValueError(f"encoder: expected None, layer sizes, an nn.Module or a factory, got {encoder!r}.")
     return MLP(int(np.prod(shape)), sizes, training.dropout, training.input_dropout)
+
+
+def make_scores(encoder: Encoder, shape: tuple[int, ...], n_classes: int, training: Training) -> nn.Module:
+    """Make an encoder that ends with a linear layer of class scores, after hidden layers of these sizes or a module."""
+    hidden: Any = () if encoder is None and len(shape) == 1 else encoder
+    if are_sizes(hidden):
+        return MLP(int(np.prod(shape)), (*hidden, n_classes), training.dropout, training.input_dropout)
+    made = make_encoder(encoder, shape, training)
+    return nn.Sequential(made, nn.Linear(n_outputs(made, shape), n_classes))
+
+
+def check_ridge(ridge: Any) -> None:
+    """Refuse what is no penalty of a logistic regression."""
+    given = isinstance(ridge, Real) and not isinstance(ridge, bool)
+    if ridge is not None and not (given and 0 < ridge < np.inf):
+        raise ValueError(f"ridge: expected a number above 0, or None, got {ridge!r}.")
 
 
 def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import json
 import os
+import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,6 +117,7 @@ class Task:
 
         def run(part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
             loss, device = as_loss(self.params["loss"]), choose_device(training.device)
+            began = time.perf_counter()
             with torch.random.fork_rng([]):
                 torch.manual_seed(seed)
                 network = make(part, held)
@@ -126,8 +128,9 @@ class Task:
             network, draw = network.to(device), part.drawing(sampler, training.bags_per_epoch)
             identity = self._identity(part, chooses, seed) if training.checkpoint else ""
             return Run(
-                network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates, self.name
-            )
+                network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates, self.name,
+                time.perf_counter() - began if started else 0.0,
+            )  # fmt: skip
 
         first = run(learned, self.training)
         result = first.train()

@@ -28,7 +28,7 @@ from tqdm import tqdm
 from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
 from histnetq.metrics import Measure, kld
-from histnetq.nn import BagNetwork, Mean
+from histnetq.nn import BagNetwork, Mean, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
 from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
@@ -37,6 +37,9 @@ from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.progress import ProgressLines
 
+_COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
+_FINE_RATE = 0.1  # part of the learning rate at which weights are tuned that are good already
+_MUCH_WORSE = 1.5  # times the lowest validation loss, from which a run goes back to where it had that
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
 # What a network must gain on a constant estimate: this part of its loss, or so many standard errors. Noise alone gains
@@ -55,7 +58,10 @@ class _Progress:
     stale: int = 0
     updates: int = 0
     done: bool = False
-    history: dict[str, list[float]] = field(default_factory=dict)
+    spent: float = 0.0  # seconds, before the first epoch
+    fine: bool = False  # whether weights that are good already are tuned, at a low rate and without dropout
+    first: list[float] = field(default_factory=list)  # losses of the validation bags by such weights
+    history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
 
 
 @dataclass
@@ -81,11 +87,14 @@ class Run:
     identity : str
         What a checkpoint must have been made of to be continued.
     started : bool
-        Whether the network's weights may be the best ones as they are: those of epoch 0.
+        Whether the network's weights may be the best ones as they are: those of epoch 0. Others then take their place
+        if they are better by more than one standard error of the difference.
     rates : (n_epochs,), optional
         Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
     name : str
         What is trained, for lines in logs.
+    spent : float
+        Seconds that were spent on the start.
     """
 
     network: BagNetwork
@@ -99,6 +108,7 @@ class Run:
     started: bool = False
     rates: NDArray[np.float64] | None = None
     name: str = "network"
+    spent: float = 0.0
 
     def __post_init__(self) -> None:
         self.processes, self.progress = Processes.started(), _Progress(lr=self.options.lr)
@@ -124,7 +134,7 @@ class Run:
                 self._epochs()
             except KeyboardInterrupt:
                 # Several processes may have stopped in different epochs, and a repetition has no best one.
-                if not at.history or self.processes.count > 1 or self.rates is not None:
+                if not at.history["epoch"] or self.processes.count > 1 or self.rates is not None:
                     raise
                 interrupted = f"after epoch {len(at.history['epoch'])} of {self.n_epochs}"
                 told = f"training interrupted {interrupted}; the weights of the best one ({at.best_epoch}) are kept."
@@ -173,8 +183,13 @@ class Run:
         if at.epoch == 0:
             self.best = _copy_state(self.network)
             self.mean = _copy_state(self.network) if self.options.average > 1 else {}
+            at.spent = self.processes.agree(self.spent)[0]
+            at.fine = self.started and isinstance(self.network.head, Unmixing)
+            if at.fine:
+                at.lr *= _FINE_RATE
             if self.started and self.rates is None:  # weights that are not random: no epoch may be better
-                loss = self.processes.agree(self._validate())[0]
+                at.first = self._losses(self._estimate_validation()).tolist()
+                loss = self.processes.agree(float(np.mean(at.first)))[0]
                 at.best_loss = loss if np.isfinite(loss) else float("inf")
 
     def _epochs(self) -> None:
@@ -200,7 +215,8 @@ class Run:
     def _ends(self) -> bool:
         """Tell whether no further epoch is to be trained."""
         at, most = self.progress, self.options.minutes
-        late = most is not None and at.epoch > 0 and sum(at.history["seconds"]) >= 60 * most
+        begun = at.epoch > 0 or self.started
+        late = most is not None and begun and at.spent + sum(at.history["seconds"]) >= 60 * most
         return at.done or at.epoch >= self.n_epochs or late
 
     def _epoch(self) -> dict[str, float]:
@@ -215,7 +231,7 @@ class Run:
             at.lr = float(self.rates[at.epoch - 1])
         for group in self.optimizer.param_groups:
             group["lr"] = at.lr * group["pace"]
-        self.network.train()
+        self.network.train(not at.fine)
         n = self.options.batch_bags
         losses = [self._step(bags[start : start + n]) for start in range(0, len(bags), n)]
         mean_loss = float(torch.stack(losses).mean())
@@ -225,12 +241,15 @@ class Run:
             if self.mean:  # is validated and kept in the place of the last weights, which come back
                 afterwards.callback(self.network.load_state_dict, _copy_state(self.network))
                 self.network.load_state_dict(self.mean)
-            validated = mean_loss if self.rates is not None else self._validate()
+            losses_now = self._losses(self._estimate_validation()) if self.rates is None else torch.stack(losses)
+            validated = float(losses_now.mean())
             trained, validated, seconds = self.processes.agree(mean_loss, validated, time.perf_counter() - began)
             record = {
                 "epoch": at.epoch, "train_loss": trained, "validation_loss": validated, "lr": at.lr, "seconds": seconds,
             }  # fmt: skip
-            self._note(record)
+            self._note(record, losses_now)
+        if self.rates is None and validated > _MUCH_WORSE * at.best_loss and at.epoch > self.options.warmup:
+            self._go_back()
         return record
 
     def _step(self, bags: Bags) -> Tensor:
@@ -283,9 +302,6 @@ class Run:
             value = value + self.label_weight * (errors * copies).sum() / n_labelled
         return value
 
-    def _validate(self) -> float:
-        return float(self._losses(self._estimate_validation()).mean())
-
     def _estimate_validation(self) -> NDArray[np.float64]:
         """Estimate the validation bags, of which each process takes its share: (n_bags, n_classes)."""
         bags = self.validation
@@ -300,7 +316,14 @@ class Run:
         p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
         return self.loss(p_true, p_pred, sizes)
 
-    def _note(self, record: dict[str, float]) -> None:
+    def _go_back(self) -> None:
+        """Go on from the best weights at a lower rate, as the last ones are much worse."""
+        self.network.load_state_dict(self.best)
+        self.mean = _copy_state(self.network) if self.mean else {}
+        self.optimizer.state.clear()
+        self.progress.lr = max(self.progress.lr / 2, min(self.options.min_lr, self.progress.lr))
+
+    def _note(self, record: dict[str, float], losses: Tensor) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
         at, loss = self.progress, record["validation_loss"]
         if not (np.isfinite(record["train_loss"]) and np.isfinite(loss)):
@@ -309,14 +332,21 @@ class Run:
                 f"{loss}); lower training__lr, set training__clip, or check a custom loss for division by zero."
             )
         for name, value in record.items():
-            at.history.setdefault(name, []).append(value)
+            at.history[name].append(value)
         at.stale = at.stale + 1 if at.epoch > self.options.warmup else 0
-        if self.rates is not None or loss < at.best_loss:
+        if self.rates is not None or (loss < at.best_loss and self._is_clear(losses)):
             at.best_loss, at.best_epoch, at.stale = loss, at.epoch, 0
             self.best = _copy_state(self.network)
         if self.rates is None and at.stale >= self.options.patience:
             at.done = at.lr <= self.options.min_lr
             at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
+
+    def _is_clear(self, losses: Tensor) -> bool:
+        """Tell whether losses of the validation bags are lower than those of the start by more than chance."""
+        if not self.progress.first or len(losses) < 2:
+            return True
+        gains = np.asarray(self.progress.first) - losses.double().cpu().numpy()
+        return bool(gains.mean() > gains.std(ddof=1) / len(gains) ** 0.5)
 
     def _save(self, directory: str) -> None:
         """Write a checkpoint from which `_resume` goes on."""

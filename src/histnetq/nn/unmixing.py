@@ -1,0 +1,213 @@
+"""A head that unmixes: the histograms of a bag are mixtures of the classes' own, and it finds the proportions.
+
+A histogram layer gives each bag its histograms h, one per feature. If rows of class c have the histograms ``M_c``, its
+templates, those of a bag with prevalences p are ``h = Σ_c p_c M_c`` on average. Taking the features for independent,
+the prevalences under which the histograms are most likely maximise
+
+    n Σ_f v_f Σ_b h_fb log Σ_c p_c M_cfb + a Σ_c log p_c
+
+with the size n of a usual bag, the weights v of the features, which sum to one, and a pseudo-count a of each class.
+That is the problem of `histnetq.nn.likelihood` with a bin in the place of a row, so its solver and its gradients serve:
+by the templates, and by the histograms, so that an encoder can be trained through them.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from histnetq.nn.encoders import MLP
+from histnetq.nn.histograms import Cumulative
+from histnetq.nn.likelihood import maximise
+
+_PRIOR = 0.01  # pseudo-count of each class
+_FIRST_THRESHOLD = -0.9  # exp(−9) ≈ (a hundredth)²
+_PACE, _LARGEST = 10.0, 10.0  # as those of `ShrunkLikelihood`
+_LEAST = 1e-9  # prevalence whose logarithm is taken for that of zero
+_SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # standard deviations that an input of the factor is divided by, and the least
+_TILT = 2.0  # by which templates tell classes apart before anything is learned
+
+
+class LogOdds(nn.Module):
+    """Class scores → the log-odds of each class against all others together, moved and scaled to fit a sigmoid.
+
+    Scores are log-likelihoods up to a constant of the row. Of two classes, the log-odds of the second are enough.
+
+    Parameters
+    ----------
+    n_classes : int
+        Number of classes.
+
+    Attributes
+    ----------
+    n_features : int
+        Number of log-odds: 1 for two classes, else one per class.
+
+    Examples
+    --------
+    >>> LogOdds(3)(torch.tensor([[0.0, 0.0, math.log(2.0)]]))
+    tensor([[-1.0986, -1.0986,  0.0000]])
+    """
+
+    def __init__(self, n_classes: int) -> None:
+        super().__init__()
+        self.n_features = 1 if n_classes == 2 else n_classes
+        self.register_buffer("center", torch.zeros(self.n_features))
+        self.register_buffer("scale", torch.ones(self.n_features))
+
+    def forward(self, scores: Tensor) -> Tensor:
+        """Compute the log-odds.
+
+        Parameters
+        ----------
+        scores : Tensor of shape (n_rows, n_classes)
+            Scores of the classes.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_features)
+            Log-odds minus their centre, over their scale.
+        """
+        if self.n_features == 1 and scores.shape[1] == 2:
+            odds = scores[:, 1:] - scores[:, :1]
+        else:
+            shares = scores.log_softmax(1)
+            # log(1 − exp(x)) by the form that keeps the digits of both small and large shares.
+            near, far = shares.clamp(-0.5, -1e-7), shares.clamp(max=-0.5)
+            others = torch.where(shares > -0.5, (-torch.expm1(near)).log(), (-far.exp()).log1p())
+            odds = shares - others
+        return (odds - self.get_buffer("center")) / self.get_buffer("scale")
+
+    def extra_repr(self) -> str:
+        """Describe the layer's parameters.
+
+        Returns
+        -------
+        str
+            What stands between the parentheses when the layer is printed.
+        """
+        return f"n_features={self.n_features}"
+
+
+class Unmixing(nn.Module):
+    """Histograms of bags → logarithms of the prevalences under which they are most likely, times a learned factor.
+
+    Small prevalences are shrunk as by `ShrunkLikelihood`. The factor of each class is an MLP's, and it is 1 at first.
+
+    Parameters
+    ----------
+    n_features : int
+        Number of features, or histograms of a bag.
+    n_bins : int
+        Number of bins of each.
+    n_classes : int
+        Number of classes.
+    size : float, default 100
+        Rows of a usual bag: what the evidence of the histograms is worth beside the pseudo-counts.
+    hidden : sequence of int, default (128,)
+        Hidden layers of the factor; without any, there is no factor.
+
+    Examples
+    --------
+    >>> head = Unmixing(n_features=1, n_bins=2, n_classes=2, hidden=())
+    >>> head.set_templates(torch.tensor([[[0.9, 0.2], [0.1, 0.8]]]))
+    >>> head(torch.tensor([[0.55, 0.45]])).exp().detach()
+    tensor([[0.5000, 0.5000]])
+    """
+
+    def __init__(
+        self, n_features: int, n_bins: int, n_classes: int, size: float = 100.0, hidden: tuple[int, ...] = (128,)
+    ) -> None:
+        super().__init__()
+        self.n_features, self.n_bins, self.n_classes = n_features, n_bins, n_classes
+        # Before anything is learned, feature c is taken to be high for class c: random encoders then learn that.
+        ramp = torch.linspace(-_TILT / 2, _TILT / 2, n_bins)
+        own = torch.eye(n_classes)[-n_features:] if n_features <= n_classes else torch.rand(n_features, n_classes)
+        self.templates = nn.Parameter(ramp[None, :, None] * (2 * own[:, None, :] - 1))
+        self.feature_weights = nn.Parameter(torch.zeros(n_features))
+        self.threshold = nn.Parameter(torch.tensor(_FIRST_THRESHOLD))
+        self.register_buffer("size", torch.tensor(float(size)))
+        self.factor = None
+        if hidden:
+            self.cumulative = Cumulative(n_bins)
+            self.register_buffer("mean", torch.zeros(n_features * n_bins))
+            self.register_buffer("spread", torch.ones(n_features * n_bins))
+            self.factor = MLP(n_features * n_bins + n_classes, (*hidden, n_classes))
+            for parameter in self.factor[-1].parameters():
+                nn.init.zeros_(parameter)
+
+    @torch.no_grad()
+    def set_templates(self, templates: Tensor) -> None:
+        """Take these histograms of the classes.
+
+        Parameters
+        ----------
+        templates : Tensor of shape (n_features, n_bins, n_classes)
+            Positive numbers, of which the bins of a feature sum to one for each class.
+
+        Examples
+        --------
+        >>> head = Unmixing(1, 2, 2)
+        >>> head.set_templates(torch.full((1, 2, 2), 0.5))
+        """
+        self.templates.copy_(templates.log())
+
+    @torch.no_grad()
+    def set_usual(self, histograms: Tensor, size: float) -> None:
+        """Take these bags for usual ones.
+
+        Parameters
+        ----------
+        histograms : Tensor of shape (n_bags, n_features * n_bins)
+            Histograms of bags, to whose mean and spread the factor's inputs are compared.
+        size : float
+            Rows of a usual bag.
+
+        Examples
+        --------
+        >>> head = Unmixing(1, 2, 2)
+        >>> head.set_usual(torch.tensor([[0.5, 0.5], [0.4, 0.6]]), 200.0)
+        """
+        self.get_buffer("size").fill_(size)
+        if self.factor is not None:
+            sums = self.cumulative(histograms)
+            self.get_buffer("mean").copy_(sums.mean(0))
+            # What hardly varies is no more than noise, and is not blown up.
+            self.get_buffer("spread").copy_(_SPREADS * sums.std(0).clamp(min=_LEAST_SPREAD))
+
+    def forward(self, histograms: Tensor) -> Tensor:
+        """Unmix histograms.
+
+        Parameters
+        ----------
+        histograms : Tensor of shape (n_bags, n_features * n_bins)
+            Densities, the bins of a feature side by side.
+
+        Returns
+        -------
+        Tensor of shape (n_bags, n_classes)
+            Logarithms of prevalences.
+        """
+        n_bags, n_cells = histograms.shape
+        size = self.get_buffer("size")
+        shares = (self.feature_weights.softmax(0) * size).repeat_interleave(self.n_bins)
+        offsets = torch.arange(n_bags + 1, device=histograms.device) * n_cells
+        index = torch.arange(n_cells, device=histograms.device).repeat(n_bags)
+        likelihoods = self.templates.log_softmax(1).flatten(0, 1)
+        p = maximise(likelihoods, offsets, (histograms * shares).flatten(), index, _PRIOR)
+        squares, threshold = p * p, (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp() / size
+        logs = (p * squares / (squares + threshold) + _LEAST).log().log_softmax(1)
+        if self.factor is not None:
+            sums = (self.cumulative(histograms) - self.get_buffer("mean")) / self.get_buffer("spread")
+            logs = logs + self.factor(torch.cat([sums, logs / _LARGEST], 1))
+        return logs
+
+    def extra_repr(self) -> str:
+        """Describe the layer's parameters.
+
+        Returns
+        -------
+        str
+            What stands between the parentheses when the layer is printed.
+        """
+        return f"n_features={self.n_features}, n_bins={self.n_bins}, n_classes={self.n_classes}"
