@@ -74,8 +74,9 @@ LISTS: dict[str, WordList] = {
 }
 # Letters that are no letter of a to z with an accent.
 _SPELLED = str.maketrans({"ß": "ss", "æ": "ae", "œ": "oe", "ø": "o", "đ": "d", "ð": "d", "ł": "l", "þ": "th", "ı": "i"})
-# A line is a word, and in hunspell's lists a slash and flags; a tab and grammar may follow.
-_LINE = re.compile(r"^[^\S\n\t]*([a-z]{4,20})[^\S\n\t]*(?:[/\t].*)?$", re.MULTILINE)
+# A line is a word; in hunspell's lists a slash and flags, or a tab and grammar, may follow.
+_WORD_ENDS = re.compile(r"[/\t]")
+_WORD = re.compile(r"^[a-z]{4,20}$", re.MULTILINE)
 
 
 def read_words(found: WordList) -> list[str]:
@@ -85,9 +86,11 @@ def read_words(found: WordList) -> list[str]:
         text = data.decode()
     except UnicodeDecodeError:
         text = data.decode(found.encoding)
-    text = unicodedata.normalize("NFKD", text.lower().translate(_SPELLED))
+    words = {_WORD_ENDS.split(line, maxsplit=1)[0].strip() for line in text.lower().translate(_SPELLED).split("\n")}
+    # Spaces are stripped first: an accent that stands alone becomes a space and an accent, and is no part of a word.
+    text = unicodedata.normalize("NFKD", "\n".join(words))
     accents = {ord(letter): None for letter in set(text) if unicodedata.combining(letter)}
-    return sorted(set(_LINE.findall(text.translate(accents))))
+    return sorted(set(_WORD.findall(text.translate(accents))))
 
 
 def require_lists() -> list[Path]:
