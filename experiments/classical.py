@@ -12,10 +12,13 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import StratifiedKFold, cross_val_predict
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.runs import Run, save_arrays
+from histnetq.data.memmap import row_chunks
 from histnetq.datasets import Dataset
 
 __all__ = ["CLASSICAL", "CLASSIFIERS", "Posteriors", "run_classical"]
@@ -73,10 +76,14 @@ class Posteriors:
         """Posteriors (n_train, n_classes) and (n_pool, n_classes) of a logistic regression with these parameters."""
         path = self.directory / f"posteriors-{params['C']:g}-{params['class_weight']}.npz"
         if not path.exists():
-            model, rows = LogisticRegression(max_iter=1000, **params), self.data.train.gather()
+            # Rows that are not centred take several times as many iterations.
+            model = make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000, **params))
+            rows, every = self.data.train.gather(), self.data.train.rows
             folds = StratifiedKFold(5, shuffle=True, random_state=0)
             crossed = cross_val_predict(model, rows, self.labels, cv=folds, method="predict_proba")
-            pool = model.fit(rows, self.labels).predict_proba(self.data.train.rows)
+            model.fit(rows, self.labels)
+            # Part by part: the pool may be larger than memory.
+            pool = np.concatenate([model.predict_proba(every[chunk]) for chunk in row_chunks(every)])
             save_arrays(path, crossed=crossed, pool=pool)
         with np.load(path) as file:
             return file["crossed"], file["pool"]

@@ -21,7 +21,7 @@ from histnetq.evaluation import plots
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.plots import COLORS
 
-__all__ = ["coverage_panels", "draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "save"]
+__all__ = ["coverage_panels", "draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "draw_over_time", "save"]
 
 
 def save(path: Path, panels: Sequence[Callable[[Axes], Any]], *, columns: int = 2, height: float = 3.4) -> None:
@@ -45,6 +45,14 @@ def draw_curves(axes: Axes, title: str, curves: Mapping[str, NDArray[np.float64]
     for color, (name, values) in zip(COLORS, curves.items(), strict=False):
         axes.plot(before + np.arange(1, len(values) + 1), values, color=color, label=name, linewidth=1.4)
     axes.set(title=title, xlabel="epoch", ylabel=label, yscale="log")
+    axes.legend(frameon=False, fontsize=8)
+
+
+def draw_over_time(axes: Axes, title: str, curves: Mapping[str, tuple[NDArray, NDArray]], label: str) -> None:
+    """Losses by minutes of training, one line per name, which has its minutes and its losses."""
+    for color, (name, (minutes, values)) in zip(COLORS, curves.items(), strict=False):
+        axes.plot(minutes, values, color=color, label=name, linewidth=1.4)
+    axes.set(title=title, xlabel="minutes of training", ylabel=label, yscale="log")
     axes.legend(frameon=False, fontsize=8)
 
 

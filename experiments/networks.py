@@ -107,7 +107,7 @@ def run_network(trials: Trials, test: hq.Bags) -> Run:
         quantifier.validation_loss_,
         float(history["seconds"].sum()),
         took,
-        np.stack([history["train_loss"], history["validation_loss"]], axis=1),
+        np.stack([history["train_loss"], history["validation_loss"], history["seconds"]], axis=1),
     )
 
 

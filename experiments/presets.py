@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 import histnetq as hq
+from experiments.words import BINARY, MANY, BagPlan, load_words
 from histnetq.datasets import Dataset, lequa2022, read_npz
 
 __all__ = ["FILES", "PRESETS", "Preset", "mostly_absolute", "read_labels", "read_split"]
@@ -85,6 +86,15 @@ _MANY_CLASSES = [
 ]
 
 
+# Hardly a row is in two bags, and there is little to learn by heart.
+_MANY_ROWS = [
+    _setting((512, 64), 16, dropout=0.1, weight_decay=0.01),
+    _setting((512, 64), 32, dropout=0.1, weight_decay=0.01),
+    _setting((512, 128), 8, dropout=0.1, weight_decay=0.01),
+    _setting((512, 64), 16, dropout=0.3, weight_decay=0.01),
+]
+
+
 def _likelihood(**others: Any) -> dict[str, Any]:
     return {"encoder": (), "batch_bags": 20, "lr": 3e-4, "warmup": 0, "patience": 3, "average": 50, **others}
 
@@ -129,6 +139,10 @@ def _npz(name: str) -> Callable[[Path], Dataset]:
     return lambda folder: read_npz(folder / FILES[name])
 
 
+def _words(plan: BagPlan) -> Callable[[Path], Dataset]:
+    return lambda folder: load_words(folder, plan)
+
+
 # The paper's.
 _LEQUA: dict[str, Any] = {"patience": 20, "min_lr": 1e-5, "progress": False}
 _T1A: dict[str, Any] = {
@@ -165,5 +179,15 @@ PRESETS = {
         "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
         [_T1B], _MANY_LIKELIHOOD,
         hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
+    ),
+    "words": Preset(
+        "Words of 28 languages (an analogue of LeQua's T1B in which rows hardly repeat)", _words(MANY), "LeQua-T1B",
+        _MANY_ROWS, _MANY_LIKELIHOOD,
+        hq.Training(batch_bags=20, warmup=10, patience=6, **_ANALOGUE), 0.5, 10.0, 10.0,
+    ),
+    "words-2": Preset(
+        "Portuguese and Spanish words (an analogue of LeQua's T1A)", _words(BINARY), "LeQua-T1A",
+        _BINARY, _BINARY_LIKELIHOOD,
+        hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5, 5.0, 5.0,
     ),
 }  # fmt: skip

@@ -22,7 +22,7 @@ __all__ = ["Run", "Runs", "digest", "save_arrays"]
 class Run:
     """What one method with one seed gave: estimates of the test bags, how it was chosen, and how long it took.
 
-    `curves` are the training and validation losses of a network's epochs, ``(n_epochs, 2)``.
+    `curves` are the training and validation losses of a network's epochs and their seconds, ``(n_epochs, 3)``.
     """
 
     estimates: NDArray[np.float64]
@@ -31,7 +31,7 @@ class Run:
     validation: float
     fit_seconds: float
     predict_seconds: float
-    curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 2)))
+    curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 3)))
 
 
 class Runs:

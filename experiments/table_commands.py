@@ -84,6 +84,8 @@ for _name, _what in {
     "goemotions": "GoEmotions, an analogue of LeQua's T1B",
     "lequa-t1a": "LeQua 2022, task T1A, with the paper's networks",
     "lequa-t1b": "LeQua 2022, task T1B, with the paper's networks",
+    "words": "words of 28 languages, which are made of Debian's word lists and kept in the directory of the data",
+    "words-2": "Portuguese and Spanish words, which are made and kept as those of the command words",
 }.items():
     _on_bags(_name, _what)
 

@@ -1,0 +1,53 @@
+"""The command for the paper's way of learning, on words."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from experiments.arguments import choose, load, main, options, wrote
+
+__all__: list[str] = []
+
+
+@main.command(name="words-paper")
+@click.option("--networks", help="Some of them, with commas between.  [default: all]")
+@click.option("--minutes", type=click.FloatRange(min=0), default=90.0, show_default=True,
+              help="Training of each network, at most; more later go on from there.")  # fmt: skip
+@click.option("--epochs", type=click.IntRange(1), default=10_000, help="Epochs of each network, at most.")
+@options("data", "work", "output")
+def words_paper(networks: str | None, minutes: float, epochs: int, data: Path, work: Path, output: Path) -> None:
+    """HistNetQ learns words as in the paper: with 8 and 64 bins, with and without the Bag Mixer.
+
+    \b
+    Examples: python -m experiments words-paper --data DIRECTORY
+              python -m experiments words-paper --networks 8-bins-alone --minutes 10 --data DIRECTORY
+    """
+    from experiments import figures, paper_way
+    from experiments.tables import to_markdown, write_frame
+
+    chosen = choose(networks, paper_way.NAMES, "--networks")
+    experiment = load("words", data, work)
+    runs = paper_way.run_paper_way(experiment, chosen, minutes, epochs, click.echo)
+    curves, errors = paper_way.curves_table(runs), paper_way.errors_table(experiment.data.test, runs)
+    about = (
+        f"{experiment.preset.what}: HistNetQ with hard bins, learned from {len(experiment.data.bags)} bags as in the "
+        f"paper (its hyperparameters of LeQua-T1B, random weights, end to end, for RAE), at most {minutes:g} minutes "
+        f"each, one seed; the best epoch by {len(experiment.data.validation)} validation bags, errors on "
+        f"{len(experiment.data.test):,} test bags. Beside: the paper's, on LeQua-T1B. "
+        f"Made by `python -m experiments words-paper --minutes {minutes:g}`."
+    )
+    write_frame(output / "words-paper", curves, f"{about}\n\n{to_markdown(errors)}")
+    panels = [
+        partial(
+            figures.draw_over_time, title="HistNetQ on words, the paper's way", label=f"{kind} RAE",
+            curves={str(name): (own["seconds"].to_numpy() / 60, own[column].to_numpy())
+                    for name, own in curves.groupby("setting", sort=False)},
+        )
+        for kind, column in {"training": "train", "validation": "validation"}.items()
+    ]  # fmt: skip
+    figures.save(output / "words-paper.png", panels)
+    click.echo(to_markdown(errors))
+    wrote(*(output / f"words-paper.{ending}" for ending in ("csv", "md", "png")))
