@@ -80,11 +80,16 @@ class Groups:
         """(n_classes, n_classes, n_classes): how far the means of mixes that `solver` gives are off.
 
         The mean of the mix *p* has the variance ``Σ_c V_c Σ_ij design[c, i, j] p_i p_j``, if *V_c* are those of a row.
-        Of a class that the groups lack, nothing is known but that it is off by about a row.
+        A row in several groups counts in all of them at once; it is of the classes of these groups, on average. Of a
+        class that the groups lack, nothing is known but that it is off by about a row.
         """
         solver = self.solver()
         missed = np.eye(len(solver)) - solver @ self.mixes
-        spread = np.einsum("ig,jg,gc->cij", solver, solver, self.mixes / self.sizes[:, None], optimize=True)
+        _, row = np.unique(self.rows, return_inverse=True)
+        within = self.weights / np.sqrt(self.sizes * np.bincount(self.group, self.weights**2))[self.group]
+        influence = sparse.csr_array((within, (row, self.group))) @ solver.T
+        classes = sparse.csr_array((1 / np.bincount(row)[row], (row, self.group))) @ self.mixes
+        spread = np.einsum("ri,rj,rc->cij", influence, influence, classes, optimize=True)
         return spread + np.einsum("ic,jc->cij", missed, missed)
 
     def row_weights(self) -> Floats:
