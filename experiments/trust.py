@@ -192,10 +192,12 @@ def run_mixes(n_draws: int, n_bags: int, sizes: tuple[int, ...] = (50, 200, 2000
         for labels, seed in itertools.product((True, False), range(5 * n_draws if digits else n_draws)):
             world, rng = World(name, seed), np.random.default_rng(2000 + seed)
             trust = Trust.of(world.calibrated(100, labels, 500 + seed))
+            moments = trust.moments
+            assert moments is not None
             for size in (50,) if digits else sizes:
                 for mix, p in _mixes(n_classes, n_bags, rng).items():
                     bags = world.bags(p, np.full(n_bags, size), rng)
-                    doubted = _unusual(trust.judge(trust.moments.sums(bags), total_weights(bags), bags.sizes))
+                    doubted = _unusual(trust.judge(moments.sums(bags), total_weights(bags), bags.sizes))
                     found.append({"data": name, "labels": labels, "n": size, "mix": mix, "doubted": doubted})
     return pd.DataFrame(found).groupby(["data", "labels", "n", "mix"], sort=False).mean().reset_index()
 
