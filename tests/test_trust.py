@@ -9,7 +9,10 @@ from hypothesis import strategies as st
 from scipy import sparse
 
 import histnetq as hq
+from experiments.trust import World
 from histnetq.sketches.moments import Moments, total_weights
+from histnetq.uncertainty import mixes
+from histnetq.uncertainty.groups import Groups
 from histnetq.uncertainty.trust import Trust
 from tests.conftest import CLASSICAL, QUANTIFIERS, exactly, known_bags, labelled
 
@@ -277,3 +280,48 @@ def test_a_count_of_training_rows_is_copies_in_the_bootstrap():
     many._learn_all(P, y, np.full(20, 1000), np.arange(2))
     spreads = [np.std([q._relearned(np.random.default_rng(i)).matrix_[0, 0] for i in range(50)]) for q in (few, many)]
     assert spreads[1] < 0.1 * spreads[0]
+
+
+@given(st.integers(0, 1000))
+def test_rows_are_as_far_as_if_the_directions_had_not_seen_them(seed):
+    rng = np.random.default_rng(seed)
+    n, d = 40, 5
+    bags = hq.Bags(rng.standard_t(4, size=(n, d)), offsets=[0, n], labels=np.zeros(n, int), classes=[0, 1])
+    groups = Groups.of(bags.with_known_prevalences())
+    tests = mixes.Tests.fit(bags, groups)
+    rows = tests.of_rows(bags.rows)
+    centered, values = groups.centered(rows), tests.summed[0]
+    z = centered[:, values]
+    others = z.T @ z / n - np.einsum("ri,rj->rij", z, z) / n
+    distances = np.einsum("ri,rij,rj->r", z, np.linalg.inv(others), z)
+    found = ((z * tests.as_if_unseen(centered, n)[:, values]) ** 2).sum(1)
+    seen = 1 - (z**2).sum(1) / n > 0.01
+    np.testing.assert_allclose(found[seen], distances[seen], rtol=1e-2)
+
+
+def test_what_is_unknown_of_the_classes_where_bags_share_rows():
+    """Draw bags of a pool of labelled rows, and compare how far the means of the classes are off with `design`."""
+    rng = np.random.default_rng(0)
+    n_rows, spread = 200, np.array([0.5, 2.0])
+    y = np.arange(n_rows) % 2
+    shares = rng.random(60)
+    parts = [np.concatenate([rng.permutation(np.flatnonzero(y == c))[:k] for c, k in enumerate(counts)])
+             for counts in rng.multinomial(60, np.stack([1 - shares, shares], 1))]  # fmt: skip
+    offsets = np.concatenate([[0], np.cumsum([len(part) for part in parts])])
+    known = np.stack([np.bincount(y[part], minlength=2) / len(part) for part in parts])
+    bags = hq.Bags(np.zeros((n_rows, 1)), np.concatenate(parts), offsets, prevalences=known, classes=[0, 1])
+    groups = Groups.of(bags)
+    noise = rng.normal(size=(n_rows, 4000)) * spread[y][:, None]
+    means = np.stack([noise[part].mean(0) for part in parts])
+    expected = np.einsum("kcc,k->c", groups.design(), spread**2)
+    np.testing.assert_allclose((groups.solver() @ means).var(1), expected, rtol=0.25)
+
+
+@pytest.mark.parametrize("labels", [True, False])
+def test_pure_bags_of_digits_with_few_calibration_rows_are_left_alone(labels):
+    found = []
+    for seed in range(8 if labels else 5):
+        world, rng = World("digits", seed), np.random.default_rng(seed)
+        trust = Trust.of(world.calibrated(100, labels, seed))
+        found.append(unusual(trust, world.bags(np.repeat(np.eye(10), 10, axis=0), np.full(100, 50), rng)))
+    assert np.mean(found) <= 0.015

@@ -7,11 +7,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
+from scipy.special import softmax
 
 from histnetq.data.bags import Bags
 from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]
+_LEAST_SHARE = 1e-9  # of a class in a group, so that proportions that are not exact rule out nothing
 
 
 @dataclass(frozen=True)
@@ -80,12 +82,24 @@ class Groups:
         """(n_classes, n_classes, n_classes): how far the means of mixes that `solver` gives are off.
 
         The mean of the mix *p* has the variance ``Σ_c V_c Σ_ij design[c, i, j] p_i p_j``, if *V_c* are those of a row.
-        Of a class that the groups lack, nothing is known but that it is off by about a row.
+        A row in several groups counts in all of them at once, and is most likely of a class that all of them have much
+        of. Of a class that the groups lack, nothing is known but that it is off by about a row.
         """
         solver = self.solver()
         missed = np.eye(len(solver)) - solver @ self.mixes
-        spread = np.einsum("ig,jg,gc->cij", solver, solver, self.mixes / self.sizes[:, None], optimize=True)
+        _, row = np.unique(self.rows, return_inverse=True)
+        within = self.weights / np.sqrt(self.sizes * np.bincount(self.group, self.weights**2))[self.group]
+        influence = sparse.csr_array((within, (row, self.group))) @ solver.T
+        classes = self._classes_of(row)
+        spread = np.einsum("ri,rj,rc->cij", influence, influence, classes, optimize=True)
         return spread + np.einsum("ic,jc->cij", missed, missed)
+
+    def _classes_of(self, row: Ints) -> Floats:
+        """(n_rows, n_classes): probabilities of the classes of rows that are drawn into their groups by class."""
+        usual = np.maximum(self.sizes @ self.mixes / self.sizes.sum(), _LEAST_SHARE)
+        odds = np.log(np.maximum(self.mixes, _LEAST_SHARE) / usual)
+        logs = sparse.csr_array((np.ones(len(row)), (row, self.group))) @ odds + np.log(usual)
+        return np.asarray(softmax(logs, axis=1), np.float64)
 
     def row_weights(self) -> Floats:
         """(n_classes, n_items): weights by which means over all items become those of the classes, by least squares."""

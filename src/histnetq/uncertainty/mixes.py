@@ -25,6 +25,7 @@ _NUMBERS = 1 << 23  # of a sample of rows and their tests
 _ROWS_IN_PAIRS = 2500  # whose products with one another are summed
 _FROM_ALL = 20  # rows of all classes, by which the moments of a class with few rows are steadied
 _LEAST_PART = 0.25  # of the variance of all rows, which that of a class has at least
+_LEAST_ALONE = 0.01  # part of a row's squared distance that the other rows make
 _NEVER = 1e6
 _STANDARD_ERRORS = 3.0  # of a variance, by which it is taken to be more
 _NORMAL_THIRD = 1.6  # mean of the absolute cubes of normal values
@@ -86,6 +87,21 @@ class Tests:
         values, directed = self.moments.of_rows(rows)
         i, j = np.triu_indices(directed.shape[1])
         return self.of(np.hstack([values, values**2, directed[:, i] * directed[:, j]]))
+
+    def as_if_unseen(self, centered: Floats, n_seen: int) -> Floats:
+        """(n_rows, n_tests): factors that make tests of rows as large as if the directions had not seen the row.
+
+        Directions are as wide as the rows that they were fitted to. A row that is *z_k* times as far as direction *k*
+        is wide, is ``1 / sqrt((1 - h_k-1) (1 - h_k))`` times farther in units of what the other rows give, with
+        ``h_k = Σ_l≤k z_l² / n``. A row that is alone in a narrow direction thus makes the direction uncertain.
+        """
+        values, products = self.summed
+        alone = np.maximum(1 - np.cumsum(centered[:, values] ** 2, axis=1) / n_seen, _LEAST_ALONE)
+        farther = 1 / np.sqrt(alone * np.hstack([np.ones((len(alone), 1)), alone[:, :-1]]))
+        i, j = np.triu_indices(len(self.whitening) if self._pairs_features else len(self.moments.paired))
+        factors = np.ones(centered.shape)
+        factors[:, values], factors[:, products] = farther, farther[:, i] * farther[:, j]
+        return factors
 
     @property
     def summed(self) -> tuple[slice, slice]:
@@ -189,7 +205,8 @@ class Chance:
     @classmethod
     def fit(cls, left: Floats, mixes: Floats, sample: Groups, design: Floats, summed: tuple[slice, slice]) -> Chance:
         """Learn from what is left of single rows ``(n_rows, n_tests)`` and from their mixes; B is 0."""
-        weights, few = sample.row_weights(), _FROM_ALL * np.einsum("cii->i", design)[:, None]
+        weights, off = sample.row_weights(), _off(design)
+        few = _FROM_ALL * off.sum(1, keepdims=True)
 
         def by_class(values: Floats) -> Floats:
             pooled = values.mean(0)
@@ -197,17 +214,12 @@ class Chance:
             return found
 
         variance, third = by_class(left**2), by_class(np.abs(left) ** 3)
-        # Rows that the directions were fitted to vary less along them than new ones do.
-        fitted = 1 / (1 - min((summed[0].stop - summed[0].start) / len(left), 0.5))
-        for part, factor in zip(summed, (fitted, fitted**2), strict=True):
-            variance[:, part] *= factor
-        errors = np.maximum(by_class(left**4) - variance**2, 0) * np.einsum("cii->i", design)[:, None]
-        unsure = _STANDARD_ERRORS * np.sqrt(errors)
+        unsure = _STANDARD_ERRORS * np.sqrt(off @ np.maximum(by_class(left**4) - variance**2, 0))
         # A test whose variance rests on a few rows of some class weighs little in sums of squares.
         sure = (variance / np.maximum(variance + unsure, 1e-300)).min(0)
         precision = sure**2 / _varied((left**2).mean(0))
         parts = [(left * np.sqrt(precision))[:, part] for part in summed]
-        fourth = np.stack([weights @ ((part**2).sum(1) ** 2) for part in parts])
+        fourth = np.stack([by_class((part**2).sum(1, keepdims=True) ** 2)[:, 0] for part in parts])
         first = sample.first(_ROWS_IN_PAIRS)
         cross = np.stack([_cross(part[: len(first.rows)], first.row_weights()) for part in parts])
         blur = np.maximum(weights @ mixes**2 - np.eye(mixes.shape[1]), 0)
@@ -240,8 +252,7 @@ class Chance:
             products = np.einsum("bc,cd,bd->b", parts, cross, parts) / (parts @ own) ** 2
             spread = 2 * mean**2 * np.maximum(products, 1 / len(weight))
             spread += np.maximum(mixes @ fourth - (mixes @ own) ** 2, 0) / sizes**3
-            unsure = _STANDARD_ERRORS**2 * np.einsum("cii->i", self.design)
-            spread += parts**2 @ (np.maximum(fourth - own**2, 0) * unsure)
+            spread += _STANDARD_ERRORS**2 * parts**2 @ (_off(self.design) @ np.maximum(fourth - own**2, 0))
             found.append(gamma.logsf((left[:, part] ** 2 @ weight) * mean / spread, mean**2 / spread))
         return np.min(found, axis=0)
 
@@ -290,8 +301,13 @@ def _cross(values: Floats, weights: Floats) -> Floats:
     """Traces of products of the classes' covariances, without the bias that a row's product with itself has."""
     products = (values @ values.T) ** 2
     np.fill_diagonal(products, 0)
-    found: Floats = weights @ products @ weights.T
+    found: Floats = np.maximum(weights @ products @ weights.T, _LEAST_PART * products.mean())
     return found
+
+
+def _off(design: Floats) -> Floats:
+    """(n_classes, n_classes): what the variance of a row of each class adds to that of a class's mean."""
+    return np.einsum("kcc->ck", design)
 
 
 def _normal(values: Floats, heavy: Floats) -> Floats:
