@@ -230,8 +230,9 @@ class Workbench:
         """Fit a model to all bags, and let all calibrate it, where few are kept apart and a fit takes few seconds."""
         n_bags, folds = len(self.bags), affordable_folds(seconds)
         few = n_bags >= _FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
+        interrupted = bool(getattr(model, "interrupted_", ""))
         # Processes that work together would have to decide alike, and each has a clock of its own.
-        if not few or getattr(model, "interrupted_", "") or are_processes_together():
+        if not few or interrupted or are_processes_together():
             return model, apart
         if folds == 0:
             words = f"{apart.words}, as it takes {in_words(seconds)} to fit it and all bags need several fits"
