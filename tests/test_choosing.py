@@ -205,8 +205,66 @@ def test_fit_chooses_by_default_and_tells(table, without_networks):
     assert why.startswith(f"{type(q).__name__} (forest) has the lowest mean AE of the methods on 9 bags kept apart: 0.")
     assert all(name in why for name in names)
     assert why in told.output
-    assert "Calibrated by 24 other bags: predict gives intervals." in told.output
+    assert "Calibrated by 60 bags, each estimated by a model that was learned without it: predict" in told.output
     assert "mean of training" in told.output
+
+
+def test_all_bags_calibrate_where_few_would_be_kept_apart(table):
+    known = ["fit", "bags.csv", "--bag", "bag", "--label", "kind", "--method", "pacc", "--classifier", "bayes"]
+    told = run(*known, "-o", "model")
+    assert told.exit_code == 0, told.output
+    about = "Fitting it to all bags, and 10 times without some of them, whose errors calibrate intervals: about "
+    assert told.stdout.startswith(about)
+    q = hq.load("model")
+    assert (q.provenance_["bags"], q.provenance_["calibration_bags"], len(q.calibration_.joint_scores)) == (60, 60, 60)
+    bags = hq.read_bags("bags.csv", bag="bag", label="kind")
+    same = hq.PACC("bayes", random_state=0).cross_calibrate(bags)
+    np.testing.assert_array_equal(q.predict(bags), same.predict(bags))
+    np.testing.assert_allclose(q.calibration_.scores, same.calibration_.scores)
+    facts = json.loads(run("info", "model", "--json").output)
+    assert facts["calibration_bags"] == facts["provenance"]["calibration_bags"] == 60
+
+
+def kept_apart(bags, monkeypatch, seconds=0.0, **given):
+    """Fit PACC to these bags where a fit takes so many seconds, and give the model and what was told."""
+    clock = iter([0.0, seconds])
+    monkeypatch.setattr("histnetq.cli.fitting.time.process_time", lambda: next(clock))
+    told = []
+    return Workbench(bags, classifier="bayes", tell=told.append, **given).fit("pacc"), told
+
+
+@pytest.mark.parametrize(("seconds", "folds"), [(12, 10), (13, 5), (24, 5)])
+def test_a_slow_fit_is_crossed_by_fewer_folds(monkeypatch, seconds, folds):
+    model, told = kept_apart(bags_of_rings(100), monkeypatch, seconds)
+    assert f" and {folds} times without some of them" in told[0]
+    assert model.provenance_["calibration_bags"] == 100
+
+
+def test_a_slower_fit_keeps_bags_apart(monkeypatch):
+    model, told = kept_apart(bags_of_rings(100), monkeypatch, 25)
+    assert told == []
+    assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (75, 25)
+    assert model.provenance_["calibrated"] == (
+        "by 25 other bags, as it takes 25 seconds to fit it and all bags need several fits"
+    )
+    model, _ = kept_apart(bags_of_rings(60), monkeypatch, 25)
+    assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (60, 0)
+
+
+def test_enough_bags_are_kept_apart(monkeypatch):
+    bags = bags_of_rings(200, size=5)
+    assert kept_apart(bags, monkeypatch, calibration=0.5)[0].provenance_["calibrated"] == "by 100 other bags"
+    assert "without it" in kept_apart(bags, monkeypatch, calibration=0.49)[0].provenance_["calibrated"]
+    assert kept_apart(bags, monkeypatch, calibration=0)[0].provenance_["calibration_bags"] == 0
+
+
+def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch):
+    shared = hq.APP(20).draw(bags_of_rings(), 100, random_state=0)
+    model, told = kept_apart(shared, monkeypatch)
+    assert told[1].startswith("Not all bags can calibrate intervals: bags: expected bags of different rows, as each ")
+    assert model.provenance_["calibrated"] == "by 25 other bags"
+    monkeypatch.setattr("histnetq.cli.fitting.are_processes_together", lambda: True)
+    assert kept_apart(bags_of_rings(100), monkeypatch)[0].provenance_["calibrated"] == "by 25 other bags"
 
 
 def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):

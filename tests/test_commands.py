@@ -42,8 +42,9 @@ def run(*arguments):
 def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     fitted = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "pacc", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
-    assert "PACC learned 2 classes from 75 bags and 2 features; kept in model." in fitted.output
-    assert "Calibrated by 25 other bags" in fitted.output
+    assert "PACC learned 2 classes from 100 bags and 2 features; kept in model." in fitted.output
+    crossed = "by 100 bags, each estimated by a model that was learned without it"
+    assert f"Calibrated {crossed}: predict gives intervals." in fitted.output
     predicted = run("predict", "model", "bare.csv", "--bag", "tow", "-o", "estimates.csv", "--coverage", "0.8")
     assert predicted.output.startswith("100 bags estimated, written to estimates.csv.\n")
     found = pd.read_csv("estimates.csv")
@@ -59,7 +60,8 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     told = run("info", "model").output
     assert "method       PACC" in told
     assert "features     length, depth" in told
-    assert "calibrated by 25 bags" in told
+    assert "intervals    calibrated by 100 bags" in told
+    assert f"calibrated   {crossed}" in told
     assert "command      histnetq fit rows.csv --bag tow --label species --method pacc -o model" in told
 
 
@@ -78,7 +80,7 @@ def test_proportions_alone(tables):
         in refused.output
     )
     known = ["fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv"]
-    fitted = run(*known, "--method", "emnetq", "--loss", "rae", "-o", "scores")
+    fitted = run(*known, "--method", "emnetq", "--loss", "rae", "--calibration", 0, "-o", "scores")
     assert fitted.exit_code == 0, fitted.output
     assert hq.load("scores").loss == "rae"
     bags = hq.read_bags("bare.csv", bag="tow", prevalences="tows.csv")
@@ -102,7 +104,7 @@ def test_the_best_of_a_few_methods(tables, monkeypatch):
     assert "mean of training" in told.output
     assert "why          " in run("info", "model").output
     facts = json.loads(run("info", "model", "--json").output)
-    assert facts["provenance"]["calibration_bags"] == 25
+    assert facts["provenance"]["calibration_bags"] == 100
     assert facts["provenance"]["sources"] == ["rows.csv"]
 
 
@@ -143,6 +145,7 @@ def test_a_report_of_known_and_of_new_bags(tables, tmp_path):
     told = run("report", "pacc", "rows.csv", *known)
     assert told.exit_code == 0, told.output
     page = (tmp_path / "known.html").read_text()
+    assert "calibrated by 100 bags, each estimated by a model that was learned without it" in page
     assert "histnetq report pacc rows.csv" in page
     assert "tow99" in page
     told = run("report", "pacc", "bare.csv", "--bag", "tow", "-o", "new.html")

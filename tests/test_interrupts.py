@@ -218,7 +218,7 @@ def test_any_terminal_shows_the_choice_and_the_model_is_kept(tables, monkeypatch
     lines = told.stdout_bytes.decode(charset)
     assert f"{'≤' if charset == 'utf-8' else '<='} b {shown} c" in lines
     assert ("д" if charset == "utf-8" else "\\u0434") in lines
-    assert hq.load("model").provenance_["bags"] == 75
+    assert hq.load("model").provenance_["bags"] == 100
 
 
 @pytest.mark.parametrize("charset", ["cp1252", "ascii"])

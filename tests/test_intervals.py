@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import warnings
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import sparse
+from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
+from histnetq.data.shared_rows import part_shared
+from histnetq.training.options import TrainingInterrupted
 from histnetq.uncertainty.conformal import Calibration
 from tests.conftest import exactly
 
@@ -148,3 +154,117 @@ def test_calibration_needs_bags_with_known_proportions():
         q.calibrate(X)
     with pytest.raises(ValueError, match="bags: expected the proportions of each bag, got none"):
         q.calibrate(hq.Bags(X, offsets=np.arange(0, 61, 6)))
+
+
+def two_normals(n_bags, seed, size=20):
+    """Labelled bags of two overlapping classes that share no rows."""
+    rng = np.random.default_rng(seed)
+    y = (rng.random((n_bags, size)) < rng.random((n_bags, 1))).astype(int).ravel()
+    X = rng.normal(size=(len(y), 2)) + 1.5 * y[:, None]
+    return hq.Bags.from_labels(X, y, groups=np.repeat(np.arange(n_bags), size))
+
+
+class Recorder(hq.CC):
+    """A quantifier that knows which rows it and its copies have learned from, and refuses to estimate these."""
+
+    def fit(self, X, y=None):
+        self.seen_ = X.gather()
+        self.fits.append(len(X))
+        return super().fit(X, y)
+
+    def _predict(self, bags):
+        assert not np.isin(bags.gather(), self.seen_).any(), "a bag was estimated by a model that had learned from it"
+        return super()._predict(bags)
+
+
+def test_each_bag_is_estimated_without_it_and_the_model_learns_from_all():
+    bags, q = two_normals(30, 0), Recorder(random_state=0)
+    q.fits = []
+    q.cross_calibrate(bags, folds=5)
+    assert q.fits == [24] * 5 + [30]
+    assert len(q.calibration_.joint_scores) == 30
+    plain = hq.CC(random_state=0).fit(bags)
+    np.testing.assert_array_equal(q.predict(two_normals(9, 1)), plain.predict(two_normals(9, 1)))
+    again = hq.CC(random_state=0).cross_calibrate(bags, folds=5)
+    np.testing.assert_array_equal(again.calibration_.scores, q.calibration_.scores)
+    trusted = plain.calibrate(bags).trust(two_normals(9, 1))
+    assert again.trust(two_normals(9, 1)).equals(trusted), "trust looks at bags, not at estimates"
+
+
+def test_coverage_from_few_bags_that_are_learned_from():
+    apart, crossed = [], []
+    for seed in range(20):
+        known, new = two_normals(60, seed), two_normals(200, 1000 + seed)
+        truth = new.label_prevalences()
+        learned, held = known.split(0.75, seed)
+        for coverages, q in (
+            (apart, hq.PACC(random_state=0).fit(learned).calibrate(held)),
+            (crossed, hq.PACC(random_state=0).cross_calibrate(known)),
+        ):
+            coverages.append(q.predict_interval(new).contains(truth).mean())
+    assert abs(np.mean(crossed) - 0.9) < 0.02
+    # 60 scores have a standard deviation of √(0.09 / 60) = 0.039, and 15 twice that.
+    assert np.std(crossed) < 0.75 * np.std(apart)
+
+
+def test_bags_that_share_rows_are_not_crossed():
+    bags = two_normals(20, 0)
+    message = (
+        "bags: expected bags of different rows, as each is estimated by a model that was learned without it, got {} of "
+        "the rows in several bags; keep bags of other rows apart, and calibrate by these."
+    )
+    drawn = hq.APP(20).draw(bags, 30, random_state=0)
+    with pytest.raises(ValueError, match="bags of different rows, as each is estimated by a model that was learned"):
+        hq.PACC().cross_calibrate(drawn)
+    y = bags.label_prevalences()[:, 1].repeat(20) > 0.5
+    half = np.where(np.arange(400)[:, None] % 2 == 0, 0.0, bags.rows)
+    twins = hq.Bags.from_labels(half, y, groups=np.repeat(np.arange(20), 20))
+    with pytest.raises(ValueError, match=exactly(message.format("50%"))):
+        hq.PACC().cross_calibrate(twins)
+    few = np.where(np.arange(400)[:, None] % 20 == 0, 0.0, bags.rows)
+    by_chance = hq.Bags.from_labels(few, y, groups=np.repeat(np.arange(20), 20))
+    assert hasattr(hq.PACC().cross_calibrate(by_chance, folds=2), "calibration_")
+
+
+@pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, lambda X: np.array([str(x) for x in X], object)])
+def test_rows_that_bags_share(kind):
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
+    bags = hq.Bags(kind(X), offsets=[0, 2, 5, 6])
+    assert part_shared(bags) == 0
+    assert part_shared(bags, by_content=True) == pytest.approx(2 / 6), "twins in one bag are not shared"
+    assert part_shared(hq.Bags(X, index=[0, 1, 1, 2], offsets=[0, 2, 4])) == 0.5
+
+
+@pytest.mark.parametrize("folds", [1, 21, 2.0, True, None])
+def test_wrong_folds(folds):
+    with pytest.raises(ValueError, match=r"^folds: expected a whole number "):
+        hq.PACC().cross_calibrate(two_normals(20, 0), folds=folds)
+
+
+def test_too_few_bags_to_cross():
+    with pytest.raises(ValueError, match="bags: expected at least 6 calibration bags, got 5"):
+        hq.PACC().cross_calibrate(two_normals(5, 0), folds=2)
+    with pytest.raises(TypeError, match="bags: expected Bags, got ndarray"):
+        hq.PACC().cross_calibrate(two_normals(20, 0).rows)
+
+
+def test_a_classifier_that_is_fitted_stays_so_and_checkpoints_are_left_alone(tmp_path):
+    bags, other = two_normals(20, 0), two_normals(20, 1)
+    known = LogisticRegression().fit(other.rows, other.labels)
+    q = hq.PACC(known, cv=None).cross_calibrate(bags, folds=2)
+    assert q.classifier_ is known
+    training = hq.Training(epochs=1, bags_per_epoch=4, validation_bags=4, checkpoint=tmp_path / "run", device="cpu")
+    q = hq.DeepSets(encoder=(4,), head=(4,), training=training, random_state=0).cross_calibrate(bags, folds=2)
+    alone = hq.DeepSets(encoder=(4,), head=(4,), training=training, random_state=0).fit(bags)
+    np.testing.assert_array_equal(alone.predict(other), q.predict(other))
+    assert q.training.checkpoint == training.checkpoint
+
+
+def test_an_interruption_of_one_fold_ends_all(monkeypatch):
+    def interrupted(self, X, y=None):
+        warnings.warn("training interrupted", TrainingInterrupted, stacklevel=2)
+        return self
+
+    monkeypatch.setattr(hq.CC, "fit", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        hq.CC().cross_calibrate(two_normals(20, 0))

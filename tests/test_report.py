@@ -81,7 +81,7 @@ def test_everything_known(model, tmp_path):
     assert f"<b>{ours:.2f} percentage points</b> away from the truth" in text
     assert f"would be {mean:.2f} points away" in text
     assert f"Of its 80% intervals, {found.contains(bags.prevalences).mean():.1%} hold the truth; 2 bags carry a" in text
-    for fact in ("75 bags, 900 rows", "40 other bags", "1.2 s, 2024-05-06", "lowest error &amp; fast", "numpy 1.2.3"):
+    for fact in ("75 bags, 900 rows", "by 40 bags", "1.2 s, 2024-05-06", "lowest error &amp; fast", "numpy 1.2.3"):
         assert fact in text
     assert "<pre>histnetq fit &lt;rows&gt;.csv\nhistnetq report &#x27;a&amp;b&#x27;</pre>" in text
     assert "new.csv" in text

@@ -18,6 +18,8 @@ from histnetq.training.progress import in_words
 
 MINUTES_TO_COMPARE = 1.0  # of training for each network that is tried
 MINUTES_TO_FIT = 10.0  # of training for the one that is chosen
+_FOLDS = (10, 5)  # by which all bags calibrate, in the order of preference
+_SECONDS_TO_CALIBRATE = 120.0  # of work, for the fits without a fold
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,17 @@ def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Can
 def from_proportions() -> list[Candidate]:
     """Methods for bags of which the proportions are known alone."""
     return [Candidate("histnetq"), Candidate("emnetq"), Candidate("deepsets")]
+
+
+def affordable_folds(seconds: float) -> int:
+    """Tell in how many folds all bags may calibrate a method of which one fit takes so long; 0 if it takes too long.
+
+    Examples
+    --------
+    >>> affordable_folds(1), affordable_folds(20), affordable_folds(60)
+    (10, 5, 0)
+    """
+    return next((folds for folds in _FOLDS if folds * seconds <= _SECONDS_TO_CALIBRATE), 0)
 
 
 class Trial:

@@ -1,8 +1,9 @@
-"""Fit, choose and tune quantifiers on the bags of a table, and calibrate them by bags that are kept apart."""
+"""Fit, choose and tune quantifiers on the bags of a table, and calibrate them by bags that they have not seen."""
 
 from __future__ import annotations
 
 import contextlib
+import copy
 import datetime
 import platform
 import time
@@ -14,9 +15,18 @@ from typing import Any
 
 import numpy as np
 
-from histnetq.cli.candidates import MINUTES_TO_COMPARE, MINUTES_TO_FIT, Candidate, Trial, from_labels, from_proportions
+from histnetq.cli.candidates import (
+    MINUTES_TO_COMPARE,
+    MINUTES_TO_FIT,
+    Candidate,
+    Trial,
+    affordable_folds,
+    from_labels,
+    from_proportions,
+)
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
+from histnetq.data.files import are_processes_together
 from histnetq.data.protocols import APP
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare
@@ -25,12 +35,13 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifiers import CLASSIFIERS
 from histnetq.quantifiers.registry import METHODS
 from histnetq.training.options import TrainingInterrupted
-from histnetq.training.progress import LOG
+from histnetq.training.progress import LOG, in_words
 from histnetq.training.supervision import Supervision
 
 _FLOOR = "mean of training"
 _HELD_OUT = 0.25  # part of the bags or rows that methods are compared on
 _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
+_ENOUGH_TO_CALIBRATE = 100  # bags: where fewer would be kept apart, all bags calibrate instead
 _FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
 _FEWEST_TO_JUDGE = 3  # bags
 _MOST_ROWS = 30_000  # that methods learn from where one is to be chosen
@@ -46,7 +57,7 @@ class Apart:
     learned : Bags
         What is learned from.
     held : Bags or None
-        Bags of other rows, if there are enough.
+        Bags of other rows, if there are enough; or, where each was estimated by a model without it, the same bags.
     words : str
         What these are.
     """
@@ -69,7 +80,8 @@ class Workbench:
     classifier : str or None
         Name of the classifier of classical methods; None for the default, and for a choice among some.
     calibration : float
-        Part of the bags, or of rows in no bags, that is kept apart to calibrate by; 0 for none.
+        Part of the bags, or of rows in no bags, that is kept apart to calibrate by; 0 for none. Where these are fewer
+        than 100 bags, all bags calibrate instead, unless a fit takes long.
     random_state : int
         Seed of all that is drawn.
     keep_interrupted : bool
@@ -90,14 +102,12 @@ class Workbench:
     tell: Callable[[str], None] = lambda sentence: None
 
     def fit(self, method: str) -> Quantifier:
-        """Fit a quantifier, by its name in lower case, and calibrate it by some bags that are kept apart."""
+        """Fit a quantifier, by its name in lower case, and calibrate it by bags that it has not seen."""
         model = self.make(Candidate(method, self.classifier))
         if self.loss != "ae" and "loss" not in model.get_params(deep=False):
             raise ValueError(f"loss: {type(model).__name__} has none, as it is no network; leave it out.")
         began, apart = time.perf_counter(), self._kept_apart()
-        with self._keeping():
-            model = self._learn(model, apart.learned)
-        return self._finished(model, apart, began)
+        return self._finished(*self._learned(model, apart), began)
 
     def fit_best(self) -> tuple[Quantifier, Comparison | None]:
         """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all.
@@ -114,9 +124,8 @@ class Workbench:
             comparison = replace(self, bags=apart.learned).compare(None)
             best, why = _best(comparison)
         self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
-        with self._keeping():
-            model = self._learn(self.make(candidates[best], MINUTES_TO_FIT), apart.learned)
-        return self._finished(model, apart, began, why=why), comparison
+        model = self.make(candidates[best], MINUTES_TO_FIT)
+        return self._finished(*self._learned(model, apart), began, why=why), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
@@ -162,7 +171,10 @@ class Workbench:
         why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
         n_done = int((found.trials["error"] != "interrupted").sum())
         stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
-        return self._finished(found.quantifier, apart, began, why=why, **stopped)
+        model = found.quantifier
+        if not stopped:
+            model, apart = self._cross_calibrated(model, apart, float(found.trials["seconds"].median()))
+        return self._finished(model, apart, began, why=why, **stopped)
 
     @property
     def table_facts(self) -> dict[str, Any]:
@@ -204,11 +216,39 @@ class Workbench:
             return from_proportions()
         return from_labels() if self.classifier is None else from_labels([self.classifier])
 
-    @staticmethod
-    def _learn(model: Quantifier, learned: Bags) -> Quantifier:
+    def _learned(self, model: Quantifier, apart: Apart) -> tuple[Quantifier, Apart]:
+        """Fit a model to what is not kept apart, or to all bags where few are; give what calibrates it, too."""
+        learned = apart.learned
         source = f"{len(learned)} bags" if len(learned) > 1 else f"{len(learned.index):,} rows"
         LOG.info("%s: learning from %s.", type(model).__name__, source)
-        return model.fit(learned)
+        began = time.process_time()  # which other work on the machine does not change
+        with self._keeping():
+            model = model.fit(learned)
+        return self._cross_calibrated(model, apart, time.process_time() - began)
+
+    def _cross_calibrated(self, model: Quantifier, apart: Apart, seconds: float) -> tuple[Quantifier, Apart]:
+        """Fit a model to all bags, and let all calibrate it, where few are kept apart and a fit takes few seconds."""
+        n_bags, folds = len(self.bags), affordable_folds(seconds)
+        few = n_bags >= _FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
+        interrupted = bool(getattr(model, "interrupted_", ""))
+        # Processes that work together would have to decide alike, and each has a clock of its own.
+        if not few or interrupted or are_processes_together():
+            return model, apart
+        if folds == 0:
+            words = f"{apart.words}, as it takes {in_words(seconds)} to fit it and all bags need several fits"
+            return model, replace(apart, words=words)
+        self.tell(
+            f"Fitting it to all bags, and {folds} times without some of them, whose errors calibrate intervals: "
+            f"about {in_words(seconds * (folds + 1))}."
+        )
+        try:
+            model = copy.copy(model).cross_calibrate(self.bags, folds=folds, random_state=self.random_state)
+        except ValueError as error:  # such as rows that bags share, or classes that are in a few bags alone
+            self.tell(f"Not all bags can calibrate intervals: {error}")
+            return model, apart
+        return model, Apart(
+            self.bags, self.bags, f"{n_bags} bags, each estimated by a model that was learned without it"
+        )
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
@@ -259,7 +299,8 @@ class Workbench:
         learned, held = apart.learned, apart.held
         why = {"interrupted": getattr(model, "interrupted_", ""), **why}
         if held is not None:
-            model.calibrate(held)
+            if not hasattr(model, "calibration_"):
+                model.calibrate(held)
             why["calibrated"] = f"by {apart.words}"
             if self._is_rows_alone():
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"

@@ -126,7 +126,9 @@ _OPTIONS = {
     "label": click.option("--label",
                           help="This column holds the classes of the rows, in place of a table of proportions."),
     "calibration": click.option("--calibration", type=click.FloatRange(0, 0.9), default=0.25, show_default=True,
-                                help="This part of the bags is kept apart to calibrate intervals."),
+                                help="This part of the bags is kept apart to calibrate intervals, 0 for none; all bags "
+                                "calibrate instead, by fits without some, if these are fewer than 100 and a fit is "
+                                "quick."),
     "model": click.option("-o", "--output", type=PATH, required=True, help="The model is kept in this directory."),
     "table": click.option("-o", "--output", type=PATH,
                           help="The results go to this CSV or Parquet file.  [default: the terminal]"),
