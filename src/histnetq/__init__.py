@@ -40,7 +40,7 @@ __version__ = "0.1.0"
 
 # OpenMP reads how its threads wait when torch loads it, hence here. By itself GNU OpenMP spins for milliseconds after
 # each operation, which takes the cores from threads that have work as soon as another process runs. Threads that sleep
-# at once made training on two quiet cores a quarter slower (3.2 s against 2.6 s): a little spinning bridges most gaps.
+# at once made training on two nearly idle cores slower (3.2 s against 2.6 s), so a little spinning is left.
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
     os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="2000")
 
