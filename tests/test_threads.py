@@ -121,3 +121,24 @@ def test_kernels_work_in_a_forked_child():
     environment = {name: value for name, value in os.environ.items() if name != "HISTNETQ_KERNELS"}
     done = subprocess.run([sys.executable, "-c", FORK], env=environment, capture_output=True, text=True, timeout=120)
     assert done.returncode == 7, done.stderr
+
+
+@pytest.mark.parametrize("start", ["import histnetq.__main__", "import histnetq.cli, torch", "import histnetq.nn"])
+@pytest.mark.parametrize(
+    ("given", "expected"),
+    [
+        ({}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "2000"}),
+        ({"OMP_WAIT_POLICY": "active"}, {"OMP_WAIT_POLICY": "ACTIVE", "GOMP_SPINCOUNT": "30000000000"}),
+        ({"OMP_WAIT_POLICY": "passive"}, {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}),
+        ({"GOMP_SPINCOUNT": "7"}, {"GOMP_SPINCOUNT": "7"}),
+    ],
+)
+def test_threads_hardly_spin_unless_the_user_wants_it(start, given, expected):
+    if threads._openmp() is None:
+        pytest.skip("torch does not bring GNU OpenMP here")
+    kept = {name: value for name, value in os.environ.items() if name not in ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT")}
+    code = f"import sys; sys.argv = ['histnetq', '--version']\ntry: {start}\nfinally: import torch"
+    command, env = [sys.executable, "-c", code], {**kept, **given, "OMP_DISPLAY_ENV": "verbose"}
+    told = subprocess.run(command, capture_output=True, text=True, check=True, env=env).stderr
+    for name, value in expected.items():
+        assert f"{name} = '{value}'" in told  # what OpenMP has read

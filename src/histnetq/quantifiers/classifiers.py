@@ -124,3 +124,26 @@ def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
     if sparse.issparse(rows) and isinstance(classifier, Pipeline) and isinstance(classifier[0], StandardScaler):
         changed[f"{classifier.steps[0][0]}__with_mean"] = False
     return clone(classifier).set_params(**changed)
+
+
+def shares_cores(classifier: Any) -> bool:
+    """Tell whether copies of a classifier are fitted side by side, in threads of one process.
+
+    Logistic regressions are, also behind a scaler: their time goes into products that release the interpreter, and they
+    draw nothing at random. Others may not be made for threads, or use all cores already, or a graphics card.
+
+    Examples
+    --------
+    >>> shares_cores(made("logistic")), shares_cores(made("forest"))
+    (True, False)
+    """
+    from sklearn.linear_model import LogisticRegression
+
+    steps = [step for _, step in classifier.steps] if type(classifier) is Pipeline else [classifier]
+    drawing_nothing = ("lbfgs", "newton-cg", "newton-cholesky")
+    # Subclasses are left out: what they do is unknown.
+    return (
+        all(type(step) is StandardScaler for step in steps[:-1])
+        and type(steps[-1]) is LogisticRegression
+        and steps[-1].solver in drawing_nothing
+    )

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from numbers import Integral, Real
+from threading import Lock
 from typing import Any
 
 import numpy as np
@@ -12,14 +15,21 @@ from numpy.typing import NDArray
 from scipy import sparse
 from sklearn.base import clone
 from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.utils.parallel import Parallel, delayed
 from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import shown
-from histnetq.quantifiers.classifiers import last_step, prepared
+from histnetq.kernels.cores import count_cores
+from histnetq.quantifiers.classifiers import last_step, prepared, shares_cores
 from histnetq.simplex import Floats, Ints
 
 CV = int | float | None
+# Bytes of rows that are learned from side by side. Fewer are learned from before threads have started (and BLAS uses
+# one thread for them); of more, a fit holds a copy or two, so that one at a time is enough.
+_SIDE_BY_SIDE = range(1 << 16, 1 << 30)
+_one_limit = Lock()
 
 
 @dataclass(frozen=True)
@@ -79,16 +89,40 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         posteriors = posteriors_of(base, pool[entries], columns, len(classes))
         return CrossFitted(base, columns, posteriors, labels, weights, given)
     base = prepared(base, pool, random_state)
-    p, judged = np.zeros((len(labels), len(classes))), np.zeros(len(labels), bool)
+    p = np.zeros((len(labels), len(classes)))
     # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
     _, first, place = np.unique(entries, return_index=True, return_inverse=True)
-    for _, held_rows in _folds(cv, labels[first], random_state):
-        held = np.isin(place, held_rows)
-        model = _fit(clone(base), pool[entries[~held]], labels[~held], None if weights is None else weights[~held])
+    folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], random_state)]
+
+    def learn(held: NDArray[np.bool_]) -> Any:
+        kept = ~held
+        return _fit(clone(base), pool[entries[kept]], labels[kept], None if weights is None else weights[kept])
+
+    def judge(held: NDArray[np.bool_]) -> None:
+        model = learn(held)
         p[held] = posteriors_of(model, pool[entries[held]], columns_of(model, cv, classes), len(classes))
-        judged |= held
-    whole, w = _fit(clone(base), pool[entries], labels, weights), None if weights is None else weights[judged]
+
+    run = _side_by_side if shares_cores(base) and _bytes_of(pool, len(entries)) in _SIDE_BY_SIDE else _one_by_one
+    *_, whole = run([*(partial(judge, held) for held in folds), partial(learn, np.zeros(len(labels), bool))])
+    judged = np.any(folds, axis=0)
+    w = None if weights is None else weights[judged]
     return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+
+
+def _bytes_of(pool: Any, n_rows: int) -> int:
+    """Bytes of so many rows like these."""
+    return (pool.data if sparse.issparse(pool) else pool).nbytes * n_rows // pool.shape[0]
+
+
+def _one_by_one(fits: list[Callable[[], Any]]) -> list[Any]:
+    return [fit() for fit in fits]
+
+
+def _side_by_side(fits: list[Callable[[], Any]]) -> list[Any]:
+    """Results of fits that share the cores, with one thread each: rounding does not depend on the number of cores."""
+    # The limit is of the whole process: two that overlap would leave the lower one behind.
+    with _one_limit, threadpool_limits(1, "blas"):
+        return Parallel(n_jobs=count_cores(), backend="threading")(delayed(fit)() for fit in fits)
 
 
 def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | None:
