@@ -201,7 +201,7 @@ class DeepQuantifier(Quantifier):
 class _PooledQuantifier(DeepQuantifier):
     """Base of the networks that are an encoder, a pooling and a head."""
 
-    head: Sequence[int] = (512,)
+    head: Any = (512,)
 
     def _pooling(self, n_features: int) -> Pooling:
         """Make the layer that makes the difference."""
@@ -238,7 +238,7 @@ class HistNetQ(_PooledQuantifier):
     ----------
     bins : {"hard", "soft", "rbf", "sigmoid"}, default="hard"
         Kind of histogram; see `histnetq.nn`.
-    n_bins : int, default=32
+    n_bins : int, default=16
         Bins per feature.
     encoder : None, tuple of int, nn.Module or factory, default=None
         What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP (before
@@ -300,7 +300,7 @@ class HistNetQ(_PooledQuantifier):
     """
 
     bins: str = field(default="hard", kw_only=False)
-    n_bins: int = field(default=32, kw_only=False)
+    n_bins: int = field(default=16, kw_only=False)
     head: Sequence[int] | str = "unmix"
     cumulative: bool = False
     ridge: float | None = 0.01

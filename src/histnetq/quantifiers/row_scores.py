@@ -22,14 +22,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from histnetq.data.bags import Bags
+from histnetq.data.checks import used_rows
 from histnetq.nn import MLP
+from histnetq.nn.likelihood import maximise
 from histnetq.quantifiers.examples import Examples, Floats, Ints
 
 _FEWEST_ROWS = 100  # that differ, to divide into folds
 _MOST_IN_FOLDS = 30_000  # rows; of more, some are kept apart
 _APART, _MOST_APART = 0.2, 0.35  # of the bags or rows, and of the rows if bags share them
 _FOLDS = 5
-_TURNS = 2
+_TURNS = 3
+_SHARPENING_BAGS, _FACTORS = 100, tuple(2.0 ** (k / 2) for k in range(-2, 13))
 _STEPS = 100  # of a logistic regression; the next one goes on from there
 _REGRESSED = 60_000  # rows at most that a logistic regression is fitted to
 _FEWEST_EPOCHS, _MOST_EPOCHS, _VISITS = 3, 25, 600_000  # of hidden layers: so many visits of rows, in whole epochs
@@ -88,8 +92,9 @@ def learn_scores(
     regress = partial(_regress, ridge=ridge)
     linear = _Learner(_zero_layer(examples), regress, rng)
     n, every_bag = examples.n_recovered, np.arange(0 if examples.bags is None else len(examples.bags))
-    for _ in range(_TURNS if examples.unknown else 0):
-        examples.recover(linear.scores_across(examples, folds)[:n].double().numpy(), every_bag)
+    for turn in range(_TURNS if examples.unknown else 0):
+        scores = linear.scores_across(examples, folds, known_only=turn == 0)[:n].double()
+        examples.recover(_sharpened(scores, examples, rng).numpy(), every_bag)
     layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
     alone = type(encoder) is MLP and len(layers) == 1
     learner = linear if alone else _Learner(encoder, partial(_learn, weight_decay=weight_decay), rng)
@@ -110,6 +115,23 @@ def learn_scores(
     if alone:
         layers[0].load_state_dict(linear.module.state_dict())
     return judged
+
+
+def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> Tensor:
+    """Multiply scores by the factor under which maximum likelihood finds the proportions of some bags the best.
+
+    Labels that proportions imply at first are all alike, and scores learned from them are right but far too flat.
+    """
+    bags = examples.bags
+    assert bags is not None
+    few = np.sort(rng.permutation(len(bags))[:_SHARPENING_BAGS])
+    where = Bags(np.arange(len(scores))[:, None], examples.entries, bags.offsets)[few]
+    sized = bags[few].sized_weights()
+    used, index = (torch.from_numpy(a) for a in used_rows(where.index, len(scores)))
+    mine, offsets, p_true = scores[used], torch.from_numpy(where.offsets), torch.as_tensor(bags[few].prevalences)
+    weights = None if sized is None else torch.from_numpy(sized)
+    errors = [float((maximise(mine * f, offsets, weights, index) - p_true).abs().mean()) for f in _FACTORS]
+    return scores * _FACTORS[int(np.argmin(errors))]
 
 
 def _keep_apart(examples: Examples, groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints] | None:
@@ -136,18 +158,25 @@ class _Learner:
         self.module, self.learn, self.rng = module, learn, rng
         self.copies: list[nn.Module] = []
 
-    def fit(self, module: nn.Module, examples: Examples, among: Ints) -> None:
-        """Teach the module the labels of these rows; a logistic regression takes some of very many."""
+    def fit(self, module: nn.Module, examples: Examples, among: Ints, known_only: bool = False) -> None:
+        """Teach the module the labels of these rows; a logistic regression takes some of very many.
+
+        Labels that proportions imply before there are any scores say little: known ones come first.
+        """
+        known = examples.known()[among]
+        if known_only and len(np.unique(examples.labels[among[known]].argmax(1))) == examples.n_classes:
+            among, known = among[known], known[known]
         if isinstance(module, nn.Linear) and len(among) > _REGRESSED:
-            among = np.sort(self.rng.permutation(among)[:_REGRESSED])
+            order = np.lexsort((self.rng.random(len(among)), ~known))
+            among = np.sort(among[order[:_REGRESSED]])
         self.learn(module, *examples.part(among))
 
-    def scores_across(self, examples: Examples, folds: Ints) -> Tensor:
+    def scores_across(self, examples: Examples, folds: Ints, known_only: bool = False) -> Tensor:
         """(n_rows, n_classes): of each row by the copy that has learned from the other folds."""
         self.copies = self.copies or [copy.deepcopy(self.module) for _ in range(_FOLDS)]
         scores = torch.empty(examples.labels.shape, dtype=examples.rows.dtype)
         for fold, module in enumerate(self.copies):
-            self.fit(module, examples, np.flatnonzero(folds != fold))
+            self.fit(module, examples, np.flatnonzero(folds != fold), known_only)
             others = np.flatnonzero(folds == fold)
             scores[torch.from_numpy(others)] = _scores(module, examples.rows, others)
         return scores
