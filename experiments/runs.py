@@ -48,7 +48,7 @@ class Runs:
                     say(f"{method}, seed {seed}: done before")
                     continue
                 run = act(method, seed)
-                self._write(method, seed, run)
+                self.keep(method, seed, run)
                 say(
                     f"{method}, seed {seed}: validation {run.validation:.4f} with {run.params}, "
                     f"{run.fit_seconds:.1f} s to fit, {run.predict_seconds:.2f} s to predict"
@@ -65,7 +65,8 @@ class Runs:
     def _path(self, method: str, seed: int) -> Path:
         return self.directory / f"{method}-seed{seed}.npz"
 
-    def _write(self, method: str, seed: int, run: Run) -> None:
+    def keep(self, method: str, seed: int, run: Run) -> None:
+        """Write a finished run."""
         about = asdict(run)
         arrays = {name: about.pop(name) for name in ("estimates", "curves")}
         save_arrays(self._path(method, seed), **arrays, about=json.dumps(about))

@@ -1,0 +1,174 @@
+"""Networks that learn in stages: labels teach the encoder, drawn bags the head, real bags both.
+
+One network per measure, chosen on the validation bags; the test bags are scored once.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+import histnetq as hq
+from experiments.choices import setting_text
+from experiments.classical import Posteriors
+from experiments.runs import Run, Runs, digest
+from histnetq.data.checks import used_rows
+from histnetq.datasets import Dataset
+from histnetq.training.batches import prepare_rows
+
+__all__ = ["MEASURES", "METHODS", "SETTINGS", "Staged", "names_of", "staged_table"]
+
+MEASURES = ("ae", "rae")
+_HIDDEN = {"dropout": 0.5, "input_dropout": 0.2, "weight_decay": 0.1}
+_WORDS = {"encoder": (512,), "ridge": 0.001, "dropout": 0.3, "input_dropout": 0.1, "weight_decay": 0.02}
+# Parameters of HistNetQ and options of its training, to choose from.
+SETTINGS: dict[str, list[dict[str, Any]]] = {
+    "imdb": [{"encoder": (64,), "n_bins": n, **_HIDDEN} for n in (16, 32)],
+    "newsgroups": [{"encoder": (), "n_bins": n, "ridge": 0.01} for n in (8, 16)],
+    "goemotions": [{"encoder": (), "n_bins": n, "ridge": r} for n, r in ((8, 0.01), (8, 0.02))],
+    "words": [{**_WORDS, "n_bins": 16}],
+    "words-2": [{**_WORDS, "n_bins": 16}],
+}
+_BESIDE = "EMQ-BCTS"  # on a logistic regression of the labelled rows, and on the encoder of the network
+METHODS = ["HistNetQ", "HistNetQ-labels", _BESIDE]
+
+
+class Staged:
+    """A data set, its settings, and the directory of what is computed once.
+
+    Parameters
+    ----------
+    name : str
+        One of `SETTINGS`.
+    data : Dataset
+        Labelled rows and bags.
+    work : Path
+        Directory of finished runs.
+    minutes : float
+        Each network is trained so long at most, its start included.
+    seeds : int
+        Seeds 0, 1, …
+    """
+
+    def __init__(self, name: str, data: Dataset, work: Path, minutes: float, seeds: int) -> None:
+        self.name, self.data, self.minutes = name, data, minutes
+        bags = [part.fingerprint() for part in (data.bags, data.validation, data.test)]
+        place = digest(bags, SETTINGS[name], minutes)
+        directory = work / f"staged-{name}-{data.train.fingerprint()[:8]}"
+        self.runs, self.posteriors = Runs(directory / place, seeds), Posteriors(data, directory)
+        self.compact = {"bags": _compact(data.bags), "validation": _compact(data.validation)}
+
+    def fill(self, methods: Sequence[str], measures: Sequence[str], say: Callable[[str], Any]) -> None:
+        """Train and score what is not done yet."""
+        networks = [m for m in methods if m != _BESIDE]
+        self.runs.fill([f"{m}-{measure}" for m in networks for measure in measures], self._network, say)
+        if _BESIDE in methods:
+            Runs(self.runs.directory, 1).fill([_BESIDE], lambda *_: self._classical(), say)
+
+    def _network(self, what: str, seed: int) -> Run:
+        method, _, measure = what.rpartition("-")
+        began = time.perf_counter()
+        found = [self._fit(setting, measure, seed, method == "HistNetQ-labels") for setting in SETTINGS[self.name]]
+        best = int(np.argmin([q.validation_loss_ for q in found]))
+        seconds = (time.perf_counter() - began) / len(found)
+        q, history = found[best], found[best].history_
+        if method == "HistNetQ-labels":
+            self._write_beside(q, f"{_BESIDE} on the encoder of {what}", seed)
+        began = time.perf_counter()
+        estimates = q.predict(self.data.test)
+        took = time.perf_counter() - began
+        text = f"{setting_text(SETTINGS[self.name][best])}, epochs={q.best_epoch_} of {len(history['epoch'])}"
+        curves = np.stack([history[c] for c in ("train_loss", "validation_loss", "seconds")], axis=1)
+        return Run(estimates, text, len(found), q.validation_loss_, seconds, took, curves)
+
+    def _fit(self, setting: dict[str, Any], measure: str, seed: int, labels: bool) -> Any:
+        options = {k: v for k, v in setting.items() if k in hq.Training().get_params()}
+        own = {k: v for k, v in setting.items() if k not in options}
+        training = hq.Training(minutes=self.minutes, patience=4, progress=False, **options)
+        q = hq.HistNetQ(**own, loss=measure, training=training, random_state=seed)
+        if not labels:
+            return q.fit(self.compact["bags"], validation=self.compact["validation"])
+        rows, y = self._labelled()
+        return q.fit(rows, self.data.classes[y], bags=self.compact["bags"], validation=self.compact["validation"])
+
+    def _labelled(self) -> tuple[NDArray, NDArray[np.int64]]:
+        index, labels = self.data.train.index, self.data.train.labels
+        assert labels is not None
+        return np.asarray(self.data.train.rows[index]), labels[index]
+
+    def _write_beside(self, q: Any, what: str, seed: int) -> None:
+        """Score EMQ-BCTS on the scores of the network's encoder, calibrated on the labelled rows."""
+        rows, y = self._labelled()
+
+        def posteriors(bags: hq.Bags, used: NDArray[np.int64]) -> NDArray[np.float64]:
+            with torch.no_grad():
+                parts = [q.network_.encoder[0](prepare_rows(q.network_, bags, some)) for some in _parts(used)]
+            return softmax(torch.cat(parts).double().numpy(), axis=1)
+
+        own = hq.Bags(rows)
+        emq = hq.EMQ(calibration="bcts").fit_posteriors(
+            posteriors(own, np.arange(len(rows))), y, classes=range(len(self.data.classes))
+        )
+        test = self.data.test
+        used, index = used_rows(test.index, test.rows.shape[0])
+        began = time.perf_counter()
+        estimates = emq.predict_posteriors(hq.Bags(posteriors(test, used), index, test.offsets))
+        run = Run(estimates, "", 1, float("nan"), 0.0, time.perf_counter() - began)
+        self.runs.keep(what, seed, run)
+
+    def _classical(self) -> Run:
+        crossed, pool = self.posteriors.get({"C": 0.1, "class_weight": None})
+        began = time.perf_counter()
+        emq = hq.EMQ(calibration="bcts")
+        emq.fit_posteriors(crossed, self.posteriors.labels, classes=range(len(self.data.classes)))
+        test = self.data.test
+        estimates = emq.predict_posteriors(hq.Bags(pool, test.index, test.offsets))
+        return Run(estimates, "C=0.1", 1, float("nan"), 0.0, time.perf_counter() - began)
+
+
+def staged_table(experiment: Staged, names: Sequence[str]) -> pd.DataFrame:
+    """One row per method and seed: mean errors of the test bags, the validation loss, and the time."""
+    test, found = experiment.data.test, []
+    assert test.prevalences is not None
+    for name in names:
+        for seed, run in enumerate(experiment.runs.read(name)):
+            row = {"data": experiment.name, "method": name, "seed": seed, "validation": run.validation}
+            for measure in MEASURES:
+                errors = getattr(hq.metrics, measure)(test.prevalences, run.estimates, test.sizes)
+                row[measure] = float(np.mean(errors))
+            minutes = run.fit_seconds / 60
+            found.append({**row, "minutes": minutes, "setting": run.params, "n_bags": len(test)})
+    return pd.DataFrame(found)
+
+
+def names_of(methods: Sequence[str], measures: Sequence[str]) -> list[str]:
+    """Rows of the table, in order."""
+    rows = []
+    for method in methods:
+        if method == _BESIDE:
+            rows.append(_BESIDE)
+            continue
+        for measure in measures:
+            rows.append(f"{method}-{measure}")
+            if method == "HistNetQ-labels":
+                rows.append(f"{_BESIDE} on the encoder of {method}-{measure}")
+    return rows
+
+
+def _compact(bags: hq.Bags) -> hq.Bags:
+    """The same bags on a pool of the rows that they use, in memory."""
+    used, index = used_rows(bags.index, bags.rows.shape[0])
+    rows = np.asarray(bags.rows[used], dtype=np.float32)
+    return hq.Bags(rows, index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
+
+
+def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
+    return np.array_split(rows, max(1, len(rows) // 20_000))
