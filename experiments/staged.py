@@ -31,7 +31,7 @@ _HIDDEN = {"dropout": 0.5, "input_dropout": 0.2, "weight_decay": 0.1}
 _WORDS = {"encoder": (512,), "ridge": 0.001, "dropout": 0.3, "input_dropout": 0.1, "weight_decay": 0.02}
 # Parameters of HistNetQ and options of its training, to choose from.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "imdb": [{"encoder": (64,), "n_bins": n, **_HIDDEN} for n in (16, 32)],
+    "imdb": [{"encoder": (64,), "n_bins": n, **_HIDDEN} for n in (8, 16)],
     "newsgroups": [{"encoder": (), "n_bins": n, "ridge": 0.01} for n in (8, 16)],
     "goemotions": [{"encoder": (), "n_bins": n, "ridge": r} for n, r in ((8, 0.01), (8, 0.02))],
     "words": [{**_WORDS, "n_bins": 16}],

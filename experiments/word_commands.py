@@ -77,17 +77,21 @@ def staged(
     names = choose(on, list(experiment.SETTINGS), "--on")
     for name in names:
         one = experiment.Staged(name, PRESETS[name].load(data), work, minutes, seeds)
-        one.fill(wanted, chosen, lambda told, name=name: click.echo(f"{name}: {told}"))
+        one.fill(wanted, chosen, partial(_tell, name))
         tables.append(experiment.staged_table(one, experiment.names_of(experiment.METHODS, experiment.MEASURES)))
     table = pd.concat(tables)
     means = table.groupby(["data", "method"], sort=False)[["ae", "rae", "minutes"]].mean().reset_index()
     about = (
         "Networks that learn in stages, from 700 bags of known proportions (-labels: and from the labelled rows that "
         f"EMQ-BCTS learns from), at most {minutes:g} minutes each, two cores. One network per measure, chosen among "
-        f"the settings of `experiments/staged.py` on 300 validation bags; mean of up to {seeds} seeds; 1,000 test bags, "
-        f"scored once. Made by `python -m experiments staged --on {on} --minutes {minutes:g}`."
+        f"the settings of `experiments/staged.py` on 300 validation bags; mean of up to {seeds} seeds; 1,000 test "
+        f"bags, scored once. Made by `python -m experiments staged --on {on} --minutes {minutes:g}`."
     )
     file = output / f"staged-{'-'.join(names)}"
     write_frame(file, table.round(6), f"{about}\n\n{to_markdown(means)}")
     click.echo(means.to_string(index=False, float_format="{:.4f}".format))
     wrote(file.with_suffix(".csv"), file.with_suffix(".md"))
+
+
+def _tell(name: str, told: str) -> None:
+    click.echo(f"{name}: {told}")

@@ -36,8 +36,8 @@ _STEPS, _STEPS_PER_EPOCH = 1000, 20  # updates in a rehearsal, and at most so ma
 _BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
 _RATES = {"factor": 1e-3, "other": 3e-3}
 _CLIP = 1.0
-# Prevalences of bags that are drawn are those of two bags, mixed by a Beta distribution with this parameter, and
-# multiplied by log-normal numbers of this deviation: a head learns a few hundred of them by heart otherwise.
+# Prevalences of bags that are drawn are those of a bag, or of two, mixed by a Beta distribution with this parameter,
+# and are multiplied by log-normal numbers of this deviation: a head learns a few hundred of them by heart otherwise.
 _ENDS, _JITTER = 0.3, 0.5
 
 
@@ -170,7 +170,7 @@ class _Rehearsal:
         else:
             known: Any = self.bags.prevalences
             a, b = rng.integers(len(known), size=(2, _BAGS))
-            part = rng.beta(_ENDS, _ENDS, _BAGS)[:, None]
+            part = np.where(rng.random(_BAGS) < 0.5, 1.0, rng.beta(_ENDS, _ENDS, _BAGS))[:, None]
             mixed = (part * known[a] + (1 - part) * known[b]) * np.exp(_JITTER * rng.standard_normal(known[a].shape))
             sizes = np.maximum(np.round(self.bags.sizes[a]), 1).astype(np.int64)
             counts = _whole(mixed / mixed.sum(1, keepdims=True), sizes)
