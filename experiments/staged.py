@@ -31,9 +31,9 @@ _HIDDEN = {"dropout": 0.5, "input_dropout": 0.2, "weight_decay": 0.1}
 _WORDS = {"encoder": (512,), "ridge": 0.001, "dropout": 0.3, "input_dropout": 0.1, "weight_decay": 0.02}
 # Parameters of HistNetQ and options of its training, to choose from.
 SETTINGS: dict[str, list[dict[str, Any]]] = {
-    "imdb": [{"encoder": (64,), "n_bins": n, **_HIDDEN} for n in (8, 16)],
-    "newsgroups": [{"encoder": (), "n_bins": n, "ridge": 0.01} for n in (8, 16)],
-    "goemotions": [{"encoder": (), "n_bins": n, "ridge": r} for n, r in ((8, 0.01), (8, 0.02))],
+    "imdb": [{"encoder": (64,), "n_bins": 8, "refit": True, **_HIDDEN}],
+    "newsgroups": [{"encoder": (), "n_bins": 16, "ridge": 0.01, "refit": True}],
+    "goemotions": [{"encoder": (), "n_bins": 8, "ridge": 0.01, "refit": True}],
     "words": [{**_WORDS, "n_bins": 16}],
     "words-2": [{**_WORDS, "n_bins": 16}],
 }
@@ -92,7 +92,7 @@ class Staged:
     def _fit(self, setting: dict[str, Any], measure: str, seed: int, labels: bool) -> Any:
         options = {k: v for k, v in setting.items() if k in hq.Training().get_params()}
         own = {k: v for k, v in setting.items() if k not in options}
-        training = hq.Training(minutes=self.minutes, patience=4, progress=False, **options)
+        training = hq.Training(minutes=self.minutes, patience=2, progress=False, **options)
         q = hq.HistNetQ(**own, loss=measure, training=training, random_state=seed)
         if not labels:
             return q.fit(self.compact["bags"], validation=self.compact["validation"])
