@@ -30,6 +30,7 @@ QUANTIFIERS = {
     "HistNetQ-soft": lambda **kw: hq.HistNetQ("soft", 5, **{**SMALL, **kw}),
     "HistNetQ-rbf": lambda **kw: hq.HistNetQ("rbf", 5, **{**SMALL, **kw}),
     "HistNetQ-sigmoid": lambda **kw: hq.HistNetQ("sigmoid", 5, **{**SMALL, **kw}),
+    "HistNetQ-unmix": lambda **kw: hq.HistNetQ("hard", 5, **{**SMALL, "encoder": (), "head": "unmix", **kw}),
     "DeepSets-mean": lambda **kw: hq.DeepSets("mean", **{**SMALL, **kw}),
     "DeepSets-median": lambda **kw: hq.DeepSets("median", **{**SMALL, **kw}),
     "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
@@ -86,9 +87,12 @@ def types_to_trust(path, **custom) -> list[str]:
 
 
 def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
-    """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows."""
+    """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows.
+
+    There are enough bags for a start from anything but random weights, where a network has such a start.
+    """
     if isinstance(quantifier, DeepQuantifier):
-        return quantifier.fit(known_bags(seed=seed))
+        return quantifier.fit(known_bags(12 if quantifier._start() is None else 40, seed=seed))
     return quantifier.fit(*labelled(seed=seed))
 
 

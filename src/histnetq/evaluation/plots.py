@@ -216,8 +216,9 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
     ax = _axes(ax)
     for i, name in enumerate(("train_loss", "validation_loss")):
         ax.plot(history["epoch"], history[name], color=_color(i), label=name.replace("_", " "), linewidth=1.4)
-    best = int(np.argmin(history["validation_loss"]))
-    ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=_color(1), label="best epoch")
+    if len(history["epoch"]):  # none if the start took all of the time
+        best = int(np.argmin(history["validation_loss"]))
+        ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=_color(1), label="best epoch")
     return _finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
 
 

@@ -76,7 +76,7 @@ class Histogram(MergeablePooling):
         """
         raise NotImplementedError
 
-    def of_rows(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    def of_rows(self, rows: Tensor) -> Callable[..., Tensor]:
         """Give a function that makes histograms of many bags of the same rows; what it can, it computes once.
 
         Parameters
@@ -87,7 +87,7 @@ class Histogram(MergeablePooling):
         Returns
         -------
         callable
-            ``offsets, index → (n_bags, n_features * n_bins)``, without gradients.
+            ``offsets, index, weights=None → (n_bags, n_features * n_bins)``, without gradients.
 
         Examples
         --------
@@ -97,9 +97,9 @@ class Histogram(MergeablePooling):
         """
 
         @torch.no_grad()
-        def pool(offsets: Tensor, index: Tensor) -> Tensor:
+        def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
             used, place = index.unique(return_inverse=True)
-            return self(rows[used], offsets, index=place)
+            return self(rows[used], offsets, weights, place)
 
         return pool
 
@@ -156,13 +156,13 @@ class HardHistogram(Histogram):
         entries = Entries(index, offsets, weights)
         return _HardFunction.apply(rows, self.centers, self.half_widths, entries, self.squash is not None)
 
-    def of_rows(self, rows: Tensor) -> Callable[[Tensor, Tensor], Tensor]:
+    def of_rows(self, rows: Tensor) -> Callable[..., Tensor]:
         edges, ranks = hard_edges(self.centers.detach(), self.half_widths.detach())
         codes = _codes(rows, edges, self.squash is not None)
 
-        def pool(offsets: Tensor, index: Tensor) -> Tensor:
-            counts = backend(rows).hard_count(codes, ranks, Entries(index, offsets, None))
-            return self.finish(State(counts, bag_totals(offsets, None))).to(rows.dtype)
+        def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
+            counts = backend(rows).hard_count(codes, ranks, Entries(index, offsets, weights))
+            return self.finish(State(counts, bag_totals(offsets, weights))).to(rows.dtype)
 
         return pool
 

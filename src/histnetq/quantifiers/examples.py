@@ -17,6 +17,7 @@ from histnetq.training.supervision import Supervision
 
 _MOST_NUMBERS = 1 << 28  # in the rows that scores are learned from; of more, some bags and rows are drawn
 _HASHED_AT_ONCE = 1 << 24
+_CERTAIN = 30.0  # score of the class of a row whose label is known
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -140,11 +141,14 @@ class Examples:
         assert self.bags.prevalences is not None
         members = self.members[of_bags]
         mine = np.flatnonzero(members.getnnz(0))
-        logits = scores[mine] + self.priors[mine]
-        self.labels[mine] = recover_labels(members[:, mine], self.bags.prevalences[of_bags], logits)
-        if self.codes is not None:  # some rows of the bags have labels
+        logits = scores + self.priors[:n]
+        known, truth = np.empty(0, np.int64), np.empty((0, self.n_classes))
+        if self.codes is not None:  # some rows of the bags have labels, and leave the rest of the proportions to others
             known = np.flatnonzero(self.codes >= 0)
-            self.labels[known] = np.eye(self.n_classes)[self.codes[known]]
+            truth = np.eye(self.n_classes)[self.codes[known]]
+            logits[known] = _CERTAIN * truth
+        self.labels[mine] = recover_labels(members[:, mine], self.bags.prevalences[of_bags], logits[mine])
+        self.labels[known] = truth
         # A class that few rows have may be common in bags that share these: its rows count once each.
         self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
 
@@ -173,7 +177,7 @@ class Examples:
         codes = self.labels[among].argmax(1)
         weights = None if (self.weights == 1).all() else self.weights[among]
         own = Bags(
-            np.arange(len(among))[:, None], labels=codes, classes=range(self.n_classes), weights=weights,
+            self.rows[torch.from_numpy(among)].numpy(), labels=codes, classes=range(self.n_classes), weights=weights,
             weight_kind="survey",
         )  # fmt: skip
         drawn = row_protocol(sampler).draw(own, n_bags // 2, rng)

@@ -85,12 +85,14 @@ def start_histograms(
     with torch.no_grad():
         odds = log_odds(judged.scores)
     bags, rows = examples.bags_of(judged.bags, judged.rows, sampler, _JUDGING_BAGS, rng)
-    histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows))
+    weights = None if bags.weights is None else torch.from_numpy(bags.weights)
+    histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows), weights)
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
     odds, shares = _blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
     head.set_templates(_templates(pool, shares, head, rng))
-    draw = _Rehearsal(shares, examples.bags, sampler)
+    known = examples.bags
+    draw = _Rehearsal(shares, bags if known is None else known, row_protocol(sampler) if known is None else None)
     _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, min(_STEPS, _STEPS_PER_EPOCH * training.epochs))
     return True
 
@@ -138,10 +140,15 @@ def _templates(
 class _Rehearsal:
     """Bags of judged rows, drawn class by class, at prevalences and of sizes like those of training."""
 
-    def __init__(self, shares: Floats, bags: Bags | None, sampler: Protocol | None) -> None:
-        self.below = np.cumsum(shares, axis=0)
-        self.bags, self.protocol, n_classes = bags, row_protocol(sampler), shares.shape[1]
-        self.classes = Bags(np.arange(n_classes)[:, None], labels=np.arange(n_classes), classes=range(n_classes))
+    def __init__(self, shares: Floats, bags: Bags, protocol: Protocol | None) -> None:
+        self.below = np.ascontiguousarray(np.cumsum(shares, axis=0).T)
+        self.bags, self.protocol, n_classes = bags, protocol, shares.shape[1]
+        # A row of each class, as common as the class is in bags of the protocol: some draw rows and not classes.
+        usual = np.maximum(bags.prevalences.mean(0), 1e-9)  # type: ignore[union-attr]
+        self.classes = Bags(
+            np.arange(n_classes)[:, None], labels=np.arange(n_classes), classes=range(n_classes), weights=usual,
+            weight_kind="survey",
+        )  # fmt: skip
 
     def __call__(
         self, pool: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator
@@ -154,7 +161,7 @@ class _Rehearsal:
         rows = np.empty(len(codes), np.int64)
         for c in range(n_classes):
             mine = codes == c
-            rows[mine] = _draw_rows(self.below[:, c], int(mine.sum()), rng)
+            rows[mine] = _draw_rows(self.below[c], int(mine.sum()), rng)
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
         histograms = pool(offsets, torch.from_numpy(rows))
         p_true, sizes_ = (torch.as_tensor(a, dtype=histograms.dtype) for a in (counts / sizes[:, None], sizes))
@@ -162,7 +169,7 @@ class _Rehearsal:
 
     def _counts(self, rng: np.random.Generator) -> Ints:
         """(n_bags, n_classes): rows of each class in each bag."""
-        if self.bags is None:
+        if self.protocol is not None:
             drawn = self.protocol.draw(self.classes, _BAGS, rng)
             codes = drawn.bag_of_entry * len(self.classes.classes) + drawn.index  # type: ignore[arg-type]
             counts = np.bincount(codes, minlength=len(drawn) * len(self.classes.classes))  # type: ignore[arg-type]
@@ -171,9 +178,8 @@ class _Rehearsal:
             known: Any = self.bags.prevalences
             a, b = rng.integers(len(known), size=(2, _BAGS))
             part = np.where(rng.random(_BAGS) < 0.5, 1.0, rng.beta(_ENDS, _ENDS, _BAGS))[:, None]
-            mixed = (part * known[a] + (1 - part) * known[b]) * np.exp(_JITTER * rng.standard_normal(known[a].shape))
-            sizes = np.maximum(np.round(self.bags.sizes[a]), 1).astype(np.int64)
-            counts = _whole(mixed / mixed.sum(1, keepdims=True), sizes)
+    known = examples.bags
+    draw = _Rehearsal(shares, bags if known is None else known, row_protocol(sampler) if known is None else None)
         fits = np.cumsum(counts.sum(1)) <= _ENTRIES
         fits[0] = True
         return counts[fits]

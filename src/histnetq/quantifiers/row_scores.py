@@ -224,11 +224,12 @@ def _learn(
     solver = torch.optim.AdamW(module.parameters(), lr=_RATE, weight_decay=weight_decay)
     module.train()
     n_epochs = min(max(_VISITS // len(rows), _FEWEST_EPOCHS), _MOST_EPOCHS)
-    n_epochs = max(n_epochs, -(-_FEWEST_UPDATES // -(-len(rows) // _BATCH_ROWS)))
+    n_batches = -(-len(rows) // _BATCH_ROWS)  # of equal sizes: of a single row, some layers learn nothing
+    n_epochs = max(n_epochs, -(-_FEWEST_UPDATES // n_batches))
     for epoch in range(n_epochs):
         for group in solver.param_groups:
             group["lr"] = _RATE * (1 - epoch / n_epochs)
-        for some in torch.randperm(len(rows)).split(_BATCH_ROWS):
+        for some in torch.randperm(len(rows)).tensor_split(n_batches):
             solver.zero_grad()
             share = weights[some] / weights[some].sum()
             _cross_entropy(module(rows[some]) + priors[some], labels[some], share).backward()

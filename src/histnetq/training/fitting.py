@@ -141,7 +141,7 @@ class Task:
             place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{best_epoch}")
             training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
             try:
-                again = run(everything, training, history["lr"][:best_epoch])
+                again = run(everything, training, result["rates"])
                 again.train()
                 network = again.network
             except KeyboardInterrupt:

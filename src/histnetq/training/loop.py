@@ -39,7 +39,7 @@ from histnetq.training.progress import ProgressLines
 
 _COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
 _FINE_RATE = 0.1  # part of the learning rate at which weights are tuned that are good already
-_MUCH_WORSE = 1.5  # times the lowest validation loss, from which a run goes back to where it had that
+_MUCH_WORSE = 0.5  # of the lowest validation loss: losing more than that, a run goes back to where it had that
 _FIRST_UPDATES = 10  # that count for little in a running mean of weights
 _COMPARED_ROWS = 256  # between processes
 # What a network must gain on a constant estimate: this part of its loss, or so many standard errors. Noise alone gains
@@ -61,6 +61,7 @@ class _Progress:
     spent: float = 0.0  # seconds, before the first epoch
     fine: bool = False  # whether weights that are good already are tuned, at a low rate and without dropout
     first: list[float] = field(default_factory=list)  # losses of the validation bags by such weights
+    undone: list[int] = field(default_factory=list)  # epochs whose weights were given up
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
 
 
@@ -123,8 +124,9 @@ class Run:
         Returns
         -------
         dict
-            The `history` (one array per column), `best_epoch` and `best_loss`; and `interrupted`, the words "after
-            epoch 2 of 200" if training was interrupted there, else empty.
+            The `history` (one array per column), `best_epoch` and `best_loss`; the `rates` of the epochs that led to
+            the best weights; and `interrupted`, the words "after epoch 2 of 200" if training was interrupted there,
+            else empty.
         """
         interrupted = ""
         at, device = self.progress, next(self.network.parameters()).device
@@ -134,7 +136,8 @@ class Run:
                 self._epochs()
             except KeyboardInterrupt:
                 # Several processes may have stopped in different epochs, and a repetition has no best one.
-                if not at.history["epoch"] or self.processes.count > 1 or self.rates is not None:
+                begun = bool(at.history["epoch"]) or self.started
+                if not begun or self.processes.count > 1 or self.rates is not None:
                     raise
                 interrupted = f"after epoch {len(at.history['epoch'])} of {self.n_epochs}"
                 told = f"training interrupted {interrupted}; the weights of the best one ({at.best_epoch}) are kept."
@@ -144,6 +147,7 @@ class Run:
         history = {name: np.asarray(values) for name, values in at.history.items()}
         return {
             "history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss, "interrupted": interrupted,
+            "rates": history["lr"][: at.best_epoch][~np.isin(history["epoch"][: at.best_epoch], at.undone)],
         }  # fmt: skip
 
     def unbeaten(self, mean: NDArray[np.float64]) -> float | None:
@@ -188,9 +192,10 @@ class Run:
             if at.fine:
                 at.lr *= _FINE_RATE
             if self.started and self.rates is None:  # weights that are not random: no epoch may be better
-                at.first = self._losses(self._estimate_validation()).tolist()
-                loss = self.processes.agree(float(np.mean(at.first)))[0]
-                at.best_loss = loss if np.isfinite(loss) else float("inf")
+                losses = self._losses(self._estimate_validation()).tolist()
+                loss = self.processes.agree(float(np.mean(losses)))[0]
+                if np.isfinite(loss):
+                    at.first, at.best_loss = losses, loss
 
     def _epochs(self) -> None:
         """Train until the run ends, with a progress bar, checkpoints and callbacks."""
@@ -248,7 +253,8 @@ class Run:
                 "epoch": at.epoch, "train_loss": trained, "validation_loss": validated, "lr": at.lr, "seconds": seconds,
             }  # fmt: skip
             self._note(record, losses_now)
-        if self.rates is None and validated > _MUCH_WORSE * at.best_loss and at.epoch > self.options.warmup:
+        lost = validated - at.best_loss
+        if self.rates is None and lost > _MUCH_WORSE * abs(at.best_loss) and at.epoch > self.options.warmup:
             self._go_back()
         return record
 
@@ -321,7 +327,9 @@ class Run:
         self.network.load_state_dict(self.best)
         self.mean = _copy_state(self.network) if self.mean else {}
         self.optimizer.state.clear()
-        self.progress.lr = max(self.progress.lr / 2, min(self.options.min_lr, self.progress.lr))
+        at = self.progress
+        at.lr = max(at.lr / 2, min(self.options.min_lr, at.lr))
+        at.undone = sorted({*at.undone, *range(at.best_epoch + 1, at.epoch + 1)})
 
     def _note(self, record: dict[str, float], losses: Tensor) -> None:
         """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
