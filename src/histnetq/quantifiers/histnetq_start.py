@@ -22,6 +22,7 @@ from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, Floats, Ints, row_protocol
 from histnetq.quantifiers.row_scores import class_shares, learn_scores
+from histnetq.simplex import apportion
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
@@ -178,8 +179,9 @@ class _Rehearsal:
             known: Any = self.bags.prevalences
             a, b = rng.integers(len(known), size=(2, _BAGS))
             part = np.where(rng.random(_BAGS) < 0.5, 1.0, rng.beta(_ENDS, _ENDS, _BAGS))[:, None]
-    known = examples.bags
-    draw = _Rehearsal(shares, bags if known is None else known, row_protocol(sampler) if known is None else None)
+            mixed = (part * known[a] + (1 - part) * known[b]) * np.exp(_JITTER * rng.standard_normal(known[a].shape))
+            sizes = np.maximum(np.round(self.bags.sizes[a]), 1).astype(np.int64)
+            counts = apportion(mixed / mixed.sum(1, keepdims=True), sizes)
         fits = np.cumsum(counts.sum(1)) <= _ENTRIES
         fits[0] = True
         return counts[fits]
@@ -189,14 +191,6 @@ def _draw_rows(below: Floats, n: int, rng: np.random.Generator) -> Ints:
     """Draw rows by their cumulative shares."""
     found = np.searchsorted(below, rng.random(n) * below[-1], side="right")
     return np.minimum(found, len(below) - 1)
-
-
-def _whole(prevalences: Floats, sizes: Ints) -> Ints:
-    """(n_bags, n_classes): whole numbers that add up to the sizes and come nearest to the prevalences."""
-    wanted = prevalences * sizes[:, None]
-    counts = np.floor(wanted).astype(np.int64)
-    rank = np.argsort(np.argsort(counts - wanted, axis=1, kind="stable"), axis=1, kind="stable")
-    return counts + (rank < (sizes - counts.sum(1))[:, None])
 
 
 def _rehearse(
