@@ -89,7 +89,8 @@ def test_a_mixture_by_hand():
 
 
 @given(
-    n_features=st.integers(1, 4), n_classes=st.integers(2, 5), seed=st.integers(0, 10**6), hidden=st.sampled_from([(), (4,)])
+    n_features=st.integers(1, 4), n_classes=st.integers(2, 5), seed=st.integers(0, 10**6),
+    hidden=st.sampled_from([(), (4,)]),
 )  # fmt: skip
 def test_a_mixture_of_known_templates_is_found(n_features, n_classes, seed, hidden):
     templates = random_templates(n_features, 12, n_classes, seed)
