@@ -14,6 +14,7 @@ import histnetq as hq
 from histnetq.metrics import ae, kld, rae
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
 from histnetq.training.loop import Run
+from histnetq.training.options import TrainingInterrupted
 from tests.conftest import QUICK, known_bags, labelled
 
 
@@ -98,9 +99,9 @@ def test_bins_stay_or_move_at_their_own_pace():
     assert 0 < slow < 0.5 * fast
 
 
-def scripted(losses: list[float], **options) -> tuple[dict, list[torch.Tensor]]:
+def scripted(losses: list, started: bool = False, spent: float = 0.0, **options) -> tuple[dict, list[torch.Tensor]]:
     """Train with these validation losses, whatever the network does; the weights after each epoch beside."""
-    seen = []
+    seen, began = [], []
     net = network()
     values = iter(losses)
 
@@ -108,12 +109,16 @@ def scripted(losses: list[float], **options) -> tuple[dict, list[torch.Tensor]]:
         if p_pred.requires_grad:
             return ae(p_true, p_pred)
         seen.append(net.head[1].weight.detach().clone())
-        return torch.full((len(p_true),), float(next(values)))
+        return torch.as_tensor(np.broadcast_to(next(values), len(p_true)).astype(float))
+
+    def draw(rng):
+        began.append(net.head[1].weight.detach().clone())
+        return bags
 
     training = hq.Training(device="cpu", dtype="float64", **options)
     bags = known_bags(8)
-    result = Run(net, lambda rng: bags, bags, loss, training, seed=0).train()
-    result["final"] = net.head[1].weight
+    result = Run(net, draw, bags, loss, training, seed=0, started=started, spent=spent).train()
+    result.update(final=net.head[1].weight, began=began)
     return result, seen
 
 
@@ -395,3 +400,129 @@ def test_the_last_weights_come_back_when_validation_of_their_mean_fails(monkeypa
     with pytest.raises(KeyboardInterrupt):
         Run(net, lambda rng: bags, bags, loss, training, seed=0).train()
     assert torch.equal(net.head[1].weight, seen[-1])
+
+
+EXPLODING = [1.0, 0.5, 5.0, 0.6, 0.4, 0.45]  # in the third epoch
+
+
+def test_a_run_that_gets_much_worse_goes_back_at_a_lower_rate():
+    result, seen = scripted(EXPLODING, epochs=6, lr=0.004, min_lr=0.001)
+    assert result["history"]["lr"].tolist() == [0.004] * 3 + [0.002] * 3
+    began = result["began"]
+    assert torch.equal(began[2], seen[1])
+    assert torch.equal(began[3], seen[1]), "the weights of the best epoch, not those of the third"
+    assert torch.equal(began[4], seen[3])
+    assert result["best_epoch"] == 5
+    assert torch.equal(result["final"], seen[4])
+    assert result["rates"].tolist() == [0.004, 0.004, 0.002, 0.002], "of the epochs that led there"
+
+
+def test_a_run_that_goes_back_for_ever_ends():
+    result, _ = scripted([1.0] + [9.0] * 50, epochs=50, lr=0.004, min_lr=0.001, patience=3)
+    assert len(result["history"]["lr"]) < 12
+    assert result["history"]["lr"][-1] == 0.001
+    assert result["rates"].tolist() == [0.004]
+
+
+def test_losses_below_zero_are_not_much_worse():
+    result, _ = scripted([-1.0, -2.0, -1.9, -2.5, -1.0], epochs=6, lr=0.004, min_lr=0.001, callbacks=(
+        lambda record: record["epoch"] == 5,))  # fmt: skip
+    assert result["history"]["lr"].tolist() == [0.004] * 5
+    assert result["best_epoch"] == 4
+
+
+@pytest.mark.parametrize("stop", [2, 3, 4])
+def test_a_run_that_went_back_resumes_to_identical_weights(stop, tmp_path):
+    options = {"epochs": 6, "lr": 0.004, "min_lr": 0.001, "average": 5, "checkpoint": tmp_path / "a"}
+    whole, _ = scripted(EXPLODING, **{**options, "checkpoint": None})
+    scripted(EXPLODING, callbacks=(lambda record: record["epoch"] == stop,), **options)
+    again, _ = scripted(EXPLODING[stop:], **options)
+    assert torch.equal(again["final"], whole["final"])
+    for name in ("train_loss", "validation_loss", "lr"):
+        np.testing.assert_array_equal(again["history"][name], whole["history"][name])
+    np.testing.assert_array_equal(again["rates"], whole["rates"])
+
+
+def test_weights_of_the_start_are_kept_unless_others_are_clearly_better():
+    noise = 1.0 + 0.5 * np.array([1, -1, 1, -1, 1, -1, 1, -1])
+    result, seen = scripted([1.0, noise - 0.05, 0.97, 0.96], started=True, epochs=3, patience=99)
+    assert result["best_epoch"] == 3
+    result, seen = scripted([1.0, noise - 0.05, 0.5 + noise / 2 - 0.01], started=True, epochs=2)
+    assert result["best_epoch"] == 0
+    assert result["best_loss"] == 1.0
+    assert torch.equal(result["final"], seen[0])
+
+
+@pytest.mark.parametrize("worst", [np.inf, np.nan])
+def test_a_start_without_a_finite_loss_is_worse_than_any_epoch(worst):
+    result, seen = scripted([worst, 0.5, 0.6], started=True, epochs=2)
+    assert result["best_epoch"] == 1
+    assert torch.equal(result["final"], seen[1])
+
+
+def test_an_interrupt_in_the_first_epoch_keeps_a_start():
+    net, bags = network(), known_bags(8)
+    before = {name: value.clone() for name, value in net.state_dict().items()}
+
+    def loss(p_true, p_pred, sizes):
+        if p_pred.requires_grad:
+            raise KeyboardInterrupt
+        return ae(p_true, p_pred)
+
+    run = Run(net, lambda rng: bags, bags, loss, QUICK, seed=0, started=True)
+    told = r"training interrupted after epoch 0 of 2; the weights of the best one \(0\) are kept"
+    with pytest.warns(TrainingInterrupted, match=told):
+        result = run.train()
+    assert result["interrupted"] == "after epoch 0 of 2"
+    for name, value in net.state_dict().items():
+        assert torch.equal(value, before[name])
+
+
+def test_minutes_count_the_start():
+    result, seen = scripted([1.0], started=True, spent=61.0, epochs=3, minutes=1)
+    assert result["best_epoch"] == 0
+    assert torch.equal(result["final"], seen[0])
+    assert {name: len(values) for name, values in result["history"].items()} == dict.fromkeys(
+        ("epoch", "train_loss", "validation_loss", "lr", "seconds"), 0
+    )
+    later, _ = scripted([1.0, 0.9], started=True, spent=59.0, epochs=1, minutes=1)
+    assert later["history"]["epoch"].tolist() == [1]
+
+
+@pytest.mark.parametrize("refit", [False, True])
+def test_a_start_without_any_epoch(refit, tmp_path):
+    import matplotlib as mpl
+
+    mpl.use("Agg")
+    X, y = labelled(300)
+    training = dataclasses.replace(QUICK, minutes=0, refit=refit)
+    q = hq.HistNetQ(n_bins=8, encoder=(), training=training, random_state=0).fit(X, y)
+    assert q.best_epoch_ == 0
+    assert {len(values) for values in q.history_.values()} == {0}
+    bags = hq.APP(50).draw(hq.Bags.from_labels(*labelled(300, seed=1)), 20, random_state=0)
+    assert hq.evaluate(q, bags)["ae"].mean() < 0.1
+    q.save(tmp_path / "model")
+    loaded = hq.load(tmp_path / "model")
+    np.testing.assert_array_equal(loaded.predict(bags), q.predict(bags))
+    assert {len(values) for values in loaded.history_.values()} == {0}
+    from histnetq.evaluation import plots
+
+    assert len(plots.training(loaded.history_).get_lines()) == 2
+
+
+@pytest.mark.parametrize("stop", [1, 2])
+def test_a_started_run_resumes_to_identical_weights(stop, tmp_path):
+    X, y = labelled(300)
+
+    def fit(path, **changes):
+        training = dataclasses.replace(QUICK, epochs=3, average=3, checkpoint=path, **changes)
+        return hq.HistNetQ(n_bins=8, encoder=(), training=training, random_state=0).fit(X, y)
+
+    whole = fit(None)
+    fit(tmp_path / "a", callbacks=(lambda record: record["epoch"] == stop,))
+    again = fit(tmp_path / "a")
+    assert again.best_epoch_ == whole.best_epoch_
+    assert again.validation_loss_ == whole.validation_loss_
+    np.testing.assert_array_equal(again.history_["train_loss"], whole.history_["train_loss"])
+    for name, value in whole.network_.state_dict().items():
+        assert torch.equal(again.network_.state_dict()[name], value), name

@@ -1,0 +1,329 @@
+"""What HistNetQ and EMNetQ start from: examples, rows judged by what has not learned from them, and a rehearsal."""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import pytest
+import torch
+from scipy.sparse import csr_matrix
+from torch import nn
+
+import histnetq as hq
+from histnetq.metrics import as_loss
+from histnetq.nn import MLP, Unmixing
+from histnetq.quantifiers import histnetq_start, row_scores
+from histnetq.quantifiers.examples import Examples
+from histnetq.quantifiers.row_scores import JudgedRows, class_shares, learn_scores
+from histnetq.training.supervision import Supervision
+from tests.conftest import QUICK, known_bags, labelled
+
+NO_EPOCHS = dataclasses.replace(QUICK, minutes=0)
+
+
+def examples_of(X, y=None, bags=None, seed: int = 0) -> Examples:
+    given = Supervision.of(X, y, bags)
+    network = hq.HistNetQ(encoder=())._network(given.input_shape, len(given.classes), None)
+    found = Examples.of(given, network, np.random.default_rng(seed))
+    assert found is not None
+    return found
+
+
+def unlabelled(bags: hq.Bags) -> hq.Bags:
+    return hq.Bags(
+        bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes.tolist(),
+    )  # fmt: skip
+
+
+def noise(copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
+    """Rows that say nothing of their labels, but so many numbers each that these are easily learned by heart."""
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(400 // copies, 400)), rng.permutation(np.arange(400 // copies) % 2)
+    return np.tile(X, (copies, 1)), np.tile(y, copies)
+
+
+@pytest.mark.parametrize("apart", [False, True])
+@pytest.mark.parametrize("copies", [1, 2])
+@pytest.mark.parametrize("hidden", [(), (16,)])
+@pytest.mark.parametrize("source", ["rows", "bags"])
+def test_judged_rows_were_never_learned_from(apart, copies, hidden, source, monkeypatch):
+    monkeypatch.setattr(row_scores, "_MOST_IN_FOLDS", 0 if apart else 10**9)
+    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 100)
+    X, y = noise(copies)
+    given = (X, y)
+    if source == "bags":  # a row and its copy are in different bags
+        order = np.random.default_rng(1).permutation(len(X))
+        pool = hq.Bags(X, order, np.arange(0, len(X) + 1, 4), labels=y, classes=[0, 1])
+        given = (unlabelled(pool.with_prevalences(pool.label_prevalences())),)
+    examples = examples_of(*given)
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        encoder = MLP(400, (*hidden, 2))
+        judged = learn_scores(encoder, examples, 1e-4, 0.0, np.random.default_rng(0))
+    # Examples of rows are in an order of their own: they are found again by what they hold.
+    where = {row.tobytes(): label for row, label in zip(X.astype(np.float32), y, strict=True)}
+    truth = np.array([where[row.tobytes()] for row in examples.rows.numpy()])
+    assert (len(judged.rows) < len(X)) == (apart and not (source == "bags" and copies == 2))
+    accuracy = (judged.scores.numpy().argmax(1) == truth[judged.rows]).mean()
+    assert abs(accuracy - 0.5) < 3.5 * 0.5 / (len(judged.rows) / copies) ** 0.5
+    with torch.no_grad():
+        own = encoder(examples.rows).numpy().argmax(1) == truth
+    learned = np.ones(len(X), bool)
+    if len(judged.rows) < len(X):
+        learned[judged.rows] = False
+    assert own[learned].mean() > (0.9 if source == "rows" else 0.6), "by heart"
+
+
+def test_rows_that_are_the_same_share_a_number():
+    X, y = labelled(50)
+    examples = examples_of(np.concatenate([X, X[::-1]]), np.concatenate([y, y[::-1]]))
+    groups = examples.groups()
+    assert groups.max() == 49
+    first = {}
+    for row, group in zip(examples.rows.numpy(), groups, strict=True):
+        assert first.setdefault(row.tobytes(), group) == group
+    assert len(set(first.values())) == 50
+
+
+def test_rows_kept_apart_have_no_double_among_those_learned_from():
+    X, y = labelled(200)
+    examples = examples_of(np.concatenate([X, X[:60]]), np.concatenate([y, y[:60]]))
+    groups = examples.groups()
+    judged, bags, learned = row_scores._keep_apart(examples, groups, np.random.default_rng(0))
+    assert len(bags) == 0
+    assert len(judged) == 52
+    assert not set(groups[judged]) & set(groups[learned])
+
+
+def test_bags_that_share_too_many_rows_are_not_kept_apart():
+    examples = examples_of(known_bags(60))
+    assert row_scores._keep_apart(examples, examples.groups(), np.random.default_rng(0)) is None
+
+
+def test_known_labels_leave_the_rest_of_the_proportions_to_others():
+    X, _ = labelled(20)
+    labels = np.array([0] * 9 + [-1] + [1] * 4 + [-1] * 6)
+    bags = hq.Bags(
+        X, np.arange(20), [0, 10, 20], prevalences=[[0.9, 0.1], [0.2, 0.8]], labels=labels, classes=["a", "b"]
+    )
+    examples = examples_of(bags)
+    assert examples.unknown
+    assert examples.known().tolist() == (labels >= 0).tolist()
+    np.testing.assert_array_equal(examples.labels[labels >= 0], np.eye(2)[labels[labels >= 0]])
+    assert examples.labels[9, 1] > 0.8, "the only one that can be b"
+    np.testing.assert_allclose(examples.labels[14:, 0], 2 / 6, atol=0.05)
+
+
+def test_known_labels_come_first():
+    seen = []
+
+    def learn(module, rows, labels, priors, weights):
+        seen.append(len(rows))
+
+    X, _ = labelled(120)
+    labels = np.where(np.arange(120) < 40, np.arange(120) % 3, -1)
+    bags = hq.Bags(X, np.arange(120), range(0, 121, 10), prevalences=np.full((12, 3), 1 / 3), labels=labels,
+                   classes=list("abc"))  # fmt: skip
+    examples = examples_of(bags)
+    learner = row_scores._Learner(nn.Linear(4, 3), learn, np.random.default_rng(0))
+    learner.fit(learner.module, examples, np.arange(120), known_only=True)
+    learner.fit(learner.module, examples, np.arange(120))
+    learner.fit(learner.module, examples, np.arange(2, 120, 3), known_only=True)  # labels of one class only
+    assert seen == [40, 120, 40]
+
+
+def test_bags_of_labelled_rows_need_no_recovery():
+    X, y = labelled(120)
+    pool = hq.Bags.from_labels(X, y)
+    bags = hq.Bags(X, np.arange(120), range(0, 121, 10), labels=pool.labels, classes=list("abc"))
+    examples = examples_of(bags)
+    assert not examples.unknown
+    np.testing.assert_array_equal(examples.labels, np.eye(3)[pool.labels])
+
+
+def test_flat_scores_are_sharpened():
+    X, y = labelled(1200)
+    bags = unlabelled(hq.APP(60).draw(hq.Bags.from_labels(X, y), 60, random_state=0))
+    examples = examples_of(bags)
+    rows, means = examples.rows.double(), 1.5 * torch.arange(3)[:, None] * torch.tensor([1, -1, 0, 0.5])
+    likely = -0.5 * ((rows[:, None, :] - means) ** 2).sum(2)
+    for flat in (1 / 8, 1 / 32):
+        found = row_scores._sharpened(flat * likely, examples, np.random.default_rng(0))
+        assert 0.5 < float((found / likely).mean()) < 2
+
+
+def test_shares_of_classes_sum_to_one():
+    X, y = labelled(150)
+    for examples in (examples_of(X, y), examples_of(known_bags(40)), examples_of(X, y, known_bags(40))):
+        rows = np.arange(0, len(examples.rows), 2)
+        scores = torch.from_numpy(np.random.default_rng(0).normal(scale=9.0, size=(len(rows), 3)))
+        shares = class_shares(examples, JudgedRows(rows, scores, np.arange(0)))
+        np.testing.assert_allclose(shares.sum(0), 1)
+        assert shares.min() >= 0
+
+
+def test_batches_of_a_start_have_no_single_rows():
+    # BatchNorm1d refuses these.
+    rows = torch.randn(129, 4, generator=torch.Generator().manual_seed(0))
+    module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
+    labels, weights = torch.eye(2)[torch.arange(129) % 2], torch.full((129,), 1 / 129)
+    row_scores._learn(module, rows, labels, torch.zeros(129, 2), weights, 0.0)
+
+
+class Own(nn.Module):
+    """An encoder of one's own for images."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layers = nn.Sequential(nn.Flatten(), nn.Linear(64, 12), nn.BatchNorm1d(12), nn.ReLU())
+
+    def forward(self, rows: torch.Tensor) -> torch.Tensor:
+        return self.layers(rows)
+
+
+def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    X = rng.normal(size=(n, 1, 8, 8))
+    X[:, :, :4] += 0.5 * y[:, None, None, None]
+    return X.astype(np.float32), y
+
+
+@pytest.mark.parametrize("method", [hq.HistNetQ, hq.EMNetQ])
+@pytest.mark.parametrize("encoder", [None, Own()])
+@pytest.mark.parametrize("source", ["rows", "bags"])
+def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypatch):
+    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 100)
+    X, y = images(600)
+    q = method(encoder=encoder, training=NO_EPOCHS, random_state=0)
+    if source == "rows":
+        q.fit(X, y)
+    else:
+        pool = hq.Bags(X, np.random.default_rng(0).permutation(600), range(0, 601, 10), labels=y, classes=[0, 1])
+        q.fit(unlabelled(pool.with_prevalences(pool.label_prevalences())))
+    assert q.best_epoch_ == 0
+    fresh = hq.APP(100).draw(hq.Bags.from_labels(*images(600, seed=1)), 30, random_state=0)
+    assert hq.evaluate(q, fresh)["ae"].mean() < 0.12
+
+
+@pytest.mark.parametrize("ridge", [0.01, None])
+def test_a_random_start_still_trains(ridge):
+    few = known_bags(3) if ridge else known_bags(40)
+    training = dataclasses.replace(QUICK, epochs=15, lr=0.01, bags_per_epoch=40, patience=99)
+    q = hq.HistNetQ(n_bins=5, encoder=(8,), ridge=ridge, training=training, random_state=0).fit(few)
+    assert q.best_epoch_ > 0
+    assert q.history_["train_loss"][-1] < 0.8 * q.history_["train_loss"][0]
+    assert q.history_["lr"][0] == 0.01, "not the low rate of weights that are good already"
+
+
+def test_the_start_is_better_than_as_many_epochs_without():
+    X, y = labelled(600)
+    fresh = hq.APP(40).draw(hq.Bags.from_labels(*labelled(600, seed=3)), 100, random_state=1)
+    errors = [
+        hq.evaluate(hq.HistNetQ(encoder=(), ridge=ridge, training=QUICK, random_state=0).fit(X, y), fresh)["ae"].mean()
+        for ridge in (0.01, None)
+    ]
+    assert errors[0] < 0.06
+    assert errors[0] < 0.5 * errors[1]
+
+
+def test_the_same_seed_gives_the_same_start():
+    X, y = labelled(300)
+    found = [
+        hq.HistNetQ(encoder=(), training=NO_EPOCHS, random_state=seed).fit(X, y).predict(known_bags())
+        for seed in (0, 0, 1)
+    ]
+    np.testing.assert_array_equal(found[0], found[1])
+    assert np.abs(found[0] - found[2]).max() > 0
+
+
+def test_sparse_rows_of_double_precision():
+    X, y = labelled(300)
+    training = dataclasses.replace(NO_EPOCHS, dtype="float64")
+    q = hq.HistNetQ(encoder=(), training=training, random_state=0).fit(csr_matrix(X), y)
+    assert {p.dtype for p in q.network_.parameters()} == {torch.float64}
+    fresh = hq.APP(40).draw(hq.Bags.from_labels(*labelled(300, seed=3)), 50, random_state=1)
+    assert hq.evaluate(q, fresh)["ae"].mean() < 0.08
+
+
+def test_weights_tell_how_often_rows_are_in_bags():
+    # All bags have the same rows: their weights alone are what differs.
+    X, _ = labelled(150)
+    codes, rng = np.arange(150) % 3, np.random.default_rng(0)
+    p = rng.dirichlet(np.ones(3), size=60)
+    weights = np.maximum(rng.poisson(6 * p[:, codes]), 1)
+    bags = hq.Bags(
+        X, np.tile(np.arange(150), 60), range(0, 9001, 150), labels=None, classes=list("abc"), weights=weights.ravel(),
+        prevalences=np.stack([weights[:, codes == c].sum(1) for c in range(3)], 1) / weights.sum(1, keepdims=True),
+    )  # fmt: skip
+    q = hq.HistNetQ(encoder=(), training=NO_EPOCHS, random_state=0).fit(bags)
+    head = q.network_.head
+    assert head.get_buffer("spread").max() > 0.1
+    assert float(head.get_buffer("size")) == pytest.approx(np.exp(np.log(bags.sizes).mean()), rel=0.1)
+    assert hq.evaluate(q, bags)["ae"].mean() < 0.06
+
+
+def test_whole_numbers_come_nearest():
+    rng = np.random.default_rng(0)
+    p, sizes = rng.dirichlet(np.ones(4), size=50), rng.integers(1, 200, size=50)
+    p[0], sizes[0] = [1, 0, 0, 0], 7
+    counts = histnetq_start._whole(p, sizes)
+    np.testing.assert_array_equal(counts.sum(1), sizes)
+    assert np.abs(counts - p * sizes[:, None]).max() < 1
+    assert counts[0].tolist() == [7, 0, 0, 0]
+
+
+def judging(n_bags: int = 200, size: int = 50) -> hq.Bags:
+    return unlabelled(hq.APP(size).draw(hq.Bags.from_labels(*labelled()), n_bags, random_state=0))
+
+
+def test_rehearsals_are_like_training():
+    shares, rng = np.full((30, 3), 1 / 30), np.random.default_rng(0)
+    y = np.repeat(list("abc"), [80, 15, 5])
+    natural = hq.NPP(100).draw(hq.Bags.from_labels(np.zeros((100, 1)), y), 100, random_state=0)
+    counts = histnetq_start._Rehearsal(shares, natural, hq.NPP(100))._counts(rng)
+    np.testing.assert_allclose(counts.mean(0), [80, 15, 5], atol=3)
+    counts = histnetq_start._Rehearsal(shares, judging(), hq.APP(40))._counts(rng)
+    assert counts.sum(1).tolist() == [40] * 100
+    np.testing.assert_allclose(counts.mean(0) / 40, 1 / 3, atol=0.1)
+    counts = histnetq_start._Rehearsal(shares, judging(), None)._counts(rng)
+    assert counts.sum(1).tolist() == [50] * 100
+    huge = hq.Bags(np.zeros((3, 1)), weights=[10**9] * 3, prevalences=[[0.2, 0.3, 0.5]], classes=list("abc"))
+    assert histnetq_start._Rehearsal(shares, huge, None)._counts(rng).sum() == histnetq_start._ENTRIES
+
+
+@pytest.mark.parametrize("honest", [True, False])
+def test_a_rehearsal_is_kept_if_it_is_of_use(honest):
+    rng, bags = np.random.default_rng(0), judging()
+    templates = torch.tensor([[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.1, 0.3, 0.6]]])
+    with torch.random.fork_rng():
+        torch.manual_seed(0)
+        head = Unmixing(1, 3, 3)
+    head.set_templates(templates)
+
+    def histograms(p):
+        return torch.as_tensor(p, dtype=torch.float32) @ (templates[0].T ** 1.5)  # not quite what the templates say
+
+    def draw():
+        p = rng.dirichlet(np.ones(3), size=100)
+        told = p if honest else p[:, [1, 2, 0]]
+        return histograms(p), torch.as_tensor(told, dtype=torch.float32), torch.full((100,), 50.0)
+
+    loss, seen = as_loss("ae"), histograms(bags.prevalences)
+    before, first = head.templates.detach().clone(), histnetq_start._mean_loss(head, bags, seen, loss)
+    histnetq_start._rehearse(head, draw, (bags, seen), loss, 60)
+    last = histnetq_start._mean_loss(head, bags, seen, loss)
+    assert torch.equal(head.templates, before) == (not honest)
+    assert last < 0.8 * first if honest else last == first
+
+
+def test_bags_of_judged_rows_follow_the_protocol():
+    # The shift of inputs is that of the rows, and not of their numbers.
+    X, y = labelled(300)
+    examples = examples_of(X, y)
+    drawn, rows = examples.bags_of(
+        np.empty(0, np.int64), np.arange(300), hq.CovariateShift(200, 3.0), 40, np.random.default_rng(0)
+    )
+    means = np.stack([examples.rows.numpy()[part].mean(0) for part in np.split(rows, drawn.offsets[1:-1])])
+    assert means.std(0).max() > 0.4 * examples.rows.numpy().std(0).max()
