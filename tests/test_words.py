@@ -12,7 +12,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import paper_way, presets, word_lists, words
+from experiments import paper_way, presets, staged, word_lists, words
 from experiments.__main__ import main
 from experiments.word_lists import WordList
 
@@ -213,3 +213,21 @@ def test_posteriors_of_rows_in_parts_are_those_of_all_rows(tmp_path, lists, monk
     assert whole[1].shape == (3 * 290, 3)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+def test_networks_in_stages_are_trained_once_and_stand_beside_emq(tmp_path, small_words, monkeypatch):
+    setting = {"encoder": (4,), "n_bins": 4, "epochs": 1, "bags_per_epoch": 4}
+    monkeypatch.setattr(staged, "SETTINGS", {"words": [setting, {**setting, "n_bins": 8}]})
+    args = ["staged", "--on", "words", "--seeds", "2", "--measures", "ae", "--data", str(tmp_path / "data")]
+    args += ["--work", str(tmp_path / "work"), "--output", str(tmp_path / "out")]
+    found = CliRunner().invoke(main, args, catch_exceptions=False)
+    assert found.exit_code == 0, found.output
+    with (tmp_path / "out/staged-words.csv").open() as file:
+        table = list(csv.DictReader(file))
+    beside = "EMQ-BCTS on the encoder of HistNetQ-labels-ae"
+    rows = ["HistNetQ-ae"] * 2 + ["HistNetQ-labels-ae"] * 2 + [beside] * 2 + ["EMQ-BCTS"]
+    assert [row["method"] for row in table] == rows
+    assert all(0 <= float(row["ae"]) < 1 and row["n_bags"] == "8" for row in table)
+    assert "n_bins=" in table[0]["setting"]
+    again = CliRunner().invoke(main, args, catch_exceptions=False)
+    assert again.output.count("done before") == 5
