@@ -36,7 +36,8 @@ def test_help():
 
 
 def test_demo(monkeypatch, tmp_path):
-    monkeypatch.setattr("histnetq.cli.demo._TRAINING", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
+    for name in ("_HISTNETQ", "_EMNETQ"):
+        monkeypatch.setattr(f"histnetq.cli.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
     monkeypatch.setattr("histnetq.cli.demo._TRAINING_BAGS", 30)
     monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
     monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
@@ -49,7 +50,7 @@ def test_demo(monkeypatch, tmp_path):
         ["HistNetQ", "EMNetQ", "mean of training", "(CC with labels)", "(EMQ with labels)"],
         ["CC", "EMQ", "PACC", "HistNetQ", "EMNetQ", "mean of training", "(EMQ with labels)"],
     ]
-    for text in ("the proportions of 30 bags of 100", "whose error is the median", "interval"):
+    for text in ("the proportions of 30 bags of 100", "3000 scans", "whose error is the median", "interval"):
         assert text in result.output
     assert "HistNetQ" in (tmp_path / "demo/report.html").read_text()
 
