@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.cli.demo import _scan
 
 
 def test_every_public_name_exists():
@@ -33,9 +36,32 @@ def test_help():
 
 
 def test_demo(monkeypatch, tmp_path):
-    monkeypatch.setattr("histnetq.cli.demo._TRAINING", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
+    for name in ("_HISTNETQ", "_EMNETQ"):
+        monkeypatch.setattr(f"histnetq.cli.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
+    monkeypatch.setattr("histnetq.cli.demo._TRAINING_BAGS", 30)
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
     result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
-    for text in ("HistNetQ", "DeepSets", "mean of training", "AE", "RAE", "whose error is the median", "interval"):
+    _, *parts = re.split(r"^[123]\. ", result.output, flags=re.MULTILINE)
+    methods = [re.findall(r"^(\S.*?)  +\d\.\d+ ± ", part, flags=re.MULTILINE) for part in parts]
+    assert methods == [
+        ["CC", "EMQ", "HistNetQ", "EMNetQ"],
+        ["HistNetQ", "EMNetQ", "mean of training", "(CC with labels)", "(EMQ with labels)"],
+        ["CC", "EMQ", "PACC", "HistNetQ", "EMNetQ", "mean of training", "(EMQ with labels)"],
+    ]
+    for text in ("the proportions of 30 bags of 100", "3000 scans", "whose error is the median", "interval"):
         assert text in result.output
     assert "HistNetQ" in (tmp_path / "demo/report.html").read_text()
+
+
+def test_the_demo_scans_each_bag_its_own_way_and_tells_no_label():
+    bags = hq.APP(bag_size=50).draw(hq.Bags.from_labels(np.full((20, 64), 8.0), np.arange(20) % 2), 40, random_state=0)
+    scanned = _scan(bags, 0)
+    assert scanned.labels is None
+    np.testing.assert_array_equal(scanned.prevalences, bags.prevalences)
+    pixels = scanned.rows.reshape(40, -1)
+    assert np.ptp(pixels.mean(1)) > 3
+    assert pixels.std(1).min() < 0.5
+    assert pixels.std(1).max() > 3.5
+    np.testing.assert_array_equal(scanned.rows, _scan(bags, 0).rows)
