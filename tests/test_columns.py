@@ -306,7 +306,8 @@ def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: P
     nowhere = "/dev/null/nowhere"
     places = dict.fromkeys(("NUMBA_CACHE_DIR", "HOME", "XDG_CACHE_HOME", "LOCALAPPDATA"), nowhere)
     told = (
-        "import numpy as np, histnetq as hq, histnetq.kernels.compiled; from histnetq.kernels import _compiled\n"
+        "import numpy as np, histnetq as hq, histnetq.kernels.compiled, histnetq.kernels.dense_compiled\n"
+        "from histnetq.kernels import _compiled\n"
         "X, y = np.array([[0.0], [1.0]] * 20), [0, 1] * 20\n"
         "q = hq.CC().fit(X, y); q.calibrate(hq.APP(10).draw(hq.Bags.from_labels(X, y), 30, random_state=0))\n"
         "print(hq.__file__, q.predict(X).tolist(), _compiled('') is not None, q.trust(X)['trust'].tolist())"

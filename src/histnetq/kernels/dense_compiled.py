@@ -1,5 +1,7 @@
 """Fully connected layers for the CPU, compiled by numba: rows → features, or the bins that the features fall into.
 
+The features are what the last layer gives, or the log-odds of the classes whose scores it gives.
+
 Matrix products of a library round differently for different numbers of rows. Here every number is the sum of the same
 products in the same order, however many rows there are and wherever a row stands among them. Tiles of rows stay in the
 cache from the first layer to the codes, with a feature's values of all rows of the tile side by side.
@@ -7,18 +9,27 @@ cache from the first layer to the codes, with a feature's values of all rows of 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
 from histnetq.kernels.compiled import run_pieces
+from histnetq.kernels.jit import njit
 
 _TILE = 192  # rows: no power of two, as rows of arrays would then compete for the same places in the cache
 _STEP = 4  # inputs and thresholds handled together; the numbers of both are filled up to a multiple
+_LEAST_OTHERS = np.float32(-math.expm1(-1e-7))  # share of all other classes together, as in `histnetq.nn.LogOdds`
+_LOWEST = np.float32(-87)  # whose exponential is nothing beside one, and has all its digits
+_LN2, _PER_LN2 = np.float32(math.log(2)), np.float32(1 / math.log(2))
+# In two parts, as whole multiples of the first are exact.
+_LN2_HIGH, _LN2_LOW = np.float32(355 / 512), np.float32(math.log(2) - 355 / 512)
+_ROUNDING = np.float32(3 << 22)  # added, it leaves a whole number in the last bits
+_EXP = tuple(np.float32(1 / math.factorial(i)) for i in range(8))
+_ATANH = tuple(np.float32(2 / i) for i in (1, 3, 5, 7, 9))
 
 
 class Layers(NamedTuple):
@@ -31,9 +42,13 @@ class Layers(NamedTuple):
     weights: np.ndarray
     biases: np.ndarray
     slopes: np.ndarray
+    odds_center: np.ndarray
+    odds_scale: np.ndarray
 
 
-def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float]]) -> Layers:
+def pack(
+    scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float]], odds: tuple[Tensor, Tensor] | None = None
+) -> Layers:
     """Prepare layers for the kernels.
 
     Parameters
@@ -42,6 +57,9 @@ def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float
         A row x becomes ``(x − mean − rest) / scale`` first.
     layers : sequence of (weight, bias, slope)
         Of shapes (n_outputs, n_inputs) and (n_outputs,); negative results are multiplied by the slope, 1 for none.
+    odds : (center, scale), optional
+        The last layer gives scores of classes, which become their log-odds, minus the centre, over the scale: one per
+        class, or of two classes those of the second.
     """
     widths = [layers[0][0].shape[1], *(len(bias) for _, bias, _ in layers)]
     sizes = [-(-width // _STEP) * _STEP for width in widths]
@@ -52,8 +70,9 @@ def pack(scaling: Sequence[Tensor], layers: Sequence[tuple[Tensor, Tensor, float
         weights.append(filled.flatten())
         biases.append(torch.nn.functional.pad(bias, (0, n_out - len(bias))))
     slopes = np.array([slope for _, _, slope in layers], np.float32)
-    mean, rest, scale, w, b = (part.detach().numpy() for part in (*scaling, torch.cat(weights), torch.cat(biases)))
-    return Layers(mean, rest, scale, np.array(sizes), w, b, slopes)
+    parts = *scaling, torch.cat(weights), torch.cat(biases), *(odds or (torch.empty(0), torch.empty(0)))
+    mean, rest, scale, w, b, center, spread = (part.detach().numpy() for part in parts)
+    return Layers(mean, rest, scale, np.array(sizes), w, b, slopes, center, spread)
 
 
 def encode(rows: np.ndarray, index: np.ndarray, layers: Layers, features: Tensor) -> None:
@@ -76,21 +95,24 @@ def _run(kernel: Callable[..., None], rows: np.ndarray, index: np.ndarray, layer
 
 
 @njit(cache=True, nogil=True)
-def _features(start, stop, rows, index, mean, rest, scale, sizes, weights, biases, slopes, out):
-    x, hidden = _room(sizes)
+def _features(start, stop, rows, index, mean, rest, scale, sizes, weights, biases, slopes, center, spread, out):
+    x, hidden, room = _room(sizes, len(center))
     for tile in range(start, stop):
         first = tile * _TILE
         n = min(_TILE, len(index) - first)
         _load(rows, index[first : first + n], mean, rest, scale, x)
         y = _forward(x, hidden, sizes, weights, biases, slopes)
+        _log_odds(y, center, spread, room)
         for r in range(n):
             for k in range(out.shape[1]):
                 out[first + r, k] = y[k, r]
 
 
 @njit(cache=True, nogil=True)
-def _bins(start, stop, rows, index, mean, rest, scale, sizes, weights, biases, slopes, thresholds, codes):
-    x, hidden = _room(sizes)
+def _bins(
+    start, stop, rows, index, mean, rest, scale, sizes, weights, biases, slopes, center, spread, thresholds, codes
+):
+    x, hidden, room = _room(sizes, len(center))
     n_features = codes.shape[1]
     reached = np.zeros((n_features, _TILE), np.int32)
     for tile in range(start, stop):
@@ -98,6 +120,7 @@ def _bins(start, stop, rows, index, mean, rest, scale, sizes, weights, biases, s
         n = min(_TILE, len(index) - first)
         _load(rows, index[first : first + n], mean, rest, scale, x)
         y = _forward(x, hidden, sizes, weights, biases, slopes)
+        _log_odds(y, center, spread, room)
         for k in range(n_features):
             _reach(y[k], thresholds[k], reached[k])
         for r in range(n):
@@ -106,9 +129,10 @@ def _bins(start, stop, rows, index, mean, rest, scale, sizes, weights, biases, s
 
 
 @njit(cache=True, nogil=True)
-def _room(sizes):
+def _room(sizes, n_odds):
     # Inputs have a place of their own: those that fill up to a multiple of the step stay zero.
-    return np.zeros((sizes[0], _TILE), np.float32), np.zeros((2, sizes.max(), _TILE), np.float32)
+    x, hidden = np.zeros((sizes[0], _TILE), np.float32), np.zeros((2, sizes.max(), _TILE), np.float32)
+    return x, hidden, np.zeros((2 * n_odds + 3, _TILE), np.float32)
 
 
 @njit(cache=True, nogil=True)
@@ -159,6 +183,61 @@ def _leak(values, slope):
     for i in range(len(values)):
         # A product, as a choice of two values is not made into vector instructions.
         values[i] *= one if values[i] > zero else slope
+
+
+@njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
+def _log_odds(y, center, spread, room):
+    """Scores → log-odds, moved and scaled, in place; without a centre, y stays as it is.
+
+    Those of class c are ``s_c − log Σ_{j≠c} exp(s_j)``. The others are added up without c itself, as one minus a share
+    that is nearly one would have no digits.
+    """
+    n = len(center)
+    if n == 1:
+        for r in range(_TILE):
+            y[0, r] = (y[1, r] - y[0, r] - center[0]) / spread[0]
+    if n < 2:
+        return
+    parts, after, top, total, before = room[:n], room[n : 2 * n], room[2 * n], room[2 * n + 1], room[2 * n + 2]
+    top[:], total[:], before[:] = y[0], 0, 0
+    for k in range(1, n):
+        for r in range(_TILE):
+            top[r] = max(top[r], y[k, r])
+    for k in range(n - 1, -1, -1):
+        after[k] = total
+        for r in range(_TILE):
+            y[k, r] -= top[r]
+            parts[k, r] = _exp(y[k, r])
+            total[r] += parts[k, r]
+    for k in range(n):
+        for r in range(_TILE):
+            others = max(before[r] + after[k, r], _LEAST_OTHERS * total[r])
+            y[k, r] = (y[k, r] - _log(others) - center[k]) / spread[k]
+            before[r] += parts[k, r]
+
+
+# Vector instructions are made of these two, and not of calls of a library. What is no number stays that.
+@njit(cache=True, nogil=True, inline="always")
+def _exp(x):
+    """Exponential of a number of at most zero: 2ⁿ times a series, n in the last bits of a sum."""
+    x = max(x, _LOWEST)
+    shifted = np.float32(x * _PER_LN2 + _ROUNDING)
+    n = shifted - _ROUNDING
+    x = (x - n * _LN2_HIGH) - n * _LN2_LOW
+    series = ((_EXP[7] * x + _EXP[6]) * x + _EXP[5]) * x + _EXP[4]
+    series = (((series * x + _EXP[3]) * x + _EXP[2]) * x + _EXP[1]) * x + _EXP[0]
+    return series * np.int32((shifted.view(np.int32) << 23) + 0x3F800000).view(np.float32)
+
+
+@njit(cache=True, nogil=True, inline="always", error_model="numpy")
+def _log(x):
+    """Logarithm of a positive number: that of m in x = 2ⁿ m, from √½ to √2, is 2 atanh((m − 1) / (m + 1))."""
+    n = np.int32(np.int32(np.float32(x).view(np.int32) - 0x3F3504F3) >> 23)
+    m = x * np.int32((127 - n) << 23).view(np.float32)
+    part = (m - np.float32(1)) / (m + np.float32(1))
+    square = part * part
+    series = ((_ATANH[4] * square + _ATANH[3]) * square + _ATANH[2]) * square + _ATANH[1]
+    return np.float32(n) * _LN2 + part * (series * square + _ATANH[0])
 
 
 @njit(cache=True, nogil=True)

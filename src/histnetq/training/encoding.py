@@ -18,7 +18,7 @@ from histnetq.data.checks import take_dense
 from histnetq.kernels import backend, compiled_kernels
 from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import code_dtype, widest
-from histnetq.nn import MLP, BagNetwork, HardHistogram, Standardize
+from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Standardize
 from histnetq.nn.histograms import hard_thresholds
 from histnetq.nn.pooling import State, bag_totals
 
@@ -111,7 +111,9 @@ def _room(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
 
 def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
     """The network's preparation and encoder as the compiled kernels take them; None if they are not of that kind."""
-    prepare, encoder = network.prepare, network.encoder
+    prepare, encoder, odds = network.prepare, network.encoder, None
+    if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, LogOdds]:
+        encoder, odds = encoder
     if type(encoder) is not MLP or type(prepare) not in (nn.Identity, Standardize):
         return None
     layers: list[tuple[Tensor, Tensor, float]] = []
@@ -124,12 +126,14 @@ def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
             return None
     if sum(weight.numel() for weight, _, _ in layers) > _MOST_WEIGHTS:
         return None
+    if odds is not None and len(layers[-1][1]) != (2 if odds.n_features == 1 else odds.n_features):
+        return None
     shape = bags.rows.shape[1:]
     if isinstance(prepare, Standardize):
         scaling = [prepare.get_buffer(name).expand(shape).flatten() for name in ("mean", "rest", "scale")]
     else:
         scaling = [torch.full(shape, number).flatten() for number in (0.0, 0.0, 1.0)]
-    return kernels.pack(scaling, layers)
+    return kernels.pack(scaling, layers, odds and (odds.get_buffer("center"), odds.get_buffer("scale")))
 
 
 def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray, NDArray[np.int64]]]:
