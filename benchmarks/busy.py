@@ -77,7 +77,7 @@ def train(epochs: int) -> None:
     y = rng.integers(10, size=5_000)
     X = (rng.normal(size=(len(y), 64)) + rng.normal(size=(10, 64))[y]).astype(np.float32)
     training = hq.Training(epochs=epochs, patience=epochs, bags_per_epoch=200, progress=False)
-    hq.HistNetQ(encoder=(256, 64), training=training, random_state=0).fit(X, y)
+    hq.HistNetQ(encoder=(256, 64), head=(512,), training=training, random_state=0).fit(X, y)
 
 
 if __name__ == "__main__":
