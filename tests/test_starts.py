@@ -57,22 +57,32 @@ def test_judged_rows_were_never_learned_from(apart, copies, hidden, source, monk
         pool = hq.Bags(X, order, np.arange(0, len(X) + 1, 4), labels=y, classes=[0, 1])
         given = (unlabelled(pool.with_prevalences(pool.label_prevalences())),)
     examples = examples_of(*given)
+    groups, learned = examples.groups(), {}
+    fit, scores = row_scores._Learner.fit, row_scores._scores
+
+    def watched_fit(self, module, examples, among, known_only=False):
+        learned.setdefault(id(module), set()).update(groups[among])
+        return fit(self, module, examples, among, known_only)
+
+    def watched_scores(module, rows, among):
+        assert learned[id(module)]
+        assert learned[id(module)].isdisjoint(groups[among])
+        return scores(module, rows, among)
+
+    monkeypatch.setattr(row_scores._Learner, "fit", watched_fit)
+    monkeypatch.setattr(row_scores, "_scores", watched_scores)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = MLP(400, (*hidden, 2))
         judged = learn_scores(encoder, examples, 1e-4, 0.0, np.random.default_rng(0))
-    # Examples of rows are in an order of their own: they are found again by what they hold.
-    where = {row.tobytes(): label for row, label in zip(X.astype(np.float32), y, strict=True)}
-    truth = np.array([where[row.tobytes()] for row in examples.rows.numpy()])
     assert (len(judged.rows) < len(X)) == (apart and not (source == "bags" and copies == 2))
-    accuracy = (judged.scores.numpy().argmax(1) == truth[judged.rows]).mean()
-    assert abs(accuracy - 0.5) < 3.5 * 0.5 / (len(judged.rows) / copies) ** 0.5
-    with torch.no_grad():
-        own = encoder(examples.rows).numpy().argmax(1) == truth
-    learned = np.ones(len(X), bool)
-    if len(judged.rows) < len(X):
-        learned[judged.rows] = False
-    assert own[learned].mean() > (0.9 if source == "rows" else 0.6), "by heart"
+    if source == "rows":  # whose labels their scores must know nothing of, and the encoder knows by heart
+        truth = examples.labels.argmax(1)
+        accuracy = (judged.scores.numpy().argmax(1) == truth[judged.rows]).mean()
+        assert abs(accuracy - 0.5) < 3.5 * 0.5 / (len(judged.rows) / copies) ** 0.5
+        with torch.no_grad():
+            own = encoder(examples.rows).numpy().argmax(1) == truth
+        assert (np.delete(own, judged.rows) if apart else own).mean() > 0.9
 
 
 def test_rows_that_are_the_same_share_a_number():
@@ -153,6 +163,13 @@ def test_flat_scores_are_sharpened():
         assert 0.5 < float((found / likely).mean()) < 2
 
 
+def test_noise_is_not_sharpened():
+    X, y = noise()
+    examples = examples_of(unlabelled(hq.APP(10).draw(hq.Bags.from_labels(X, y), 60, random_state=0)))
+    scores = torch.from_numpy(np.random.default_rng(0).normal(scale=0.1, size=(len(examples.rows), 2)))
+    assert torch.equal(row_scores._sharpened(scores, examples, np.random.default_rng(0)), scores)
+
+
 def test_shares_of_classes_sum_to_one():
     X, y = labelled(150)
     for examples in (examples_of(X, y), examples_of(known_bags(40)), examples_of(X, y, known_bags(40))):
@@ -204,7 +221,7 @@ def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypa
         q.fit(unlabelled(pool.with_prevalences(pool.label_prevalences())))
     assert q.best_epoch_ == 0
     fresh = hq.APP(100).draw(hq.Bags.from_labels(*images(600, seed=1)), 30, random_state=0)
-    assert hq.evaluate(q, fresh)["ae"].mean() < 0.12
+    assert hq.evaluate(q, fresh)["ae"].mean() < 0.15
 
 
 @pytest.mark.parametrize("ridge", [0.01, None])

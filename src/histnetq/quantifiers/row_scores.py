@@ -121,6 +121,7 @@ def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> 
     """Multiply scores by the factor under which maximum likelihood finds the proportions of some bags the best.
 
     Labels that proportions imply at first are all alike, and scores learned from them are right but far too flat.
+    Scores by which the bags' mean is the better estimate under every factor are noise, and are left as they are.
     """
     bags = examples.bags
     assert bags is not None
@@ -131,7 +132,8 @@ def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> 
     mine, offsets, p_true = scores[used], torch.from_numpy(where.offsets), torch.as_tensor(bags[few].prevalences)
     weights = None if sized is None else torch.from_numpy(sized)
     errors = [float((maximise(mine * f, offsets, weights, index) - p_true).abs().mean()) for f in _FACTORS]
-    return scores * _FACTORS[int(np.argmin(errors))]
+    best = int(np.argmin(errors))
+    return scores * _FACTORS[best] if errors[best] < float((p_true - p_true.mean(0)).abs().mean()) else scores
 
 
 def _keep_apart(examples: Examples, groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints] | None:
