@@ -86,13 +86,15 @@ def types_to_trust(path, **custom) -> list[str]:
     return []
 
 
-def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
-    """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows.
+def bags_to_learn(quantifier: DeepQuantifier, seed: int = 0) -> hq.Bags:
+    """Bags for a network: enough for a start from other than random weights, where it has such a start."""
+    return known_bags(12 if quantifier._start() is None else 40, seed=seed)
 
-    There are enough bags for a start from anything but random weights, where a network has such a start.
-    """
+
+def learn(quantifier: hq.Quantifier, seed: int = 0) -> hq.Quantifier:
+    """Fit a quantifier on what it learns from: bags of known proportions, or labelled rows."""
     if isinstance(quantifier, DeepQuantifier):
-        return quantifier.fit(known_bags(12 if quantifier._start() is None else 40, seed=seed))
+        return quantifier.fit(bags_to_learn(quantifier, seed))
     return quantifier.fit(*labelled(seed=seed))
 
 
