@@ -90,7 +90,7 @@ def _labelled_rows(train: Bags, test: Bags, say: Say) -> tuple[_Fitted, Comparis
     comparison = compare(fitted.estimates, test)
     _show(
         comparison,
-        "Only the proportions shift here, which EMQ is made for; counting the classifier's answers (CC) errs more.",
+        "Only the proportions shift here, which EMQ is made for; EMNetQ, which is trained through it, comes near.",
         say,
     )
     return fitted, comparison
