@@ -299,15 +299,15 @@ def test_rehearsals_are_like_training():
     shares, rng = np.full((30, 3), 1 / 30), np.random.default_rng(0)
     y = np.repeat(list("abc"), [80, 15, 5])
     natural = hq.NPP(100).draw(hq.Bags.from_labels(np.zeros((100, 1)), y), 100, random_state=0)
-    counts = histnetq_start._Rehearsal(shares, natural, hq.NPP(100))._counts(rng)
+    counts = histnetq_start._Rehearsal(shares, natural, hq.NPP(100), rng)._counts(rng)
     np.testing.assert_allclose(counts.mean(0), [80, 15, 5], atol=3)
-    counts = histnetq_start._Rehearsal(shares, judging(), hq.APP(40))._counts(rng)
+    counts = histnetq_start._Rehearsal(shares, judging(), hq.APP(40), rng)._counts(rng)
     assert counts.sum(1).tolist() == [40] * 100
     np.testing.assert_allclose(counts.mean(0) / 40, 1 / 3, atol=0.1)
-    counts = histnetq_start._Rehearsal(shares, judging(), None)._counts(rng)
+    counts = histnetq_start._Rehearsal(shares, judging(), None, rng)._counts(rng)
     assert counts.sum(1).tolist() == [50] * 100
     huge = hq.Bags(np.zeros((3, 1)), weights=[10**9] * 3, prevalences=[[0.2, 0.3, 0.5]], classes=list("abc"))
-    assert histnetq_start._Rehearsal(shares, huge, None)._counts(rng).sum() == histnetq_start._ENTRIES
+    assert histnetq_start._Rehearsal(shares, huge, None, rng)._counts(rng).sum() == histnetq_start._ENTRIES
 
 
 @pytest.mark.parametrize("honest", [True, False])

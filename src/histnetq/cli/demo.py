@@ -35,8 +35,8 @@ from histnetq.uncertainty.intervals import Intervals
 Say = Callable[[str], None]
 
 # HistNetQ soon stops, but the more epochs it may have, the longer its head rehearses before.
-_HISTNETQ, _EMNETQ = (Training(epochs=n, patience=3, validation=0.2) for n in (50, 15))
-_CALIBRATION_BAGS, _TRAINING_BAGS, _BAG_SIZE = 200, 150, 100
+_HISTNETQ, _EMNETQ = (Training(epochs=n, patience=3, validation=0.2) for n in (30, 15))
+_CALIBRATION_BAGS, _TRAINING_BAGS, _BAG_SIZE = 200, 100, 100
 # Ranges of a scanner's contrast, brightness and noise, for pixels from 0 (paper) to 16 (ink).
 _CONTRAST, _BRIGHTNESS, _NOISE = (0.5, 1.0), (0.0, 4.0), (0.0, 4.0)
 

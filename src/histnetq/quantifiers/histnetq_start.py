@@ -35,6 +35,7 @@ _ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about 
 _JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
 _STEPS, _STEPS_PER_EPOCH = 1000, 20  # updates in a rehearsal, and at most so many for each epoch that may follow
 _BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
+_DRAWN_ROWS = 50_000  # of each class, at least
 _RATES = {"factor": 1e-3, "other": 3e-3}
 _CLIP = 1.0
 # Prevalences of bags that are drawn are those of a bag, or of two, mixed by a Beta distribution with this parameter,
@@ -93,7 +94,8 @@ def start_histograms(
     pool = pooling.of_rows(odds)
     head.set_templates(_templates(pool, shares, head, rng))
     known = examples.bags
-    draw = _Rehearsal(shares, bags if known is None else known, row_protocol(sampler) if known is None else None)
+    protocol = row_protocol(sampler) if known is None else None
+    draw = _Rehearsal(shares, bags if known is None else known, protocol, rng)
     _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, min(_STEPS, _STEPS_PER_EPOCH * training.epochs))
     return True
 
@@ -141,8 +143,11 @@ def _templates(
 class _Rehearsal:
     """Bags of judged rows, drawn class by class, at prevalences and of sizes like those of training."""
 
-    def __init__(self, shares: Floats, bags: Bags, protocol: Protocol | None) -> None:
-        self.below = np.ascontiguousarray(np.cumsum(shares, axis=0).T)
+    def __init__(self, shares: Floats, bags: Bags, protocol: Protocol | None, rng: np.random.Generator) -> None:
+        # Of each class, many rows drawn by their shares once and for all, of which each bag takes some.
+        self.rows = np.stack(
+            [_draw_rows(np.cumsum(column), max(_DRAWN_ROWS, 2 * len(shares)), rng) for column in shares.T]
+        )
         self.bags, self.protocol, n_classes = bags, protocol, shares.shape[1]
         # A row of each class, as common as the class is in bags of the protocol: some draw rows and not classes.
         usual = np.maximum(bags.prevalences.mean(0), 1e-9)  # type: ignore[union-attr]
@@ -159,10 +164,7 @@ class _Rehearsal:
         sizes = counts.sum(1)
         n_bags, n_classes = counts.shape
         codes = np.repeat(np.tile(np.arange(n_classes), n_bags), counts.ravel())
-        rows = np.empty(len(codes), np.int64)
-        for c in range(n_classes):
-            mine = codes == c
-            rows[mine] = _draw_rows(self.below[c], int(mine.sum()), rng)
+        rows = self.rows[codes, rng.integers(self.rows.shape[1], size=len(codes))]
         offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
         histograms = pool(offsets, torch.from_numpy(rows))
         p_true, sizes_ = (torch.as_tensor(a, dtype=histograms.dtype) for a in (counts / sizes[:, None], sizes))
