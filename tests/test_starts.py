@@ -281,16 +281,6 @@ def test_weights_tell_how_often_rows_are_in_bags():
     assert hq.evaluate(q, bags)["ae"].mean() < 0.06
 
 
-def test_whole_numbers_come_nearest():
-    rng = np.random.default_rng(0)
-    p, sizes = rng.dirichlet(np.ones(4), size=50), rng.integers(1, 200, size=50)
-    p[0], sizes[0] = [1, 0, 0, 0], 7
-    counts = histnetq_start._whole(p, sizes)
-    np.testing.assert_array_equal(counts.sum(1), sizes)
-    assert np.abs(counts - p * sizes[:, None]).max() < 1
-    assert counts[0].tolist() == [7, 0, 0, 0]
-
-
 def judging(n_bags: int = 200, size: int = 50) -> hq.Bags:
     return unlabelled(hq.APP(size).draw(hq.Bags.from_labels(*labelled()), n_bags, random_state=0))
 

@@ -182,7 +182,7 @@ class _Rehearsal:
             a, b = rng.integers(len(known), size=(2, _BAGS))
             part = np.where(rng.random(_BAGS) < 0.5, 1.0, rng.beta(_ENDS, _ENDS, _BAGS))[:, None]
             mixed = (part * known[a] + (1 - part) * known[b]) * np.exp(_JITTER * rng.standard_normal(known[a].shape))
-            sizes = np.maximum(np.round(self.bags.sizes[a]), 1).astype(np.int64)
+            sizes = np.clip(np.round(self.bags.sizes[a]), 1, _ENTRIES).astype(np.int64)
             counts = apportion(mixed / mixed.sum(1, keepdims=True), sizes)
         fits = np.cumsum(counts.sum(1)) <= _ENTRIES
         fits[0] = True
