@@ -325,8 +325,8 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
     >>> rng = np.random.default_rng(0)
     >>> bags = hq.Bags.from_arrays(list(rng.normal(size=(8, 20, 2))), rng.dirichlet([1, 1], size=8))
     >>> q = hq.HistNetQ(n_bins=4, encoder=(3,), training=hq.Training(epochs=1), random_state=0).fit(bags)
-    >>> histograms(q, bags, feature=2).get_xlabel()
-    'feature 2 of the encoder'
+    >>> histograms(q, bags, feature=0).get_xlabel()
+    'feature 0 of the encoder'
     """
     pooling: Any = getattr(getattr(quantifier, "network_", None), "pooling", None)
     if not hasattr(pooling, "bins"):

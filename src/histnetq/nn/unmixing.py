@@ -45,8 +45,8 @@ class LogOdds(nn.Module):
 
     Examples
     --------
-    >>> LogOdds(3)(torch.tensor([[0.0, 0.0, math.log(2.0)]]))
-    tensor([[-1.0986, -1.0986,  0.0000]])
+    >>> LogOdds(3)(torch.tensor([[0.0, 0.0, 1.0]]))
+    tensor([[-1.3133, -1.3133,  0.3069]])
     """
 
     def __init__(self, n_classes: int) -> None:

@@ -328,7 +328,7 @@ class Run:
         self.mean = _copy_state(self.network) if self.mean else {}
         self.optimizer.state.clear()
         at = self.progress
-        at.lr = max(at.lr / 2, min(self.options.min_lr, at.lr))
+        at.lr /= 2
         at.undone = sorted({*at.undone, *range(at.best_epoch + 1, at.epoch + 1)})
 
     def _note(self, record: dict[str, float], losses: Tensor) -> None:
