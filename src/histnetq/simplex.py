@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project",
+    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project", "row_sums",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
@@ -43,6 +43,29 @@ class OffSimplex(NamedTuple):
     total: float
 
 
+def row_sums(points: Floats) -> Floats:
+    """Sums of the rows, as a product of matrices: it reads a table of few columns several times faster.
+
+    Parameters
+    ----------
+    points : (n_rows, n_columns)
+        Numbers.
+
+    Returns
+    -------
+    (n_rows,)
+        Their sums; NaN and infinity show in the sum of their row.
+
+    Examples
+    --------
+    >>> row_sums(np.array([[0.5, 0.25], [2.0, -1.0]]))
+    array([0.75, 1.  ])
+    """
+    with np.errstate(invalid="ignore", over="ignore"):
+        sums: Floats = points @ np.ones(points.shape[1])
+    return sums
+
+
 def first_off_simplex(
     points: Floats, *, tolerance: float = 1e-3, slack: float = 0.0, normalize: bool = False
 ) -> OffSimplex | None:
@@ -73,8 +96,7 @@ def first_off_simplex(
     >>> first_off_simplex(np.array([[3.0, 1.0]]), normalize=True) is None
     True
     """
-    with np.errstate(invalid="ignore", over="ignore"):
-        sums = points.sum(1)
+    sums = row_sums(points)
     # Numbers that are not finite show in the sum, so that the table itself is read only twice.
     right = (sums > 0) & (sums < np.inf) if normalize else np.abs(sums - 1) <= tolerance
     wrong = np.flatnonzero(~right if points.min(initial=0.0) >= -slack else ~right | (points < -slack).any(1))

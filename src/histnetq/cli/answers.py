@@ -198,7 +198,7 @@ def info(model: Path, as_json: bool) -> None:
 @click.option("-o", "--output", type=PATH, default=Path("demo-output"), show_default=True,
               help="The report goes to this directory.")  # fmt: skip
 def demo(output: Path) -> None:
-    """Compare methods at three tasks on scikit-learn's digits, and write a report; this takes a few minutes at most.
+    """Compare methods at three tasks on scikit-learn's digits, and write a report; this takes about two minutes.
 
     Example: histnetq demo
     """

@@ -16,7 +16,7 @@ from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, l
 from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
 from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
-from histnetq.simplex import Floats, Ints, first_off_simplex
+from histnetq.simplex import Floats, Ints, first_off_simplex, row_sums
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
@@ -435,8 +435,8 @@ def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
         raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
     if first_off_simplex(p) is not None:
         raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    sums = p.sum(1, keepdims=True)
-    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums
+    sums = row_sums(p)
+    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums[:, None]
 
 
 def _column_order(names: list[str] | None, classes: NDArray) -> Any:
