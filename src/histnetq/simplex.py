@@ -8,7 +8,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project", "row_sums",
+    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project",
+    "row_sums",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
