@@ -51,7 +51,11 @@ def run(*arguments, charset="utf-8"):
 def run_until(line: str, number: int, *arguments: str) -> tuple[int, str]:
     """Run a command in a process of its own, send it a signal at such a line of its log, and give its end."""
     command = [sys.executable, "-c", APART, *arguments]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    # A shell that starts tests in the background lets its children ignore Ctrl-C, which these must not.
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    ) as process:  # fmt: skip
         assert process.stderr is not None
         for told in process.stderr:
             if line in told:
