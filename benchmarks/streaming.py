@@ -19,7 +19,6 @@ import torch
 
 import histnetq as hq
 from benchmarks.timing import side_by_side
-from histnetq.data.table_files import split_files
 from histnetq.sketches.on_dask import sketch_dask
 from histnetq.sketches.tables import sketch_table
 from histnetq.training import encoding
@@ -187,11 +186,10 @@ def _dask(model: Any, files: list[str]) -> Iterator[tuple[str, float, str, float
         Client(cluster) as client,
         ProcessPoolExecutor(2, get_context("spawn")) as pool,
     ):
-        parts = split_files(files, "source", 1 << 20)
         found = sketch_dask(model, files, bag="bag", client=client)
         contestants = {
             "Dask": lambda: sketch_dask(model, files, bag="bag", client=client),
-            "two plain processes": lambda: sum(pool.map(_sketch_part, [model] * len(parts), parts)),
+            "two plain processes": lambda: sum(pool.map(_sketch_file, [model] * len(files), files)),
         }
         seconds = side_by_side(contestants, rounds=3)
     print("     " + ", ".join(f"{taken:.1f} s by {name}" for name, taken in seconds.items()))
@@ -200,8 +198,8 @@ def _dask(model: Any, files: list[str]) -> Iterator[tuple[str, float, str, float
     yield what + "time over that of two plain processes", seconds["Dask"] / seconds["two plain processes"], "≤", 1.25
 
 
-def _sketch_part(model: Any, part: Any) -> hq.BagSketch:
-    return sketch_table(model, part, bag=["bag"], n_threads=1)
+def _sketch_file(model: Any, file: str) -> hq.BagSketch:
+    return sketch_table(model, file, bag=["bag"], n_threads=1)
 
 
 def _memory(directory: str) -> tuple[str, float, str, float]:
