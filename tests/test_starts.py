@@ -203,7 +203,7 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     y = np.arange(n) % 2
     X = rng.normal(size=(n, 1, 8, 8))
-    X[:, :, :4] += 0.5 * y[:, None, None, None]
+    X[:, :, :4] += 0.8 * y[:, None, None, None]
     return X.astype(np.float32), y
 
 
@@ -211,7 +211,7 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 @pytest.mark.parametrize("encoder", [None, Own()])
 @pytest.mark.parametrize("source", ["rows", "bags"])
 def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypatch):
-    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 100)
+    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 300)
     X, y = images(600)
     q = method(encoder=encoder, training=NO_EPOCHS, random_state=0)
     if source == "rows":

@@ -35,7 +35,7 @@ def part_shared(bags: Bags, by_content: bool = False) -> float:
     >>> part_shared(bags), round(part_shared(bags, by_content=True), 2)
     (0.0, 0.67)
     """
-    names = _hashes(bags.rows, bags.index) if by_content else bags.index
+    names = row_hashes(bags.rows, bags.index) if by_content else bags.index
     order = np.lexsort((bags.bag_of_entry, names))
     names, bag = names[order], bags.bag_of_entry[order]
     starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
@@ -44,8 +44,27 @@ def part_shared(bags: Bags, by_content: bool = False) -> float:
     return float(counts[several].sum() / len(names))
 
 
-def _hashes(pool: Any, index: NDArray) -> NDArray[np.uint64]:
-    """(n_entries,): numbers that are alike for rows that are alike, and for hardly any others."""
+def row_hashes(pool: Any, index: NDArray) -> NDArray[np.uint64]:
+    """Give numbers that are alike for rows that are alike, and for hardly any others.
+
+    Parameters
+    ----------
+    pool : array, sparse matrix or texts
+        The rows.
+    index : (n_entries,) of int
+        Rows of the pool.
+
+    Returns
+    -------
+    (n_entries,) of uint64
+        A number for each entry.
+
+    Examples
+    --------
+    >>> first, second, third = row_hashes(np.array([[1.0, 2.0], [2.0, 1.0], [1.0, 2.0]]), np.arange(3))
+    >>> bool(first == third), bool(first == second)
+    (True, False)
+    """
     from pandas.util import hash_array
 
     if pool.ndim == 1:

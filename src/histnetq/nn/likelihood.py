@@ -141,10 +141,31 @@ class ShrunkLikelihood(Likelihood):
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
         p = super().pool(rows, index, offsets, weights)
-        totals = bag_totals(offsets, weights).clamp(min=1).to(p.dtype)
-        squares, threshold = p * p, (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp()
-        shrunk = p * squares / (squares + threshold / totals[:, None])
+        shrunk = shrink(p, self.threshold, bag_totals(offsets, weights).clamp(min=1).to(p.dtype)[:, None])
         return shrunk / shrunk.sum(1, keepdim=True)
+
+
+def shrink(prevalences: Tensor, threshold: Tensor, sizes: Tensor) -> Tensor:
+    """Shrink small prevalences p of bags of size n to ``p³ / (p² + t² / n)``, which do not sum to one.
+
+    Parameters
+    ----------
+    prevalences : (n_bags, n_classes)
+    threshold : scalar
+        A tenth of the logarithm of t², so that it is learned at the pace of other parameters.
+    sizes : scalar or (n_bags, 1)
+
+    Returns
+    -------
+    (n_bags, n_classes)
+
+    Examples
+    --------
+    >>> shrink(torch.tensor([[0.01, 0.99]]), torch.tensor(-0.45), torch.tensor(100.0))
+    tensor([[0.0047, 0.9899]])
+    """
+    squares, squared = prevalences * prevalences, (_PACE * threshold).clamp(-4 * _LARGEST, _LARGEST).exp()
+    return prevalences * squares / (squares + squared / sizes)
 
 
 def maximise(

@@ -18,11 +18,11 @@ from torch import Tensor, nn
 
 from histnetq.nn.encoders import MLP
 from histnetq.nn.histograms import Cumulative
-from histnetq.nn.likelihood import maximise
+from histnetq.nn.likelihood import maximise, shrink
 
 _PRIOR = 0.01  # pseudo-count of each class
 _FIRST_THRESHOLD = -0.9  # exp(−9) ≈ (a hundredth)²
-_PACE, _LARGEST = 10.0, 10.0  # as those of `ShrunkLikelihood`
+_PER_LOG = 10.0  # by which logarithms of prevalences are divided to be inputs of the factor
 _LEAST = 1e-9  # prevalence whose logarithm is taken for that of zero
 _SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # standard deviations that an input of the factor is divided by, and the least
 _TILT = 2.0  # by which templates tell classes apart before anything is learned
@@ -195,11 +195,10 @@ class Unmixing(nn.Module):
         index = torch.arange(n_cells, device=histograms.device).repeat(n_bags)
         likelihoods = self.templates.log_softmax(1).flatten(0, 1)
         p = maximise(likelihoods, offsets, (histograms * shares).flatten(), index, _PRIOR)
-        squares, threshold = p * p, (_PACE * self.threshold).clamp(-4 * _LARGEST, _LARGEST).exp() / size
-        logs = (p * squares / (squares + threshold) + _LEAST).log().log_softmax(1)
+        logs = (shrink(p, self.threshold, size) + _LEAST).log().log_softmax(1)
         if self.factor is not None:
             sums = (self.cumulative(histograms) - self.get_buffer("mean")) / self.get_buffer("spread")
-            logs = logs + self.factor(torch.cat([sums, logs / _LARGEST], 1))
+            logs = logs + self.factor(torch.cat([sums, logs / _PER_LOG], 1))
         return logs
 
     def extra_repr(self) -> str:

@@ -10,13 +10,13 @@ from torch import Tensor
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
 from histnetq.data.protocols import APP, Protocol
+from histnetq.data.shared_rows import row_hashes
 from histnetq.nn import BagNetwork
 from histnetq.quantifiers.label_recovery import memberships, recover_labels
 from histnetq.training.batches import prepare_rows
 from histnetq.training.supervision import Supervision
 
 _MOST_NUMBERS = 1 << 28  # in the rows that scores are learned from; of more, some bags and rows are drawn
-_HASHED_AT_ONCE = 1 << 24
 _CERTAIN = 30.0  # score of the class of a row whose label is known
 
 Floats = NDArray[np.float64]
@@ -111,13 +111,7 @@ class Examples:
 
     def groups(self) -> Ints:
         """Number the contents of the rows: rows that are the same, of which a label tells of all, share a number."""
-        content = self.rows.numpy().reshape(len(self.rows), -1)
-        content = np.ascontiguousarray(content).view(np.uint32)
-        factors = np.random.default_rng(0).integers(1 << 63, size=content.shape[1], dtype=np.uint64) | np.uint64(1)
-        hashes, step = np.empty(len(content), np.uint64), max(1, _HASHED_AT_ONCE // content.shape[1])
-        for start in range(0, len(content), step):
-            mixed = content[start : start + step] * factors
-            hashes[start : start + step] = (mixed ^ (mixed >> np.uint64(29))).sum(1, dtype=np.uint64)
+        hashes = row_hashes(self.rows.numpy(), np.arange(len(self.rows)))
         found: Ints = np.unique(hashes, return_inverse=True)[1]
         return found
 

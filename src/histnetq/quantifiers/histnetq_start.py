@@ -22,7 +22,7 @@ from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, Floats, Ints, row_protocol
 from histnetq.quantifiers.row_scores import class_shares, learn_scores
-from histnetq.simplex import apportion
+from histnetq.simplex import apportion, count_labels
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
@@ -92,10 +92,10 @@ def start_histograms(
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
     odds, shares = _blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
-    head.set_templates(_templates(pool, shares, head, rng))
     known = examples.bags
     protocol = row_protocol(sampler) if known is None else None
     draw = _Rehearsal(shares, bags if known is None else known, protocol, rng)
+    head.set_templates(_templates(pool, draw.rows, shares, head))
     _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, min(_STEPS, _STEPS_PER_EPOCH * training.epochs))
     return True
 
@@ -126,14 +126,10 @@ def _blur(odds: Tensor, shares: Floats, rng: np.random.Generator) -> tuple[Tenso
     return blurred, np.tile(shares, (n_copies, 1)) / n_copies
 
 
-def _templates(
-    pool: Callable[[Tensor, Tensor], Tensor], shares: Floats, head: Unmixing, rng: np.random.Generator
-) -> Tensor:
+def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Floats, head: Unmixing) -> Tensor:
     """(n_features, n_bins, n_classes): histograms of the classes, each of very many rows drawn by their shares."""
-    n_drawn = max(20_000, 4 * len(shares))
-    rows = np.concatenate([_draw_rows(np.cumsum(column), n_drawn, rng) for column in shares.T])
-    offsets = torch.arange(shares.shape[1] + 1) * n_drawn
-    found = pool(offsets, torch.from_numpy(rows)).view(-1, head.n_features, head.n_bins)
+    offsets = torch.arange(len(rows) + 1) * rows.shape[1]
+    found = pool(offsets, torch.from_numpy(rows.ravel())).view(-1, head.n_features, head.n_bins)
     flat = found.sum(2, keepdim=True) / head.n_bins
     n_rows = torch.as_tensor(1 / np.square(shares).sum(0), dtype=found.dtype)[:, None, None]  # that are independent
     smooth = (found * n_rows + _SMOOTHING * head.n_bins * flat) / (n_rows + _SMOOTHING * head.n_bins)
@@ -174,9 +170,8 @@ class _Rehearsal:
         """(n_bags, n_classes): rows of each class in each bag."""
         if self.protocol is not None:
             drawn = self.protocol.draw(self.classes, _BAGS, rng)
-            codes = drawn.bag_of_entry * len(self.classes.classes) + drawn.index  # type: ignore[arg-type]
-            counts = np.bincount(codes, minlength=len(drawn) * len(self.classes.classes))  # type: ignore[arg-type]
-            counts = counts.reshape(len(drawn), -1)
+            found = count_labels(drawn.index, drawn.bag_of_entry, len(drawn), len(self.classes.index), None)
+            counts = found.astype(np.int64)
         else:
             known: Any = self.bags.prevalences
             a, b = rng.integers(len(known), size=(2, _BAGS))

@@ -20,9 +20,9 @@ from functools import partial
 
 import numpy as np
 import torch
+from scipy.special import softmax
 from torch import Tensor, nn
 
-from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
 from histnetq.nn import MLP
 from histnetq.nn.likelihood import maximise
@@ -123,13 +123,12 @@ def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> 
     Labels that proportions imply at first are all alike, and scores learned from them are right but far too flat.
     Scores by which the bags' mean is the better estimate under every factor are noise, and are left as they are.
     """
-    bags = examples.bags
-    assert bags is not None
-    few = np.sort(rng.permutation(len(bags))[:_SHARPENING_BAGS])
-    where = Bags(np.arange(len(scores))[:, None], examples.entries, bags.offsets)[few]
-    sized = bags[few].sized_weights()
-    used, index = (torch.from_numpy(a) for a in used_rows(where.index, len(scores)))
-    mine, offsets, p_true = scores[used], torch.from_numpy(where.offsets), torch.as_tensor(bags[few].prevalences)
+    assert examples.bags is not None
+    every = np.arange(len(examples.bags))
+    bags, rows = examples.bags_of(every, np.arange(len(scores)), None, _SHARPENING_BAGS, rng)
+    sized = bags.sized_weights()
+    used, index = (torch.from_numpy(a) for a in used_rows(rows, len(scores)))
+    mine, offsets, p_true = scores[used], torch.from_numpy(bags.offsets), torch.as_tensor(bags.prevalences)
     weights = None if sized is None else torch.from_numpy(sized)
     errors = [float((maximise(mine * f, offsets, weights, index) - p_true).abs().mean()) for f in _FACTORS]
     best = int(np.argmin(errors))
@@ -258,9 +257,7 @@ def class_shares(examples: Examples, judged: JudgedRows) -> Floats:
     """
     weights = examples.weights[judged.rows][:, None]
     labels = examples.labels[judged.rows] * weights
-    logits = judged.scores.double().numpy() + examples.priors[judged.rows]
-    likely = np.exp(logits - logits.max(1, keepdims=True))
-    likely *= weights / likely.sum(1, keepdims=True)
+    likely = weights * softmax(judged.scores.double().numpy() + examples.priors[judged.rows], axis=1)
     counts, borrowed = labels.sum(0), _BORROWED[examples.unknown]
     shares: Floats = labels + likely * (borrowed / np.maximum(likely.sum(0), 1e-9))
     return shares / (counts + borrowed)
