@@ -37,7 +37,8 @@ _SHARPENING_BAGS, _FACTORS = 100, tuple(2.0 ** (k / 2) for k in range(-2, 13))
 _STEPS = 100  # of a logistic regression; the next one goes on from there
 _REGRESSED = 60_000  # rows at most that a logistic regression is fitted to
 _FEWEST_EPOCHS, _MOST_EPOCHS, _VISITS = 3, 25, 600_000  # of hidden layers: so many visits of rows, in whole epochs
-_FEWEST_UPDATES, _BATCH_ROWS, _RATE = 600, 128, 1e-3
+_FEWEST_UPDATES, _BATCH_ROWS = 600, 128
+_RATE, _USUAL_UPDATES, _FASTEST = 1e-3, 2000, 3.0  # in fewer updates, the rate is up to so many times as high
 _BORROWED = {False: 100.0, True: 1000.0}  # rows of a class that scores are worth beside known and implied labels
 _SCORED_AT_ONCE = 1 << 13  # rows
 
@@ -222,14 +223,15 @@ def _learn(
     module: nn.Module, rows: Tensor, labels: Tensor, priors: Tensor, weights: Tensor, weight_decay: float
 ) -> None:
     """The same with hidden layers, in a number of epochs that is known before, at a rate that sinks to zero."""
-    solver = torch.optim.AdamW(module.parameters(), lr=_RATE, weight_decay=weight_decay)
+    solver = torch.optim.AdamW(module.parameters(), lr=_RATE, weight_decay=weight_decay, fused=True)
     module.train()
     n_epochs = min(max(_VISITS // len(rows), _FEWEST_EPOCHS), _MOST_EPOCHS)
     n_batches = -(-len(rows) // _BATCH_ROWS)  # of equal sizes: of a single row, some layers learn nothing
     n_epochs = max(n_epochs, -(-_FEWEST_UPDATES // n_batches))
+    rate = _RATE * min(max(_USUAL_UPDATES / (n_epochs * n_batches), 1.0), _FASTEST)
     for epoch in range(n_epochs):
         for group in solver.param_groups:
-            group["lr"] = _RATE * (1 - epoch / n_epochs)
+            group["lr"] = rate * (1 - epoch / n_epochs)
         for some in torch.randperm(len(rows)).tensor_split(n_batches):
             solver.zero_grad()
             share = weights[some] / weights[some].sum()
