@@ -1,4 +1,4 @@
-"""The command for the paper's way of learning, on words."""
+"""Commands for the paper's way of learning, on words, and for learning in stages."""
 
 from __future__ import annotations
 
@@ -89,6 +89,51 @@ def staged(
     )
     file = output / f"staged-{'-'.join(names)}"
     write_frame(file, table.round(6), f"{about}\n\n{to_markdown(means)}")
+    click.echo(means.to_string(index=False, float_format="{:.4f}".format))
+    wrote(file.with_suffix(".csv"), file.with_suffix(".md"))
+
+
+@main.command()
+@click.option("--table", type=click.Path(path_type=Path, exists=True, dir_okay=False),
+              help="A CSV file of numbers and labels.  [default: Fashion-MNIST]")  # fmt: skip
+@click.option("--label", help="Column of the labels.")
+@click.option("--images", type=click.IntRange(100), help="Images of Fashion-MNIST.  [default: all]")
+@click.option("--minutes", default=5.0, show_default=True, help="Of training, its start included, for each network.")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Seeded 0, 1, …")
+@options("methods", "work", "output")
+def labelled(
+    table: Path | None, label: str | None, images: int | None, minutes: float, seeds: int, methods: str | None,
+    work: Path, output: Path,
+) -> None:  # fmt: skip
+    """HistNetQ and EMNetQ from labelled rows alone, beside EMQ-BCTS on the encoder of each.
+
+    \b
+    Examples: python -m experiments labelled --images 10000
+              python -m experiments labelled --table letters.csv --label letter
+    """
+    if (table is None) != (label is None) or (table is not None and images is not None):
+        raise click.UsageError("Name a table and the column of its labels, or a number of images.")
+    from experiments import labelled as experiment
+    from experiments.tables import to_markdown, write_frame
+    from histnetq import datasets
+
+    chosen = choose(methods, experiment.METHODS)
+    if table is not None and label is not None:
+        rows = experiment.table_of(table, label)
+    else:
+        rows = experiment.images_of(datasets.fashion_mnist(), images)
+    test, runs = experiment.learn(rows, chosen, minutes, seeds, work, click.echo)
+    found = experiment.errors_of(rows, test, runs)
+    means = found.groupby(["data", "method"], sort=False)[["ae", "rae", "minutes"]].mean().reset_index()
+    about = (
+        f"{rows.name}: {rows.train.rows.shape[0]:,} labelled rows to learn from and {rows.held.rows.shape[0]:,} that "
+        "networks choose by and EMQ-BCTS on their encoders is calibrated on (EMQ-BCTS, of a logistic regression, "
+        f"learns from both); networks with their defaults, for AE, at most {minutes:g} minutes, two cores; mean of up "
+        f"to {seeds} seeds; {len(test):,} test bags of {test.sizes[0]:g} by APP. "
+        "Made by `python -m experiments labelled`."
+    )
+    file = output / f"labelled-{rows.name}"
+    write_frame(file, found.round(6), f"{about}\n\n{to_markdown(means)}")
     click.echo(means.to_string(index=False, float_format="{:.4f}".format))
     wrote(file.with_suffix(".csv"), file.with_suffix(".md"))
 

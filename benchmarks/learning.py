@@ -1,0 +1,62 @@
+"""Learning in stages against learning end to end from random weights: the time to the loss that the latter ends with.
+
+The data are those of `python -m experiments imdb` and `newsgroups`, in the directory that HISTNETQ_DATA names.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import histnetq as hq
+from experiments.presets import PRESETS
+from experiments.staged import SETTINGS
+
+__all__ = ["run"]
+
+_MINUTES = 5.0
+
+
+def run() -> Iterator[tuple[str, float, str, float]]:
+    """Yield (what, ratio, comparison, target); nothing without the data."""
+    place = os.environ.get("HISTNETQ_DATA")
+    if place is None:
+        print("     HISTNETQ_DATA names no directory of data: nothing is measured")
+        return
+    for name in ("imdb", "newsgroups"):
+        data = PRESETS[name].load(Path(place))
+        loss, before = _from_random_weights(name, data)
+        reached, seconds = _in_stages(name, data)
+        what = (
+            f"HistNetQ from {len(data.bags)} bags of {name}, in stages ({seconds:.0f} s, validation AE {reached:.4f}): "
+            f"times faster than from random weights ({before:.0f} s to their lowest one within {_MINUTES:g} minutes, "
+            f"{loss:.4f})"
+        )
+        yield what, before / seconds if reached <= loss else 0.0, "≥", 10.0
+
+
+def _from_random_weights(name: str, data: hq.datasets.Dataset) -> tuple[float, float]:
+    """The lowest validation loss, and the seconds to it."""
+    preset = PRESETS[name]
+    q = _make(preset.settings[0], preset.training, patience=1000, minutes=_MINUTES, ridge=None)
+    q.fit(data.bags, validation=data.validation)
+    return q.validation_loss_, float(q.history_["seconds"][: q.best_epoch_].sum())
+
+
+def _in_stages(name: str, data: hq.datasets.Dataset) -> tuple[float, float]:
+    """The validation loss after all stages, and the seconds they took."""
+    q = _make(SETTINGS[name][0], hq.Training(progress=False), refit=False, patience=1)
+    began = time.perf_counter()
+    q.fit(data.bags, validation=data.validation)
+    return q.validation_loss_, time.perf_counter() - began
+
+
+def _make(setting: dict[str, Any], training: hq.Training, **changed: Any) -> hq.HistNetQ:
+    of_training, own = hq.Training().get_params(), hq.HistNetQ().get_params()
+    both = {**setting, **changed}
+    training = replace(training, **{k: v for k, v in both.items() if k in of_training})
+    return hq.HistNetQ(training=training, random_state=0, **{k: v for k, v in both.items() if k in own})

@@ -1,0 +1,145 @@
+"""Networks that learn in stages from labelled rows alone, a table or images, beside EMQ-BCTS on their own encoder."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from numpy.typing import NDArray
+from scipy.special import softmax
+
+import histnetq as hq
+from experiments.fashion import BAG_SIZE, CHOOSING_BAGS, TEST_BAGS
+from experiments.runs import Run, Runs, digest
+from histnetq.training.batches import prepare_rows
+
+__all__ = ["METHODS", "Rows", "errors_of", "images_of", "learn", "table_of"]
+
+METHODS = ["HistNetQ", "EMNetQ", "EMQ-BCTS"]
+_BESIDE = "EMQ-BCTS on the encoder of {}"
+_HELD = 0.2  # of the rows to learn from: they stop training, and calibrate EMQ on a network's encoder
+_AT_ONCE = 2000  # rows
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Labelled rows, each pool taken as one bag: to learn from, held out to choose by, and to draw test bags from."""
+
+    name: str
+    train: hq.Bags
+    held: hq.Bags
+    test: hq.Bags
+
+
+def images_of(data: hq.datasets.Examples, n: int | None) -> Rows:
+    """Fashion-MNIST: all training images and those for validation, or so many of the former, a part of them held."""
+    assert data.validation is not None
+    if n is None:
+        return Rows("fashion-mnist", data.train, data.validation, data.test)
+    rows = np.random.default_rng(0).permutation(data.train.index)[:n]
+    n_held = round(_HELD * n)
+    train, held = (_part(data.train, some) for some in (rows[n_held:], rows[:n_held]))
+    return Rows(f"fashion-mnist-{n}", train, held, data.test)
+
+
+def table_of(path: Path, label: str) -> Rows:
+    """A table of numbers and a column of labels: half of the rows are for tests."""
+    frame = pd.read_csv(path)
+    if label not in frame:
+        raise ValueError(f"{path} has no column {label!r}; it has {', '.join(map(str, frame))}.")
+    whole = hq.Bags.from_labels(frame.drop(columns=label).to_numpy(np.float32), frame[label].to_numpy())
+    rows = np.random.default_rng(0).permutation(len(frame))
+    half, n_held = len(rows) // 2, round(_HELD * (len(rows) // 2))
+    parts = rows[n_held:half], rows[:n_held], rows[half:]
+    return Rows(path.stem, *(_part(whole, some) for some in parts))
+
+
+def learn(
+    rows: Rows, methods: Sequence[str], minutes: float, seeds: int, work: Path, say: Callable[[str], Any]
+) -> tuple[hq.Bags, Runs]:
+    """Do what is not done yet; gives the test bags and the runs."""
+    protocol = hq.APP(BAG_SIZE)
+    validation = protocol.draw(rows.held, CHOOSING_BAGS, random_state=1)
+    test = protocol.draw(rows.test, TEST_BAGS, random_state=2)
+    place = digest(rows.train.fingerprint(), validation.fingerprint(), test.fingerprint(), minutes)
+    runs = Runs(work / f"labelled-{rows.name}-{place}", seeds)
+
+    def act(method: str, seed: int) -> Run:
+        began = time.perf_counter()
+        q = _make(method, minutes, seed)
+        if method == "EMQ-BCTS":  # what networks hold out, it learns from
+            q.fit(*(np.concatenate(pair) for pair in zip(_labelled(rows.train), _labelled(rows.held), strict=True)))
+        else:
+            q.fit(*_labelled(rows.train), validation=validation)
+        seconds = time.perf_counter() - began
+        if method != "EMQ-BCTS":
+            runs.keep(_BESIDE.format(method), seed, _beside(q, rows.held, test))
+        began = time.perf_counter()
+        estimates = q.predict(test)
+        loss = getattr(q, "validation_loss_", float("nan"))
+        return Run(estimates, "", 1, loss, seconds, time.perf_counter() - began)
+
+    runs.fill(methods, act, say)
+    return test, runs
+
+
+def errors_of(rows: Rows, test: hq.Bags, runs: Runs) -> pd.DataFrame:
+    """One row per method and seed: mean errors of the test bags, and the time."""
+    found = []
+    for method in METHODS:
+        for name in (method, _BESIDE.format(method)):
+            for seed, run in enumerate(runs.read(name)):
+                errors = {
+                    m: float(getattr(hq.metrics, m)(test.prevalences, run.estimates, test.sizes).mean())
+                    for m in ("ae", "rae")
+                }
+                about = {"data": rows.name, "method": name, "seed": seed, "validation": run.validation}
+                found.append({**about, **errors, "minutes": run.fit_seconds / 60, "n_bags": len(test)})
+    return pd.DataFrame(found)
+
+
+def _make(method: str, minutes: float, seed: int) -> Any:
+    if method == "EMQ-BCTS":
+        return hq.EMQ(calibration="bcts", random_state=seed)
+    training = hq.Training(minutes=minutes, patience=2, progress=False)
+    network = {"HistNetQ": hq.HistNetQ, "EMNetQ": hq.EMNetQ}[method]
+    return network(sampler=hq.APP(BAG_SIZE), training=training, random_state=seed)
+
+
+def _beside(q: Any, held: hq.Bags, test: hq.Bags) -> Run:
+    """EMQ-BCTS on the scores of the network's encoder, calibrated on rows that were held out."""
+    network = q.network_
+    scores = network.encoder[0] if isinstance(q, hq.HistNetQ) else network.encoder
+
+    def posteriors(bags: hq.Bags, used: NDArray[np.int64]) -> NDArray[np.float64]:
+        parts = np.array_split(used, -(-len(used) // _AT_ONCE))
+        shape = bags.rows.shape[1:]
+        with torch.no_grad():
+            found = [scores(prepare_rows(network, bags, some).unflatten(1, shape)) for some in parts]
+        return softmax(torch.cat(found).double().numpy(), axis=1)
+
+    began = time.perf_counter()
+    emq = hq.EMQ(calibration="bcts").fit_posteriors(
+        posteriors(held, held.index), held.labels[held.index], classes=range(len(held.classes))
+    )
+    pool = posteriors(test, np.arange(test.rows.shape[0]))
+    estimates = emq.predict_posteriors(hq.Bags(pool, test.index, test.offsets))
+    return Run(estimates, "", 1, float("nan"), 0.0, time.perf_counter() - began)
+
+
+def _labelled(bags: hq.Bags) -> tuple[NDArray, NDArray]:
+    assert bags.labels is not None
+    assert bags.classes is not None
+    return np.asarray(bags.rows[bags.index]), np.asarray(bags.classes)[bags.labels[bags.index]]
+
+
+def _part(bags: hq.Bags, rows: NDArray[np.int64]) -> hq.Bags:
+    """Some rows of the pool, as one bag of a pool of their own."""
+    assert bags.labels is not None
+    return hq.Bags(np.ascontiguousarray(bags.rows[rows]), labels=bags.labels[rows], classes=bags.classes)
