@@ -99,7 +99,7 @@ def errors_of(rows: Rows, test: hq.Bags, runs: Runs) -> pd.DataFrame:
                     m: float(getattr(hq.metrics, m)(test.prevalences, run.estimates, test.sizes).mean())
                     for m in ("ae", "rae")
                 }
-                about = {"data": rows.name, "method": name, "seed": seed, "validation": run.validation}
+                about: dict[str, Any] = {"data": rows.name, "method": name, "seed": seed, "validation": run.validation}
                 found.append({**about, **errors, "minutes": run.fit_seconds / 60, "n_bags": len(test)})
     return pd.DataFrame(found)
 
@@ -125,6 +125,8 @@ def _beside(q: Any, held: hq.Bags, test: hq.Bags) -> Run:
         return softmax(torch.cat(found).double().numpy(), axis=1)
 
     began = time.perf_counter()
+    assert held.labels is not None
+    assert held.classes is not None
     emq = hq.EMQ(calibration="bcts").fit_posteriors(
         posteriors(held, held.index), held.labels[held.index], classes=range(len(held.classes))
     )
