@@ -154,9 +154,6 @@ def test_methods_compared_stop(tables, monkeypatch, tmp_path):
 
 def test_the_demonstration_stops(monkeypatch, tmp_path):
     interrupt_epoch(monkeypatch, 2)
-    monkeypatch.setattr("histnetq.quantifiers.histnetq_start._STEPS", 10)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
     ended = run("demo", "-o", tmp_path / "demo")
     assert ended.exit_code == 130
     assert ended.output.endswith("Interrupted: nothing was kept.\n")
