@@ -57,7 +57,9 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     ]
 
 
-def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path):
+def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     small = ("--trials", "1", "--epochs", "1")
     table = run(tmp_path, "--methods", "EMNetQ,EMNetQ-labels", *small)
