@@ -13,7 +13,7 @@ from sklearn.metrics import f1_score
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.cli.candidates import Candidate, from_scores
-from tests.conftest import CLASSICAL, QUANTIFIERS, QUICK, exactly
+from tests.conftest import CLASSICAL, QUANTIFIERS, QUICK, exactly, labelled, learn
 from tests.test_tampered import entry, forge, stored, without
 
 NAMES = ["cod", "eel", "hake"]
@@ -189,7 +189,7 @@ def test_from_a_file_of_scores_to_an_answer(files, method):
     measured = json.loads(
         run("evaluate", "model", "checked.csv", "--bag", "site", "--label", "species", "--json").output
     )
-    assert measured["ae"] < (0.09 if method not in ("mlpe", "cc") else 0.5)
+    assert method == "mlpe" or measured["ae"] < 0.6 * measured["mean of training"]["ae"]
     if q.sketch_kind is not None:
         assert run("sketch", "model", "new.csv", "--bag", "site", "-o", "sketches.parquet").exit_code == 0
         summed = run("predict", "model", "sketches.parquet", "--json")
@@ -238,6 +238,14 @@ def test_predicted_classes(files, frame):
     np.testing.assert_allclose(found, by_hand.predict(bags), atol=1e-8)
 
 
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_whole_numbers_are_classes_however_they_are_written(frame, tmp_path, ending):
+    path, written = tmp_path / f"rows.{ending}", frame.assign(y_pred=frame["y_pred"].astype(float))
+    written.to_csv(path, index=False) if ending == "csv" else written.to_parquet(path)
+    bags = hq.read_bags(path, bag="site", label="y", prediction="y_pred")
+    np.testing.assert_array_equal(bags.rows, np.eye(3)[frame["y_pred"]])
+
+
 def test_a_class_that_is_never_predicted_has_its_column(frame):
     rare = frame.assign(y_pred=frame["y_pred"].replace(2, 1))
     bags = hq.read_bags(rare, bag="site", label="y", prediction="y_pred")
@@ -269,7 +277,7 @@ def test_rows_are_corrected_for_the_mix_of_their_bag(files, method):
     assert list(rows) == ["row", "site", *NAMES]
     assert rows["row"].tolist() == list(range(1, len(truth) + 1))
     assert (rows["site"] == truth["site"]).all()
-    np.testing.assert_allclose(rows[NAMES].sum(1), 1, atol=1e-6)
+    np.testing.assert_allclose(rows[NAMES].sum(axis=1), 1, atol=1e-6)
     corrected = (rows[NAMES].to_numpy().argmax(1) == truth["y"]).mean()
     assert corrected > (truth["y_pred"] == truth["y"]).mean() + 0.01
     assert run("predict", "model", "new.csv", "--bag", "site", "--rows", "rows.csv").exit_code == 2
@@ -294,16 +302,8 @@ def test_methods_without_probabilities_of_rows_say_so(frame):
         "predict_rows: MLPE gives no probabilities of rows; use EMNetQ, or a method such as EMQ."
     )):  # fmt: skip
         q.predict_rows(in_bags(frame))
-    with pytest.raises(
-        TypeError, match=r"^estimate_performance: EMNetQ reads no classifier; use a method on posteriors"
-    ):
-        hq.EMNetQ(training=QUICK, random_state=0).fit(*plain_rows()).estimate_performance(plain_rows()[0])
-
-
-def plain_rows():
-    rng = np.random.default_rng(0)
-    y = np.arange(200) % 2
-    return rng.normal(size=(200, 2)) + 2 * y[:, None], y
+    with pytest.raises(TypeError, match=r"^estimate_performance: EMNetQ keeps no confusions of a classifier; use"):
+        learn(QUANTIFIERS["EMNetQ"]()).estimate_performance(labelled()[0])
 
 
 def test_weights_of_classes(frame):

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.table_files import Table, is_number
-from histnetq.data.table_names import name_of, of_one_type
+from histnetq.data.table_names import name_of, of_one_type, written_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -256,7 +256,9 @@ def read_features(
     for column in plan.texts:
         codes, values = _distinct_or_missing(batch, column)
         places = [j for j, (name, value, _) in enumerate(plan.parts) if name == column and value is not None]
-        matches = np.array([[str(value) == plan.parts[j].value for j in places] for value in values], dtype)
+        known = [plan.parts[j].value for j in places]
+        texts = [str(value) if str(value) in known else written_name(value) for value in values]
+        matches = np.array([[text == name for name in known] for text in texts], dtype)
         missing = np.array([value is None for value in values])
         unseen |= ((matches == 0).all(1) & ~missing)[codes]
         matches[missing] = np.nan

@@ -212,11 +212,11 @@ class LongTable:
         table.require(special)
         self.reading = features if isinstance(features, Reading) else None
         names = list(features.names) if isinstance(features, Reading) else features
-        if self.reading is not None and missing == "mean" and self.reading.means is None:
-            raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
         self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
         if self._scored and missing == "mean":
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
+        if self.reading is not None and missing == "mean" and self.reading.means is None:
+            raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
         self.plan, self._chosen = plan_features(table, special, names, self._scored), names is None
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double

@@ -357,10 +357,10 @@ class Quantifier(BaseEstimator):
         Examples
         --------
         >>> from histnetq import PACC
-        >>> P = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6]] * 10)
-        >>> q = PACC().fit_posteriors(P, ["a", "b", "b", "a"] * 10)
-        >>> q.predict_rows([[0.5, 0.5]], prevalences=[0.2, 0.8]).round(2)
-        array([[0.2, 0.8]])
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
+        >>> q.predict_rows([[0.9, 0.1]], prevalences=[0.1, 0.9]).round(2)
+        array([[0.5, 0.5]])
         """
         bags = self._bags_to_estimate(X)
         if prevalences is None:
@@ -400,7 +400,8 @@ class Quantifier(BaseEstimator):
         """Estimate how accurate a classifier is in bags without labels, if only their proportions have shifted.
 
         The classifier is the one whose posteriors, or whose scores, the method reads; it assigns each row to the class
-        of the highest. Its confusions are expected ones, by `predict_rows`.
+        of the highest. How often it confuses classes is known from the labelled rows of training, and how common these
+        are from the estimate of the bag.
 
         Parameters
         ----------
@@ -416,15 +417,15 @@ class Quantifier(BaseEstimator):
         Examples
         --------
         >>> from histnetq import PACC
-        >>> P = np.array([[0.9, 0.1], [0.2, 0.8], [0.6, 0.4], [0.4, 0.6]] * 10)
-        >>> q = PACC().fit_posteriors(P, ["a", "b", "b", "a"] * 10)
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
         >>> q.estimate_performance(P).round(2)
            accuracy   f1
-        0       0.5  0.5
+        0       0.9  0.9
         """
         bags = self._bags_to_estimate(X)
-        likely = row_posteriors(*self._log_likelihoods(bags), self._predict(bags), bags)
-        return expected_performance(self._assigned(bags), likely, bags)
+        assigned, confusions = self._assigned(bags)
+        return expected_performance(assigned, confusions, self._predict(bags), bags)
 
     def sketch(self, X: Any) -> BagSketch:
         """Reduce rows to sketches of their bags, which add up and which `predict`, `predict_interval` and `trust` take.
@@ -642,10 +643,13 @@ class Quantifier(BaseEstimator):
         kind = type(self).__name__
         raise TypeError(f"predict_rows: {kind} gives no probabilities of rows; use EMNetQ, or a method such as EMQ.")
 
-    def _assigned(self, bags: Bags) -> NDArray[np.int64]:
-        """Tell the class of each entry by the classifier that the method reads."""
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Tell the class of each entry by the classifier that the method reads, and the confusions of this."""
         kind = type(self).__name__
-        raise TypeError(f"estimate_performance: {kind} reads no classifier; use a method on posteriors such as EMQ.")
+        raise TypeError(
+            f"estimate_performance: {kind} keeps no confusions of a classifier; use a method on posteriors such as "
+            "EMQ, or learn from scores of labelled rows."
+        )
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         """Estimate bags that have been checked: (n_bags, n_classes)."""

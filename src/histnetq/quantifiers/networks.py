@@ -39,9 +39,9 @@ from histnetq.nn import (
 )  # fmt: skip
 from histnetq.nn.encoders import log_odds_of, n_outputs
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.given_scores import given_posteriors, scored_bags
-from histnetq.quantifiers.row_posteriors import log_likelihoods
-from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.quantifiers.given_scores import given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
+from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.sketches.networks import PooledStates
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import choose_device, predict_bags
@@ -124,7 +124,7 @@ class DeepQuantifier(Quantifier):
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None
 
-    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(),)
+    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="classes classes?"))
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
@@ -163,6 +163,10 @@ class DeepQuantifier(Quantifier):
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
         self._learned_from(*known, needs_double(given.pool), scored)
+        self.__dict__.pop("confusions_", None)
+        if scored and given.rows is not None:
+            crossed = take_scores(given.rows)
+            self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
         return self
 
     def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> DeepQuantifier:
@@ -219,11 +223,11 @@ class DeepQuantifier(Quantifier):
         p, index = given_posteriors(bags, len(self.classes_))
         return log_likelihoods(p, self.train_prevalences_), index
 
-    def _assigned(self, bags: Bags) -> NDArray[np.int64]:
-        if not self.scores_:
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if not hasattr(self, "confusions_"):
             return super()._assigned(bags)
         p, index = given_posteriors(bags, len(self.classes_))
-        return p.argmax(1)[index]
+        return p.argmax(1)[index], self.confusions_
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         super()._require_same_features(bags, streamed)

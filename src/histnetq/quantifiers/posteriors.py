@@ -17,7 +17,7 @@ from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
 from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
 from histnetq.quantifiers.given_scores import column_order, given_posteriors, scored_bags, take_scores
 from histnetq.quantifiers.rescaling import fit_scales, rescale
-from histnetq.quantifiers.row_posteriors import log_likelihoods
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
@@ -414,9 +414,12 @@ class PosteriorQuantifier(Quantifier):
             p = rescale(p, *scales)
         return log_likelihoods(p, self.train_prevalences_), index
 
-    def _assigned(self, bags: Bags) -> Ints:
+    def _assigned(self, bags: Bags) -> tuple[Ints, Floats]:
+        if not self.resamples:
+            return super()._assigned(bags)
         p, index = self._bag_posteriors(bags)
-        return p.argmax(1)[index]
+        known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
+        return p.argmax(1)[index], confusions_of(known, labels, getattr(self, "training_weights_", None))
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
