@@ -35,7 +35,7 @@ def performance(seeds: int | None, output: Path) -> None:
     from experiments.scored import foreseen
     from experiments.tables import write_frame
 
-    found = foreseen(seeds or 10)
+    found = foreseen(seeds or 5)
     means = found.groupby(["model", "guess"], sort=False)[["accuracy", "f1"]].mean()
     lines = ["| model | accuracy and F1 are guessed by | error of accuracy | error of F1 |", "|---|---|--:|--:|"]
     for (model, guess), row in means.iterrows():
@@ -43,7 +43,7 @@ def performance(seeds: int | None, output: Path) -> None:
         lines.append(f"| {model} | {guess} | {row['accuracy']:.4f} | {f1} |")
     text = (
         f"Mean absolute errors of expected accuracy and F1 on 200 bags of 200 digits of all mixes, mean of "
-        f"{seeds or 10} seeds. Made by `python -m experiments performance`.\n"
+        f"{seeds or 5} seeds. Made by `python -m experiments performance`.\n"
     )
     write_frame(output / "performance", found, text + "\n" + "\n".join(lines))
     click.echo("\n".join(lines))
