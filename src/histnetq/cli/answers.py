@@ -22,11 +22,12 @@ _SHOWN = 6  # decimals of estimates in the terminal
               help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
               "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
-@click.option("--rows", type=PATH, help="The class probabilities of each row, given the estimated mix of its bag, go "
-              "to this CSV or Parquet file.  [default: none]")  # fmt: skip
+@click.option("--rows", "row_file", type=PATH,
+              help="The class probabilities of each row, given the estimated mix of its bag, go to this CSV or Parquet "
+              "file.  [default: none]")  # fmt: skip
 @options("table", "force", "json")
 def predict(
-    model: Path, new: list[str], wide: bool, rows: Path | None, output: Path | None, force: bool, as_json: bool,
+    model: Path, new: list[str], wide: bool, row_file: Path | None, output: Path | None, force: bool, as_json: bool,
     **reading: Any,
 ) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
@@ -51,17 +52,17 @@ def predict(
     from histnetq.cli.estimating import estimate
 
     in_rows = None
-    if rows is not None:
+    if row_file is not None:
         from histnetq.cli.rows import estimate_rows
 
-        refuse_existing(rows, force)
-        if output is not None and rows.absolute() == output.absolute():
-            raise ValueError("rows: expected another file than that of the estimates; name one.")
+        refuse_existing(row_file, force)
+        if output is not None and row_file.absolute() == output.absolute():
+            raise ValueError("row_file: expected another file than that of the estimates; name one.")
         in_rows = estimate_rows(model, new, **{name: reading[name] for name in ("bag", "weight", "missing", "dask")})
     found = estimate(model, new, progress=not as_json, **reading)
     table = found.to_frame(wide)
-    if rows is not None and in_rows is not None:
-        write_table(in_rows, rows, force)
+    if row_file is not None and in_rows is not None:
+        write_table(in_rows, row_file, force)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
@@ -76,9 +77,9 @@ def predict(
     lines = [f"{len(found)} bags estimated, written to {output}."]
     if one_bag:
         lines = [f"{one_bag}; its estimate is written to {output}."]
-    if rows is not None:
-        facts["row_probabilities"] = str(rows)
-        lines.append(f"The class probabilities of each row are written to {rows}.")
+    if row_file is not None:
+        facts["row_probabilities"] = str(row_file)
+        lines.append(f"The class probabilities of each row are written to {row_file}.")
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)

@@ -34,14 +34,16 @@ def estimate_rows(
         As in `histnetq.cli.estimating.estimate`.
     """
     if dask is not None or any(is_sketch(file) for file in find_files(source, "source")):
-        raise ValueError("rows: expected tables that are read here, got sketches or --dask; leave one out.")
+        raise ValueError("row_file: expected tables that are read here, got sketches or --dask; leave one out.")
     if missing == "drop":
-        raise ValueError("rows: expected every row to have a value, got --missing drop; leave out such rows before.")
+        raise ValueError(
+            "row_file: expected every row to have a value, got --missing drop; leave out such rows before."
+        )
     model = load(model_path)
     bags = read_bags(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
     found = pd.DataFrame(model.predict_rows(bags).round(_DIGITS), columns=[str(name) for name in model.classes_])
     names = name_columns(np.asarray(bags.ids), list(bag) or ["bag"]).iloc[bags.bag_of_entry].reset_index(drop=True)
     frame = pd.concat([pd.DataFrame({"row": bags.index + 1}), names, found], axis=1)
     if twice := frame.columns[frame.columns.duplicated()].tolist():
-        raise ValueError(f"rows: two columns would be named {twice[0]!r}; rename the class, or the bag column.")
+        raise ValueError(f"row_file: two columns would be named {twice[0]!r}; rename the class, or the bag column.")
     return frame.sort_values("row", ignore_index=True)

@@ -193,7 +193,7 @@ class DeepQuantifier(Quantifier):
         >>> p = np.linspace(0.05, 0.95, 200)
         >>> y = (np.random.default_rng(0).random(200) < p).astype(int)
         >>> q = EMNetQ(training=Training(epochs=2), random_state=0).fit_posteriors(np.stack([1 - p, p], axis=1), y)
-        >>> q.predict([[0.1, 0.9], [0.2, 0.8]]).argmax()
+        >>> int(q.predict([[0.1, 0.9], [0.2, 0.8]]).argmax())
         1
         """
         return self.fit(scored_bags(posteriors, y, classes))
