@@ -226,6 +226,8 @@ def test_predicted_classes(files, frame):
     fitted = run("fit", "scored.csv", "--bag", "site", "--label", "y", "--prediction", "y_pred", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
     assert "ACC learned 3 classes from 60 bags and 3 features" in fitted.output
+    # Rows of the same prediction are no shared rows.
+    assert "Calibrated by 60 bags, each estimated by a model that was learned without it" in fitted.output
     q = hq.load("model")
     assert q.feature_names_ == ["y_pred=0", "y_pred=1", "y_pred=2"]
     confused = pd.crosstab(frame["y_pred"], frame["y"], normalize="columns").to_numpy()
