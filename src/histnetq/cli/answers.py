@@ -10,6 +10,7 @@ import click
 from histnetq.cli.columns import listed
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
+from histnetq.data.files import refuse_existing
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -21,10 +22,14 @@ _SHOWN = 6  # decimals of estimates in the terminal
               help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
               "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
+@click.option("--rows", "row_file", type=PATH,
+              help="The class probabilities of each row, given the estimated mix of its bag, go to this CSV or Parquet "
+              "file.  [default: none]")  # fmt: skip
 @options("table", "force", "json")
 def predict(
-    model: Path, new: list[str], wide: bool, output: Path | None, force: bool, as_json: bool, **reading: Any
-) -> None:
+    model: Path, new: list[str], wide: bool, row_file: Path | None, output: Path | None, force: bool, as_json: bool,
+    **reading: Any,
+) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
     The first columns have the names of the bag columns. Then come class, estimate, lower, upper, n and trust; with
@@ -37,7 +42,8 @@ def predict(
     alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
-    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval bootstrap, and --rows, which
+    classical methods, EMNetQ and all models of scores can tell: a row for each row of NEW, with its number.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
@@ -45,8 +51,18 @@ def predict(
     """
     from histnetq.cli.estimating import estimate
 
+    in_rows = None
+    if row_file is not None:
+        from histnetq.cli.rows import estimate_rows
+
+        refuse_existing(row_file, force)
+        if output is not None and row_file.absolute() == output.absolute():
+            raise ValueError("row_file: expected another file than that of the estimates; name one.")
+        in_rows = estimate_rows(model, new, **{name: reading[name] for name in ("bag", "weight", "missing", "dask")})
     found = estimate(model, new, progress=not as_json, **reading)
     table = found.to_frame(wide)
+    if row_file is not None and in_rows is not None:
+        write_table(in_rows, row_file, force)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
@@ -61,6 +77,9 @@ def predict(
     lines = [f"{len(found)} bags estimated, written to {output}."]
     if one_bag:
         lines = [f"{one_bag}; its estimate is written to {output}."]
+    if row_file is not None:
+        facts["row_probabilities"] = str(row_file)
+        lines.append(f"The class probabilities of each row are written to {row_file}.")
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
@@ -176,13 +195,14 @@ def info(model: Path, as_json: bool) -> None:
         "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
         "parameters": _called(about["estimator"], about["params"]), "split": str(learned.get("split", "")),
         "interrupted": interrupted, "learned_nothing": str(learned.get("learned_nothing", "")),
-        "provenance": provenance,
+        "scores": bool(about.get("scores")), "provenance": provenance,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
-        f"features     {', '.join(facts['features'] or ['not named'])}",
+        f"features     {', '.join(facts['features'] or ['not named'])}"
+        + (" (scores of a model, in the order of the classes)" if facts["scores"] else ""),
         *([f"left out     {listed(provenance['left_out'])}"] if provenance.get("left_out") else []),
         f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),

@@ -107,6 +107,11 @@ _OPTIONS = {
                              help="These columns are learned from, separated by commas; or one column each time, given "
                              "again, whose name may hold commas.  [default: all columns of numbers "
                              "but keys, counters and constant ones]"),
+    "proba": click.option("--proba", help="These columns hold the scores of a model of your own, which was not trained "
+                          "on these rows: the probability of each class, as cod=p_cod,eel=p_eel; or a pattern such as "
+                          "'p_*', whose star is the class.  [default: none, features are learned from]"),
+    "prediction": click.option("--prediction", help="This column holds the class that a model of your own predicts, "
+                               "which was not trained on these rows.  [default: none]"),
     "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "
                             "bags, separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,

@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
@@ -19,7 +19,9 @@ from histnetq.data.checks import check_choice, require_features, require_range
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.table_columns import Reading
 from histnetq.metrics import ae
+from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
 from histnetq.quantifiers.saving import Stored, save
+from histnetq.simplex import check_prevalences
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
@@ -76,6 +78,7 @@ class Quantifier(BaseEstimator):
     trust_: Trust
     provenance_: dict[str, Any]
     double_: bool = False  # whether float32 is too coarse for some feature
+    scores_: bool = False  # whether the features are probabilities of the classes, in the order of these
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
         """Learn from bags of known proportions, or from labelled rows.
@@ -332,6 +335,98 @@ class Quantifier(BaseEstimator):
         found = self.trust_.judge(sums, total_weights(bags), bags.sizes, self.feature_names_)
         return found.set_index(np.asarray(bags.ids))
 
+    def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Estimate the class probabilities of the rows, given the prevalences of their bag.
+
+        Methods on posteriors, `EMNetQ`, and all methods that learned from scores can tell. Posteriors are rescaled by
+        the labels of training first, as "bcts" of `EMQ` does it, and then shifted from the mix of training to that of
+        the bag.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+        prevalences : (n_bags, n_classes) for bags, (n_classes,) for rows, default=None
+            Prevalences of the classes in each bag; None takes the estimates.
+
+        Returns
+        -------
+        (n_rows, n_classes)
+            Probabilities of the classes; of bags, one row per entry, in the order of ``bags.index``.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
+        >>> q.predict_rows([[0.9, 0.1]], prevalences=[0.1, 0.9]).round(2)
+        array([[0.5, 0.5]])
+        """
+        bags = self._bags_to_estimate(X)
+        if prevalences is None:
+            p = self._predict(bags)
+        else:
+            given: Any = prevalences if self._are_several(X) else [prevalences]
+            p = check_prevalences(given, len(bags), len(self.classes_))
+        return row_posteriors(*self._log_likelihoods(bags), p, bags)
+
+    def class_weights(self, X: Any) -> NDArray[np.float64]:
+        """Tell how much more common each class is than in training: the ratio of prevalences.
+
+        Training rows with these weights by class are like a sample of the bag, under prior shift.
+
+        Parameters
+        ----------
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches; or arrays as in `predict`.
+
+        Returns
+        -------
+        (n_bags, n_classes), or (n_classes,) for an array and its sketch
+            Estimated prevalences over those of training; infinite for a class that is estimated and was not there.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.class_weights([[0.0], [1.0], [1.0], [1.0]])
+        array([0.5, 1.5])
+        """
+        p = self.predict(X)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(p > 0, p / self.train_prevalences_, 0.0)
+
+    def estimate_performance(self, X: Any) -> pd.DataFrame:
+        """Estimate how accurate a classifier is in bags without labels, if only their proportions have shifted.
+
+        The classifier is the one whose posteriors, or whose scores, the method reads; it assigns each row to the class
+        of the highest. How often it confuses classes is known from the labelled rows of training, and how common these
+        are from the estimate of the bag.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+
+        Returns
+        -------
+        DataFrame
+            One row per bag: `accuracy`, and `f1`, the mean over the classes that are expected in the bag or assigned
+            to some of its rows.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
+        >>> q.estimate_performance(P).round(2)
+           accuracy   f1
+        0       0.9  0.9
+        """
+        bags = self._bags_to_estimate(X)
+        assigned, confusions = self._assigned(bags)
+        return expected_performance(assigned, confusions, self._predict(bags), bags)
+
     def sketch(self, X: Any) -> BagSketch:
         """Reduce rows to sketches of their bags, which add up and which `predict`, `predict_interval` and `trust` take.
 
@@ -507,13 +602,13 @@ class Quantifier(BaseEstimator):
 
     def _learned_from(
         self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
-        double: bool = False,
+        double: bool = False, scores: bool = False,
     ) -> None:  # fmt: skip
         """Keep what every quantifier knows; drop the calibration, trust and provenance of an earlier fit."""
         for name in ("calibration_", "trust_", "provenance_"):
             self.__dict__.pop(name, None)
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
-        self.train_prevalences_, self.double_ = prevalences, double
+        self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
 
     def reading(self) -> Reading:
         """Tell how the features are read from a table, which they are matched with by name.
@@ -521,25 +616,40 @@ class Quantifier(BaseEstimator):
         Returns
         -------
         Reading
-            Names, precision, means in training if it was a table, and the range in which the model can compute.
+            Names, precision, means in training if it was a table, the range in which the model can compute, and
+            whether the features are scores.
 
         Examples
         --------
         >>> import pandas as pd, histnetq as hq
         >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
         >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
-        Reading(names=('seconds',), double=True, means=None, low=None, high=None)
+        Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
         """
         self._require_fitted()
         if self.feature_names_ is None:
             raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
         means = getattr(self, "provenance_", {}).get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
-        return Reading(tuple(self.feature_names_), self.double_, None if means is None else tuple(means), low, high)
+        known = None if means is None else tuple(means)
+        return Reading(tuple(self.feature_names_), self.double_, known, low, high, self.scores_)
 
     def _range(self) -> tuple[NDArray, NDArray] | None:
         """Give the lowest and highest value of each number in a row with which estimates can be computed, if any."""
         return None
+
+    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Log-likelihoods of the classes, up to a constant of the row, of rows in use; and the row of each entry."""
+        kind = type(self).__name__
+        raise TypeError(f"predict_rows: {kind} gives no probabilities of rows; use EMNetQ, or a method such as EMQ.")
+
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Tell the class of each entry by the classifier that the method reads, and the confusions of this."""
+        kind = type(self).__name__
+        raise TypeError(
+            f"estimate_performance: {kind} keeps no confusions of a classifier; use a method on posteriors such as "
+            "EMQ, or learn from scores of labelled rows."
+        )
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         """Estimate bags that have been checked: (n_bags, n_classes)."""

@@ -34,11 +34,14 @@ from histnetq.nn import (
     Pooling,
     SetAttention,
     Standardize,
+    StandardizeScores,
     Unmixing,
 )  # fmt: skip
-from histnetq.nn.encoders import n_outputs
+from histnetq.nn.encoders import log_odds_of, n_outputs
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.quantifiers.given_scores import given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
+from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.sketches.networks import PooledStates
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import choose_device, predict_bags
@@ -121,7 +124,7 @@ class DeepQuantifier(Quantifier):
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None
 
-    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(),)
+    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="classes classes?"))
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
@@ -148,17 +151,52 @@ class DeepQuantifier(Quantifier):
             raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
-            statistics = learned.statistics() if self.training.standardize else None
+            change = _log_odds if scored else np.asarray
+            statistics = learned.statistics(change) if self.training.standardize else None
             for part in (given.rows, given.bags):
-                if part is not None:
+                if part is not None and not scored:
                     require_range(part, *_reach(statistics, given.input_shape))
-            return self._network(given.input_shape, len(given.classes), statistics)
+            return self._network(given.input_shape, len(given.classes), make_standardize(statistics, scored))
 
+        scored = given.are_scores
         self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
-        self._learned_from(*known, needs_double(given.pool))
+        self._learned_from(*known, needs_double(given.pool), scored)
+        self.__dict__.pop("confusions_", None)
+        if scored and given.rows is not None:
+            crossed = take_scores(given.rows)
+            self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
         return self
+
+    def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> DeepQuantifier:
+        """Learn from posteriors of a model of your own on rows that it was not trained on, as log-odds.
+
+        Parameters
+        ----------
+        posteriors : (n_rows, n_classes), or Bags
+            Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows, with labels or
+            prevalences, as `read_bags` makes them with ``proba=``.
+        y : (n_rows,), default=None
+            The label of each row; None with bags.
+        classes : sequence, default=None
+            Names of the columns; None takes the sorted values of `y`.
+
+        Returns
+        -------
+        DeepQuantifier
+            The fitted quantifier itself. The rows that it estimates are posteriors, too.
+
+        Examples
+        --------
+        >>> from histnetq import EMNetQ
+        >>> p = np.linspace(0.05, 0.95, 200)
+        >>> y = (np.random.default_rng(0).random(200) < p).astype(int)
+        >>> q = EMNetQ(training=Training(epochs=2), random_state=0).fit_posteriors(np.stack([1 - p, p], axis=1), y)
+        >>> int(q.predict([[0.1, 0.9], [0.2, 0.8]]).argmax())
+        1
+        """
+        return self.fit(scored_bags(posteriors, y, classes))
 
     def _check_params(self) -> None:
         """Refuse wrong parameters before any work is done."""
@@ -167,21 +205,38 @@ class DeepQuantifier(Quantifier):
         """Give what finds better weights than random ones before training, if there is any."""
         return None
 
-    def _network(
-        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
-    ) -> BagNetwork:
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         """Make the network for rows of this shape, with random weights."""
         raise NotImplementedError
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
         """Make the network that these arrays are the weights of."""
         statistics = (arrays["prepare.mean"], arrays["prepare.scale"]) if self.training.standardize else None
-        return self._network(self.input_shape_, len(self.classes_), statistics)
+        return self._network(self.input_shape_, len(self.classes_), make_standardize(statistics, self.scores_))
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return predict_bags(self.network_, bags)
 
-    def _range(self) -> tuple[NDArray, NDArray]:
+    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        if not self.scores_:
+            return super()._log_likelihoods(bags)
+        p, index = given_posteriors(bags, len(self.classes_))
+        return log_likelihoods(p, self.train_prevalences_), index
+
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if not hasattr(self, "confusions_"):
+            return super()._assigned(bags)
+        p, index = given_posteriors(bags, len(self.classes_))
+        return p.argmax(1)[index], self.confusions_
+
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
+        super()._require_same_features(bags, streamed)
+        if self.scores_:
+            given_posteriors(bags, len(self.classes_))
+
+    def _range(self) -> tuple[NDArray, NDArray] | None:
+        if self.scores_:
+            return None
         prepare, statistics = self.network_.prepare, None
         if isinstance(prepare, Standardize):
             statistics = tuple(prepare.get_buffer(name).cpu().double().numpy() for name in ("mean", "scale"))
@@ -211,15 +266,13 @@ class _PooledQuantifier(DeepQuantifier):
         """Make what maps a pooled bag to scores of the classes."""
         return MLP(width, (*self.head, n_classes), self.training.dropout)
 
-    def _network(
-        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
-    ) -> BagNetwork:
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         check_sizes("head", self.head)
         encoder = make_encoder(self.encoder, shape, self.training)
         pooling = self._pooling(n_outputs(encoder, shape))
         network = BagNetwork(
             encoder, pooling, self._head(pooling.width, n_classes), n_classes,
-            prepare=make_standardize(statistics), classify=self.label_weight > 0 or self.training.warmup > 0,
+            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
@@ -317,17 +370,15 @@ class HistNetQ(_PooledQuantifier):
 
         return partial(start_histograms, self.ridge, self.training)
 
-    def _network(
-        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
-    ) -> BagNetwork:
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         if self.head != "unmix":
-            return super()._network(shape, n_classes, statistics)
+            return super()._network(shape, n_classes, prepare)
         log_odds = LogOdds(n_classes)
         hidden = _DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
         network = BagNetwork(
             nn.Sequential(make_scores(hidden, shape, n_classes, self.training), log_odds),
             self._pooling(log_odds.n_features), Unmixing(log_odds.n_features, self.n_bins, n_classes), n_classes,
-            prepare=make_standardize(statistics), classify=self.label_weight > 0 or self.training.warmup > 0,
+            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 
@@ -512,9 +563,15 @@ def check_ridge(ridge: Any) -> None:
         raise ValueError(f"ridge: expected a number above 0, or None, got {ridge!r}.")
 
 
-def make_standardize(statistics: tuple[NDArray, NDArray] | None) -> Standardize | None:
-    """Make what brings rows of this mean and scale to 0 and 1; None without them."""
-    return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+def make_standardize(statistics: tuple[NDArray, NDArray] | None, scored: bool) -> Standardize | None:
+    """Make what brings rows, or the log-odds of scores, of this mean and scale to 0 and 1; or leaves them without."""
+    if not scored:
+        return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+    return StandardizeScores(*map(torch.as_tensor, statistics or (np.zeros(1), np.ones(1))))
+
+
+def _log_odds(scores: NDArray) -> NDArray:
+    return log_odds_of(torch.as_tensor(scores)).numpy()
 
 
 def _reach(statistics: tuple[NDArray, ...] | None, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:

@@ -10,13 +10,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, encode_labels, needs_double, used_rows
+from histnetq.data.checks import needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
 from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
+from histnetq.quantifiers.given_scores import column_order, given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
-from histnetq.simplex import Floats, Ints, first_off_simplex, row_sums
+from histnetq.simplex import Floats, Ints
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
@@ -62,6 +65,12 @@ class StoredClassifier(Stored):
                     f"{model.input_shape_}; save again."
                 )
             model.columns_ = np.array(known, np.int64)
+        elif model.input_shape_ != (len(model.classes_),):
+            raise ValueError(
+                f"path: a model without a classifier reads a probability of each of the {len(model.classes_)} classes, "
+                f"not rows of shape {model.input_shape_}; save again."
+            )
+        model.scores_ = model.classifier_ is None
 
 
 class _StoredTraining(StoredArrays):
@@ -203,6 +212,8 @@ class PosteriorQuantifier(Quantifier):
         array([0.5, 0.5])
         """
         given = labelled_rows(X, y)
+        if given.scores is not None:
+            return take_scores(given)
         return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
 
     def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
@@ -230,27 +241,28 @@ class PosteriorQuantifier(Quantifier):
         assert source.classes is not None
         self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
         known = source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_
-        self._learned_from(*known, needs_double(source.rows))
+        self._learned_from(*known, needs_double(source.rows), source.scores is not None)
         self.classifier_: Any = crossed.classifier
         self.columns_: Ints | None = crossed.columns
         return self
 
-    def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
+    def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> PosteriorQuantifier:
         """Learn from posteriors of a model of your own on rows that it was not trained on.
 
         Parameters
         ----------
-        posteriors : (n_rows, n_classes)
-            Rows of probabilities; the columns of a data frame are matched by name.
-        y : (n_rows,)
-            The label of each row.
+        posteriors : (n_rows, n_classes), or Bags
+            Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows with labels,
+            as `read_bags` makes them with ``proba=``.
+        y : (n_rows,), default=None
+            The label of each row; None with bags.
         classes : sequence, default=None
             Names of the columns; None takes the sorted values of `y`.
 
         Returns
         -------
         PosteriorQuantifier
-            The fitted quantifier itself, which predicts by `predict_posteriors`.
+            The fitted quantifier itself. The rows that it estimates are posteriors, too.
 
         Examples
         --------
@@ -260,17 +272,7 @@ class PosteriorQuantifier(Quantifier):
         array([0.67, 0.33])
         """
         self._check()
-        p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
-        labels, names = encode_labels(y, classes, len(p))
-        if len(names) != p.shape[1]:
-            raise ValueError(
-                f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
-            )
-        p = p[:, _column_order(column_names(posteriors), names)]
-        self._learn_all(p, labels, None, names)
-        self._learned_from(names, (p.shape[1],), None, self.train_prevalences_)
-        self.classifier_ = self.columns_ = None
-        return self
+        return self.fit(scored_bags(posteriors, y, classes))
 
     def predict_posteriors(self, X: Any) -> Floats:
         """Estimate from posteriors.
@@ -292,10 +294,9 @@ class PosteriorQuantifier(Quantifier):
         array([0.25, 0.75])
         """
         bags = self._as_bags(X, row_axes=1)
-        used, index = used_rows(bags.index, bags.rows.shape[0])
-        rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
-        p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
-        p = p[:, _column_order(bags.feature_names, self.classes_)]
+        p, index = given_posteriors(bags, len(self.classes_))
+        names = bags.feature_names if bags.scores is None else [str(name) for name in bags.scores]
+        p = p[:, column_order(names, self.classes_)]
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
         return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
@@ -397,13 +398,28 @@ class PosteriorQuantifier(Quantifier):
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
         """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
-            raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
+            return given_posteriors(bags, len(self.classes_))
         assert self.columns_ is not None
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
         n_classes = len(self.classes_)
         p = [posteriors_of(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
         return np.concatenate(p), index
+
+    def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
+        p, index = self._bag_posteriors(bags)
+        if self.resamples:
+            labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
+            scales = fit_scales(self.training_posteriors_.astype(np.float64), labels, "bcts", weights)
+            p = rescale(p, *scales)
+        return log_likelihoods(p, self.train_prevalences_), index
+
+    def _assigned(self, bags: Bags) -> tuple[Ints, Floats]:
+        if not self.resamples:
+            return super()._assigned(bags)
+        p, index = self._bag_posteriors(bags)
+        known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
+        return p.argmax(1)[index], confusions_of(known, labels, getattr(self, "training_weights_", None))
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
@@ -428,22 +444,3 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
     """
     totals = np.diff(offsets) if weights is None else np.add.reduceat(weights.astype(np.float64), offsets[:-1])
     return bag_sums(values, index, offsets, weights) / totals[:, None]
-
-
-def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
-    if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
-        raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
-    if first_off_simplex(p) is not None:
-        raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    sums = row_sums(p)
-    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums[:, None]
-
-
-def _column_order(names: list[str] | None, classes: NDArray) -> Any:
-    """Which column of named posteriors belongs to each class; without names, or with 0, 1, …, as they stand."""
-    wanted = [str(c) for c in classes]
-    if names is None or names == wanted or names == [str(j) for j in range(len(classes))]:
-        return slice(None)
-    if sorted(names) != sorted(wanted):
-        raise ValueError(f"posteriors: expected the columns {wanted}, got {names}; rename them.")
-    return [names.index(name) for name in wanted]
