@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from histnetq.cli.columns import listed
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
+
+if TYPE_CHECKING:
+    from histnetq.cli.estimating import Estimates
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -20,11 +23,17 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
               help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
               "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--audited", type=click.Path(),
+              help="This table has labels of some rows of NEW, which histnetq sample drew; estimates and intervals then "
+              "hold whatever the shift.")  # fmt: skip
+@click.option("--random", is_flag=True,
+              help="The rows of --audited are a simple random sample of each bag instead, with a column label.")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @options("table", "force", "json")
 def predict(
-    model: Path, new: list[str], wide: bool, output: Path | None, force: bool, as_json: bool, **reading: Any
-) -> None:
+    model: Path, new: list[str], audited: str | None, random: bool, wide: bool, output: Path | None, force: bool,
+    as_json: bool, **reading: Any,
+) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
     The first columns have the names of the bag columns. Then come class, estimate, lower, upper, n and trust; with
@@ -37,15 +46,23 @@ def predict(
     alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
-    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval bootstrap and --audited.
+
+    With --audited, the columns labels and method follow: how many labels the bag has, and that the estimate is from them.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
               histnetq predict model days/*.parquet --bag site --wide
+              histnetq predict model new.csv --bag tow --audited to_label.csv
     """
     from histnetq.cli.estimating import estimate
 
-    found = estimate(model, new, progress=not as_json, **reading)
+    if audited is None and random:
+        raise click.UsageError("expected --random beside --audited, whose rows it is about.")
+    if audited is None:
+        found = estimate(model, new, progress=not as_json, **reading)
+    else:
+        found = _audited(model, new, audited, random=random, **reading)
     table = found.to_frame(wide)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
@@ -64,6 +81,16 @@ def predict(
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
+
+
+def _audited(
+    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, **reading: Any
+) -> Estimates:
+    from histnetq.cli.auditing import estimate_audited
+
+    if interval is not None or dask is not None:
+        raise click.UsageError("expected --audited without --interval and --dask: its intervals are from the labels.")
+    return estimate_audited(model, new, audited, **reading)
 
 
 @main.command()
