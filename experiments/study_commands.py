@@ -424,7 +424,7 @@ def audit(on: str, bags: int, output: Path) -> None:
     table = pd.concat(parts)
     about = (
         "Intervals of 90 % from some labels of the bag itself, by `hq.sample_rows` and `hq.audit` with EMQ. Bags of 1,000 "
-        f"digits or 2,000 simulated rows, {bags:,} of each shift; their mixes are uniform on the simplex but under "
+        f"rows, {bags:,} of each shift; their mixes are uniform on the simplex but under "
         "covariate shift, where rows are chosen by a random direction of the features. common: classes that expect 10 "
         "labels and more (share times labels); rare: others that are there. coverage: part of the intervals that hold "
         "the class's share; width and error: mean width and mean absolute error, divided by those of Wilson's intervals "

@@ -7,11 +7,13 @@ the one of least variance, for each class; 0 leaves the labels alone.
 
 Its variance is ``Σ_h W² (1 − n/N) / n · s²``, with the variance *s²* of ``y − λ f`` in the sample. Of a rare class, or
 with a good model, few labels or none differ from what is expected, and *s²* is no measure. The interval then holds
-those shares ``θ`` from which the estimate is no further than chance allows where the share is ``θ``: Let differences
-upwards and downwards occur at rates *a* and *b*, so that the variance is ``U (a + b)`` with ``U = Σ_h W² (1 − n/N) / n``.
+those shares ``θ`` from which the estimate is no further than chance allows where the share is ``θ``. Let differences
+upwards and downwards occur at rates *a* and *b*, so that the variance is ``U (a + b)``, ``U = Σ_h W² (1 − n/N) / n``.
 Where the share is ``θ = estimate + δ``, the most likely rates have ``a + b = (s + √(s² + 4δ² + 4δD)) / 2`` for seen
-rates of the sum *s* and the difference *D*. So the ends are the outer roots of ``δ³ − κ(s + κ)δ − κ²D = 0`` with
-``κ = t² U`` and a quantile *t*. Without a model, this is Wilson's interval of a rare class.
+rates of the sum *s* and the difference *D*. So the ends are the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` with
+``κ = t² U``, a quantile *t* and ``c = 1``. Without a model, this is Wilson's interval of a rare class. Where a class is
+common, unseen differences upwards and downwards cancel, and ``c = 1`` is too careful: *c* falls to a value that was chosen
+by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as the variance has.
 
 References
 ----------
@@ -35,6 +37,9 @@ from histnetq.data.checks import check_fraction, check_names, match_names, wrong
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.row_samples import RowSample, row_posteriors
+
+_CARE = 0.1  # c of common classes; that of rare ones is 1
+_FEWEST_FREE = 20  # degrees of freedom of a variance from few differences, which κ allows for
 
 
 def audit(
@@ -109,6 +114,8 @@ def extend_labels(
     weights = bags.entry_weights().astype(np.float64)
     drawn_weights = weights[sample.entries]
     parts = (drawn_weights / np.bincount(group, drawn_weights)[group])[:, None]
+    # By the jackknife; 1 where all rows weigh as much.
+    units = (n_drawn[group] - 1)[:, None] * parts / np.where(parts < 1, 1 - parts, 1)
 
     def summed(values: Floats) -> Floats:
         """(n_drawn, n_classes) → (n_strata, n_classes)."""
@@ -118,41 +125,43 @@ def extend_labels(
         """(n_strata, n_classes) → (n_bags, n_classes); strata stand bag by bag."""
         return np.add.reduceat(values, np.searchsorted(bag, np.arange(len(bags))))
 
-    def centred(values: Floats) -> tuple[Floats, Floats]:
-        """Means of the strata, and how far each row is from its own, in units in which all rows weigh as much."""
-        means = summed(parts * values)
-        return means, n_drawn[group][:, None] * parts * (values - means[group])
-
     factor = (share**2 * (1 - n_drawn / n_rows) / n_drawn)[:, None]  # of a variance in the sample
     unbiased = factor / np.maximum(n_drawn - 1, 1)[:, None]
     y, f = np.eye(n_classes)[labels], posteriors[sample.entries]
-    (y_means, y_far), (f_means, f_far) = centred(y), centred(f)
+    y_means, f_means = summed(parts * y), summed(parts * f)
+    y_far, f_far = units * (y - y_means[group]), units * (f - f_means[group])
     common, own = by_bag(unbiased * summed(y_far * f_far)), by_bag(unbiased * summed(f_far**2))
     tuned = np.clip(common / np.where(own > 0, own, np.inf), 0, 1)
     bag_means = np.add.reduceat(weights[:, None] * posteriors, bags.offsets[:-1])
     bag_means /= np.add.reduceat(weights, bags.offsets[:-1])[:, None]
     raw = tuned * bag_means + by_bag(share[:, None] * (y_means - tuned[bag] * f_means))
     far = y_far - tuned[sample.bags] * f_far
-    unit = by_bag(factor)
-    known = np.where(unit > 0, unit, 1)  # 0 where all rows have labels
-    seen, skew = by_bag(unbiased * summed(far**2)) / known, by_bag(unbiased * summed(far**3)) / known
-    freedom = np.maximum(np.bincount(bag, n_drawn - 1), 1)[:, None]
-    reach = student.ppf((1 + coverage) / 2, freedom) ** 2 * unit
-    lower, upper = _ends(reach, seen, np.clip(skew, -seen, seen))
+    second, third, fourth = (by_bag(unbiased ** (k // 2) * summed(far**k)) for k in (2, 3, 4))
+    unit, free = by_bag(factor * summed(units**2) / n_drawn[:, None]), np.bincount(bag, n_drawn - 1)[:, None]
+    lower, upper = _ends(raw, second, third, fourth, unit, np.maximum(free, 1), coverage)
     estimates = project(raw)
-    lower, upper = np.clip(raw + lower, 0, 1), np.clip(raw + upper, 0, 1)
-    lower, upper = np.minimum(lower, estimates), np.maximum(upper, estimates)
+    lower, upper = np.minimum(np.clip(lower, 0, 1), estimates), np.maximum(np.clip(upper, 0, 1), estimates)
     radius = _radius(estimates, lower, upper, coverage)
     return Intervals.around(estimates, lower, upper, bags.sizes, coverage, radius)
 
 
-def _ends(reach: Floats, seen: Floats, skew: Floats) -> tuple[Floats, Floats]:
-    """The outer roots of ``δ³ − κ(s + κ)δ − κ²D = 0``, which are real, as ``|D| ≤ s``."""
-    slope = reach * (seen + reach)
-    size = 2 * np.sqrt(slope / 3)
+def _ends(
+    raw: Floats, second: Floats, third: Floats, fourth: Floats, unit: Floats, free: Ints, coverage: float
+) -> tuple[Floats, Floats]:
+    """The outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` around the estimates, from sums of powers of differences."""
+    known = np.where(unit > 0, unit, 1)  # 0 where all rows have labels
+    # As if the variance came from so many equal squares, of which the tuned factor has fitted one.
+    squares = second**2 / np.where(fourth > 0, fourth, np.inf)
+    effective = np.clip(2 * squares, _FEWEST_FREE, free)
+    seen = second / known * (1 + 2 / effective)
+    skew = np.clip(third / known, -seen, seen)
+    reach = student.ppf((1 + coverage) / 2, effective) ** 2 * unit
+    rarer = np.minimum(np.clip(raw, 0, 1), np.clip(1 - raw, 0, 1))
+    care = _CARE + (1 - _CARE) * reach / np.where(unit > 0, reach + rarer, 1)
+    size = 2 * np.sqrt(reach * (seen + care * reach) / 3)
     cosine = np.where(size > 0, 4 * reach**2 * skew / np.where(size > 0, size, 1) ** 3, 0)
     angle = np.arccos(np.clip(cosine, -1, 1)) / 3
-    return size * np.cos(angle + 2 * np.pi / 3), size * np.cos(angle)
+    return raw + size * np.cos(angle + 2 * np.pi / 3), raw + size * np.cos(angle)
 
 
 def _radius(estimates: Floats, lower: Floats, upper: Floats, coverage: float) -> Floats:

@@ -186,7 +186,9 @@ def _stratify(posteriors: Floats, bag: Ints, shares: Floats, n_labels: Ints) -> 
     n_classes = posteriors.shape[1]
     predicted = bag * n_classes + posteriors.argmax(1)
     doubt = np.sqrt(np.maximum(1 - posteriors.max(1), 0)) + 1e-9
-    expected = np.bincount(predicted, shares, len(n_labels) * n_classes) * np.repeat(n_labels, n_classes)
+    # Labels of rows with different weights tell as much as fewer of equal ones.
+    effective = n_labels / np.bincount(bag, shares**2) / np.bincount(bag)
+    expected = np.bincount(predicted, shares, len(n_labels) * n_classes) * np.repeat(effective, n_classes)
     # Rows of a class are cut in two where the sum of their standard deviations is halved.
     order = np.lexsort((doubt, predicted))
     summed, total = np.cumsum(doubt[order]), np.bincount(predicted, doubt, len(expected))
