@@ -68,7 +68,7 @@ def test_from_a_table_to_audited_estimates(folder):
     drawn = fill_in()
     rows = pd.read_csv("bare.csv")
     pd.testing.assert_frame_equal(drawn[list(rows)], rows.iloc[drawn["audit_row"] - 1].reset_index(drop=True))
-    assert list(drawn)[0] == "label"
+    assert next(iter(drawn)) == "label"
     assert (drawn.groupby("tow")["audit_probability"].apply(lambda p: (1 / p).sum()).round(3) == 150).all()
     found = run(*PREDICT)
     assert found.exit_code == 0, found.output
@@ -76,8 +76,8 @@ def test_from_a_table_to_audited_estimates(folder):
     assert list(table) == ["tow", "class", "estimate", "lower", "upper", "n", "trust", "labels", "method"]
     assert set(table["method"]) == {"audited: prediction-powered, stratified sample"}
     assert (table["labels"] == 40).all()
-    truth = pd.read_csv("tows.csv").melt("tow", var_name="class").set_index(["tow", "class"])["value"]
     found = table.set_index(["tow", "class"])
+    truth = pd.read_csv("tows.csv").melt("tow", var_name="class").set_index(["tow", "class"])["value"][found.index]
     assert (found["estimate"] - truth).abs().max() < 0.1
     assert ((found["lower"] <= truth) & (truth <= found["upper"])).mean() > 0.5
 
@@ -189,12 +189,14 @@ def text(content, name):
 NOT_DRAWN = "is not one that histnetq sample drew from this table"
 WRONG_SAMPLES = {
     "no such model": (None, ["sample", "nope", *SAMPLE[2:]], "nope"),
-    "no such table": (None, ["sample", "model", "nope.csv", *SAMPLE[3:]], "NEW: nope.csv does not exist; check the path."),
+    "no such table": (None, ["sample", "model", "nope.csv", *SAMPLE[3:]],
+        "NEW: nope.csv does not exist; check the path."),
     "no output": (None, SAMPLE[:-2], "Missing option '-o' / '--output'"),
     "output is there": (text("x", "to_label.csv"), SAMPLE, "--output: to_label.csv exists; choose another name"),
     "output is a directory": (None, [*SAMPLE[:-1], "model", "--force"], "--output: model cannot be written"),
     "too few rows": (None, [*SAMPLE, "--n", "9"], "Invalid value for '--n': 9 is not in the range x>=10."),
-    "no number of rows": (None, [*SAMPLE, "--n", "many"], "Invalid value for '--n': 'many' is not a valid integer range."),
+    "no number of rows": (None, [*SAMPLE, "--n", "many"],
+        "Invalid value for '--n': 'many' is not a valid integer range."),
     "negative seed": (None, [*SAMPLE, "--seed", "-1"], "Invalid value for '--seed': -1 is not in the range x>=0."),
     "no such bag column": (None, [*SAMPLE, "--bag", "site"], "bare.csv: has no column 'site'"),
     "no such weight": (None, [*SAMPLE, "--weight", "area"], "bare.csv: has no column 'area'"),
@@ -202,14 +204,17 @@ WRONG_SAMPLES = {
         change(lambda d: d.assign(area=-1), "bare.csv"), [*SAMPLE, "--weight", "area"],
         "--weight: expected finite numbers of at least 0",
     ),
-    "no posteriors": (None, ["sample", "mean", *SAMPLE[2:]], "MODEL: MLPE has no posteriors of rows, by which rows are"),
-    "dropped rows": (None, [*SAMPLE, "--missing", "drop"], "--missing: expected refuse or mean beside labels, whose rows"),
+    "no posteriors": (None, ["sample", "mean", *SAMPLE[2:]],
+        "MODEL: MLPE has no posteriors of rows, by which rows are"),
+    "dropped rows": (None, [*SAMPLE, "--missing", "drop"],
+        "--missing: expected refuse or mean beside labels, whose rows"),
     "a column named label": (
         change(lambda d: d.assign(label=1), "bare.csv"), SAMPLE,
         "bare.csv: has a column 'label', which the drawn rows get; rename or leave it out.",
     ),
     "a sample of a sample": (
-        lambda: (run(*SAMPLE), Path("to_label.csv").rename("bare.csv")), SAMPLE, "bare.csv: has a column 'label', which",
+        lambda: (run(*SAMPLE), Path("to_label.csv").rename("bare.csv")), SAMPLE,
+        "bare.csv: has a column 'label', which",
     ),
     "a feature lacks": (
         change(lambda d: d.drop(columns="length"), "bare.csv"), SAMPLE, "bare.csv: has no column 'length'",
@@ -223,15 +228,19 @@ WRONG_SAMPLES = {
 }  # fmt: skip
 WRONG_AUDITS = {
     "no such file": (None, [*PREDICT, "--audited", "nope.csv"], "--audited: nope.csv does not exist; check the path."),
-    "another ending": (None, [*PREDICT, "--audited", "model/config.json"], "--audited: model/config.json ends neither in"),
+    "another ending": (None, [*PREDICT, "--audited", "model/config.json"],
+        "--audited: model/config.json ends neither in"),
     "nothing labelled": (
-        change(lambda d: d.assign(label=None)), PREDICT, "labelled.csv: no row has a label in column 'label'; fill it in."
+        change(lambda d: d.assign(label=None)), PREDICT,
+        "labelled.csv: no row has a label in column 'label'; fill it in."
     ),
     "one label lacks": (
-        cell("label", None), PREDICT, "labelled.csv: row 5 has nothing in column 'label', though others of its bag have;"
+        cell("label", None), PREDICT,
+        "labelled.csv: row 5 has nothing in column 'label', though others of its bag have;"
     ),
     "no label column": (
-        change(lambda d: d.drop(columns="label")), PREDICT, "labelled.csv: has no column 'label'; add one with the class"
+        change(lambda d: d.drop(columns="label")), PREDICT,
+        "labelled.csv: has no column 'label'; add one with the class"
     ),
     "no column of the draw": (
         change(lambda d: d.drop(columns="audit_share")), PREDICT, "labelled.csv: has no column 'audit_share', which"
@@ -259,12 +268,14 @@ WRONG_AUDITS = {
     "other bags": (None, [*PREDICT[:3], *PREDICT[5:]], f"labelled.csv: row 1 {NOT_DRAWN}"),
     "no posteriors": (None, ["predict", "mean", *PREDICT[2:]], "MODEL: MLPE has no posteriors of rows"),
     "random alone": (None, [*PREDICT[:5], "--random"], "expected --random beside --audited, whose rows it is about."),
-    "another interval": (None, [*PREDICT, "--interval", "bootstrap"], "expected --audited without --interval and --dask"),
+    "another interval": (None, [*PREDICT, "--interval", "bootstrap"],
+        "expected --audited without --interval and --dask"),
     "workers": (None, [*PREDICT, "--dask", "local"], "expected --audited without --interval and --dask"),
     "coverage": (None, [*PREDICT, "--coverage", "90"], "--coverage: expected a number between 0 and 1, such as 0.9"),
     "dropped rows": (None, [*PREDICT, "--missing", "drop"], "--missing: expected refuse or mean beside labels, whose"),
     "random rows of another table": (
-        cell("length", 1234.5), [*PREDICT, "--random"], "labelled.csv: row 5 is no row of its bag, or is there more often"
+        cell("length", 1234.5), [*PREDICT, "--random"],
+        "labelled.csv: row 5 is no row of its bag, or is there more often"
     ),
     "random rows twice": (
         change(lambda d: pd.concat([d, d])), [*PREDICT, "--random"], "labelled.csv: row 121 is no row of its bag, or is"
@@ -273,7 +284,8 @@ WRONG_AUDITS = {
         cell("label", None), [*PREDICT, "--random"], "labelled.csv: row 5 has nothing in column 'label'; fill it in."
     ),
     "one random row": (
-        change(lambda d: d[:1]), [*PREDICT, "--random"], "--audited: expected at least 2 labels of each bag, got one alone"
+        change(lambda d: d[:1]), [*PREDICT, "--random"],
+        "--audited: expected at least 2 labels of each bag, got one alone"
     ),
 }  # fmt: skip
 

@@ -80,7 +80,7 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 
 def csmf_accuracy(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """CSMF accuracy, by which estimates of the mix of causes of death are judged: ``1 − nae``, so that higher is better.
+    """CSMF accuracy, which judges estimates of the mix of causes of death: ``1 − nae``, so that higher is better.
 
     Parameters
     ----------

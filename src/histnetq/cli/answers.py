@@ -24,10 +24,10 @@ _SHOWN = 6  # decimals of estimates in the terminal
               help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
               "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--audited", type=click.Path(),
-              help="This table has labels of some rows of NEW, which histnetq sample drew; estimates and intervals then "
-              "hold whatever the shift.")  # fmt: skip
+              help="This table has labels of some rows of NEW, which histnetq sample drew; estimates and intervals "
+              "then hold whatever the shift.")  # fmt: skip
 @click.option("--random", is_flag=True,
-              help="The rows of --audited are a simple random sample of each bag instead, with a column label.")  # fmt: skip
+              help="The rows of --audited are a simple random sample of each bag, with a column label.")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @options("table", "force", "json")
 def predict(
@@ -48,7 +48,7 @@ def predict(
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
     are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval bootstrap and --audited.
 
-    With --audited, the columns labels and method follow: how many labels the bag has, and that the estimate is from them.
+    With --audited, the columns labels and method follow: how many labels a bag has, and how the estimate came about.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9

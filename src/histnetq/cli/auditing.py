@@ -18,7 +18,7 @@ from histnetq.data.checks import shown, wrong
 from histnetq.data.indexing import natural_keys
 from histnetq.data.shared_rows import row_hashes
 from histnetq.data.table_columns import counted
-from histnetq.data.table_files import Table, open_table
+from histnetq.data.table_files import Table, is_number, open_table
 from histnetq.data.table_names import name_of, of_one_type
 from histnetq.data.tables import read_bags_and_unseen
 from histnetq.quantifiers.saving import load
@@ -140,8 +140,8 @@ def _find_drawn(bags: Bags, table: Table, labels: NDArray) -> tuple[RowSample, N
     if (kept & ~has_label).any():
         place = counted(int(np.argmax(kept & ~has_label)))
         raise ValueError(
-            f"{table.name}: {place} has nothing in column {LABEL!r}, though others of its bag have; label all rows that "
-            "were drawn from a bag, or sample fewer by --n."
+            f"{table.name}: {place} has nothing in column {LABEL!r}, though others of its bag have; label all rows "
+            "that were drawn from a bag, or sample fewer by --n."
         )
     facts, entries = facts[kept], entries[kept]
     strata, n_rows = (facts[name].to_numpy(np.int64) for name in ("audit_stratum", "audit_stratum_rows"))
@@ -167,7 +167,8 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
                 f"{table.name}: has no column {name!r}, which histnetq sample gives the rows that it draws; keep its "
                 "columns, or pass --random if these rows are a simple random sample of each bag."
             )
-    batches = [batch.to_pandas() for _, batch in table.batches(_OWN[:-1], _OWN[-1:])]
+    numbers = [name for name in _OWN[:-1] if is_number(table.types[name])]  # a column with a slip of the pen is a text
+    batches = [batch.to_pandas() for _, batch in table.batches(numbers, [n for n in _OWN if n not in numbers])]
     read = pd.concat(batches, ignore_index=True)
     facts = read[list(_OWN[:-1])].apply(pd.to_numeric, errors="coerce")
     facts = facts.where(np.isfinite(facts), 0)
@@ -240,7 +241,7 @@ def _selected(bags: Bags, sample: RowSample, chosen: Ints) -> tuple[Bags, RowSam
 
 
 def _checks(bags: Bags, entries: Ints, facts: pd.DataFrame) -> pd.Series:
-    """Checksums of drawn rows, of their bags and of what is known of the draw; a letter keeps them from being numbers."""
+    """Checksums of drawn rows, their bags and what is known of the draw; a letter keeps them from being numbers."""
     from pandas.util import hash_pandas_object
 
     known = pd.DataFrame({

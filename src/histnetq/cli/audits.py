@@ -34,6 +34,6 @@ def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool
     write_table(drawn, output, force)
     facts = {"output": str(output), "rows": len(drawn), "bags": n_bags}
     say(as_json, facts, [
-        f"{len(drawn):,} rows of {n_bags:,} bags drawn, written to {output}; fill in the column label, and then give the "
-        "file to histnetq predict --audited.",
+        f"{len(drawn):,} rows of {n_bags:,} bags drawn, written to {output}; fill in the column label, and then give "
+        "the file to histnetq predict --audited.",
     ])  # fmt: skip

@@ -58,8 +58,9 @@ class Estimates:
 
     @classmethod
     def of(
-        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats], **more: Any
-    ) -> Estimates:
+        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats],
+        **more: Any,
+    ) -> Estimates:  # fmt: skip
         """Sort the bags by name, and round what has more digits than an estimate."""
         order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
         about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})

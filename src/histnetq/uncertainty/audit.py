@@ -12,8 +12,9 @@ upwards and downwards occur at rates *a* and *b*, so that the variance is ``U (a
 Where the share is ``θ = estimate + δ``, the most likely rates have ``a + b = (s + √(s² + 4δ² + 4δD)) / 2`` for seen
 rates of the sum *s* and the difference *D*. So the ends are the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` with
 ``κ = t² U``, a quantile *t* and ``c = 1``. Without a model, this is Wilson's interval of a rare class. Where a class is
-common, unseen differences upwards and downwards cancel, and ``c = 1`` is too careful: *c* falls to a value that was chosen
-by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as the variance has.
+common, unseen differences upwards and downwards cancel, and ``c = 1`` is too careful: *c* falls to a value that was
+chosen by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as
+the variance has.
 
 References
 ----------
@@ -38,7 +39,7 @@ from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.row_samples import RowSample, row_posteriors
 
-_CARE = 0.1  # c of common classes; that of rare ones is 1
+_CARE = 0.2  # c of common classes; that of rare ones is 1
 _FEWEST_FREE = 20  # degrees of freedom of a variance from few differences, which κ allows for
 
 
@@ -89,7 +90,8 @@ def audit(
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():
         raise wrong("classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them")
     found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
-    codes = match_names(found, names, "labels: {} is not among the classes {}; correct it, or name it in classes=.")[codes]
+    refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
+    codes = match_names(found, names, refusal)[codes]
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
         raise wrong("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_index, check_whole, wrong
