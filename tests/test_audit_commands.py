@@ -257,7 +257,8 @@ WRONG_AUDITS = {
         change(lambda d: pd.concat([d, d[:1]])), PREDICT, "labelled.csv: row 121 is there twice; leave one out."
     ),
     "a row of no table": (cell("audit_row", 100_000), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
-    "no number of a row": (cell("audit_row", "x"), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
+    "no number of a row": (cell("audit_row", "x"), PREDICT,
+        "labelled.csv: column 'audit_row' holds numbers and the text 'x' (row 5); correct it"),
     "an infinite share": (cell("audit_share", "inf"), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
     "another probability": (cell("audit_probability", 0.5), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
     "another stratum": (cell("audit_stratum", 9), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
