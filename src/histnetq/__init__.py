@@ -34,7 +34,10 @@ if TYPE_CHECKING:
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
     from histnetq.training.options import Training
+    from histnetq.uncertainty.audit import audit
     from histnetq.uncertainty.intervals import Intervals
+    from histnetq.uncertainty.rogan_gladen import rogan_gladen
+    from histnetq.uncertainty.row_samples import RowSample, sample_rows
 
 __version__ = "0.1.0"
 
@@ -47,8 +50,9 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
 
 __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
-    "Intervals", "Mixer", "NPP", "Quantifier", "Training", "Tuned", "compare", "datasets", "evaluate", "interop",
-    "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
+    "Intervals", "Mixer", "NPP", "Quantifier", "RowSample", "Training", "Tuned", "audit", "compare", "datasets",
+    "evaluate", "interop", "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "rogan_gladen", "sample_rows",
+    "simplex", "tune",
 ]  # fmt: skip
 
 _HOME = {
@@ -64,7 +68,10 @@ _HOME = {
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],
+    "uncertainty.audit": ["audit"],
     "uncertainty.intervals": ["Intervals"],
+    "uncertainty.rogan_gladen": ["rogan_gladen"],
+    "uncertainty.row_samples": ["RowSample", "sample_rows"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 

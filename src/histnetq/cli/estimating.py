@@ -33,7 +33,7 @@ from histnetq.uncertainty.methods import INTERVALS
 Place = str | os.PathLike[str]
 _COVERAGE = 0.9  # part of the intervals that should hold the truth
 _DIGITS = 9  # decimals of estimates that are written: more than any has
-_OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
+_OWN = ("class", "estimate", "lower", "upper", "n", "trust", "labels", "method")  # columns of the answer
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class Estimates:
     names : DataFrame
         One row per bag, and a column for each column that names the bags.
     about : DataFrame
-        One row per bag: `n`, its size, and `trust`.
+        One row per bag: `n`, its size, and `trust`; of audited bags also `labels`, their number, and `method`.
     classes : (n_classes,)
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
@@ -58,11 +58,12 @@ class Estimates:
 
     @classmethod
     def of(
-        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats]
-    ) -> Estimates:
+        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats],
+        **more: Any,
+    ) -> Estimates:  # fmt: skip
         """Sort the bags by name, and round what has more digits than an estimate."""
         order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
-        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust})
+        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})
         rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
         names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
         return cls(names, about, classes, rounded)
