@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from histnetq.evaluation.errors import compare, evaluate
     from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
+    from histnetq.monitoring.monitor import Monitored, monitor
     from histnetq.quantifiers.base import Quantifier
     from histnetq.quantifiers.baseline import MLPE
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
@@ -46,8 +47,8 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
 
 __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
-    "Intervals", "Mixer", "NPP", "Quantifier", "Training", "Tuned", "compare", "datasets", "evaluate", "interop",
-    "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
+    "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "Training", "Tuned", "compare", "datasets", "evaluate",
+    "interop", "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags", "simplex", "tune",
 ]  # fmt: skip
 
 _HOME = {
@@ -58,6 +59,7 @@ _HOME = {
     "evaluation.errors": ["compare", "evaluate"],
     "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
+    "monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
     "quantifiers.saving": ["load"],
     "sketches.on_dask": ["predict_dask"],
