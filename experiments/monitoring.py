@@ -1,0 +1,98 @@
+"""How often streams of chunks without a shift have an alert, and how soon a shift has one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn.linear_model import LogisticRegression
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+
+import histnetq as hq
+from histnetq.monitoring.alerts import HORIZON, Alerts, find_alerts
+from histnetq.monitoring.held_out import drawing_of
+
+__all__ = ["MIXES", "SHIFTS", "Reviews", "run_false_alarms", "run_power"]
+
+MIXES = (0.5, 0.2, 0.05)  # share of the second class in the reference
+SHIFTS = (0.02, 0.05, 0.1, 0.2)
+_REFERENCE, _WITHIN = 26, (1, 2, 4, 8)  # chunks
+_SPREAD = 0.6  # of over-dispersed chunks, as part of √(p (1 − p) / n) with n = 100
+Floats = NDArray[np.float64]
+
+
+class Reviews:
+    """Film reviews of two classes: EMQ on some of them, and the posteriors of others, from which chunks are drawn.
+
+    Parameters
+    ----------
+    data : Path
+        Directory of the data sets.
+    """
+
+    def __init__(self, data: Path) -> None:
+        with np.load(data / "binary_imdb_w2v300.npz") as file:
+            rows, labels, split = (file[name] for name in ("X", "y", "split"))
+        known, test = split == 0, split == 2
+        classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))
+        self.model = hq.EMQ(classifier, calibration="bcts", random_state=0)
+        self.model.fit(rows[known].astype(np.float32), labels[known])
+        self.posteriors = self.model.classifier_.predict_proba(rows[test].astype(np.float32))
+        self.by_class = [np.flatnonzero(labels[test] == c) for c in (0, 1)]
+        self.draw = drawing_of(self.model)
+
+    def estimates(self, mixes: Floats, size: int, rng: np.random.Generator) -> Floats:
+        """(n_chunks, 2): estimates of chunks with these shares of the second class."""
+        second = rng.random((len(mixes), size)) < mixes[:, None]
+        rows = np.where(second, *(rng.choice(self.by_class[c], second.shape) for c in (1, 0)))
+        offsets = np.arange(len(mixes) + 1) * size
+        return self.model.predict_posteriors(hq.Bags.trusted(self.posteriors, rows.ravel(), offsets))
+
+    def watch(
+        self, mix: float, spread: float, size: int, shifts: tuple[float, ...], rng: np.random.Generator
+    ) -> Alerts:
+        """Watch one stream: a reference, and 52 chunks for each shift, at which sums of changes start anew."""
+        means = mix + np.repeat([0.0, *shifts], [_REFERENCE + HORIZON, *[HORIZON] * len(shifts)])
+        mixes = means if spread == 0 else _beta(means, spread, rng)
+        estimates = self.estimates(mixes, size, rng)
+        sizes, held = np.full(len(means), size), np.arange(len(means)) < _REFERENCE
+        return find_alerts(estimates, sizes, held, self.draw)
+
+
+def _beta(means: Floats, spread: float, rng: np.random.Generator) -> Floats:
+    strength = means * (1 - means) / spread**2 - 1
+    return rng.beta(means * strength, (1 - means) * strength)
+
+
+def run_false_alarms(reviews: Reviews, n_streams: int, size: int) -> pd.DataFrame:
+    """One row per mix and spread of the chunks: the part of the streams without a shift that have any alert."""
+    rows: list[dict[str, Any]] = []
+    for mix in MIXES:
+        for part in (0.0, _SPREAD):
+            spread, rng = part * (mix * (1 - mix) / 100) ** 0.5, np.random.default_rng([round(1000 * mix), size])
+            found = [reviews.watch(mix, spread, size, (), rng) for _ in range(n_streams)]
+            changed, drifted = (
+                np.array([getattr(alerts, name).any() for alerts in found]) for name in ("changed", "drifted")
+            )
+            rows.append(
+                {"size": size, "mix": mix, "sd of the chunks' mixes": spread, "any alert": (changed | drifted).mean(),
+                 "by a chunk": changed.mean(), "by a sum": drifted.mean(), "streams": n_streams}
+            )  # fmt: skip
+    return pd.DataFrame(rows)
+
+
+def run_power(reviews: Reviews, n_streams: int, size: int, mix: float = 0.5) -> pd.DataFrame:
+    """One row per shift: the part of the streams that have an alert within some chunks."""
+    rng = np.random.default_rng([round(1000 * mix), size, 1])
+    watched = [reviews.watch(mix, 0.0, size, SHIFTS, rng) for _ in range(n_streams)]
+    found = np.array([(alerts.changed | alerts.drifted)[_REFERENCE:, 1] for alerts in watched])
+    blocks = found.reshape(n_streams, 1 + len(SHIFTS), HORIZON)[:, 1:]
+    rows = []
+    for j, shift in enumerate(SHIFTS):
+        within = {f"within {n}": blocks[:, j, :n].any(1).mean() for n in _WITHIN}
+        rows.append({"size": size, "mix": mix, "shift": shift, **within, "streams": n_streams})
+    return pd.DataFrame(rows)
