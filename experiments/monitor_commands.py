@@ -16,7 +16,7 @@ __all__: list[str] = []
 @click.option("--streams", default=1000, show_default=True, type=click.IntRange(1), help="Streams of each kind.")
 @options("data", "output")
 def monitor(streams: int, data: Path, output: Path) -> None:
-    """How often streams of 52 chunks without a shift have an alert, and how soon a shift has one.
+    """How often streams of 52 chunks without a shift have an alert, how soon a shift has one, and what verdicts say.
 
     Example: python -m experiments monitor --data DIRECTORY --streams 100
     """
@@ -36,4 +36,9 @@ def monitor(streams: int, data: Path, output: Path) -> None:
     about = f"Part of the streams of 52 chunks without a shift that have any alert; 0.05 is promised. {made}"
     write_frame(output / "monitor-false-alarms", false, f"{about}\n\n{to_markdown(false)}")
     click.echo(false.to_string(index=False))
-    wrote(output / "monitor-power.csv", output / "monitor-false-alarms.csv")
+    verdicts = monitoring.run_verdicts(max(streams // 100, 1))
+    about = "Verdicts about chunks of 1,000 rows whose mix is that of the reference, 0.3, after a change within the "
+    about += f"classes; {max(streams // 100, 1)} draws of 52 chunks. Made by `python -m experiments monitor`."
+    write_frame(output / "monitor-verdicts", verdicts, f"{about}\n\n{to_markdown(verdicts)}")
+    click.echo(verdicts.to_string(index=False))
+    wrote(*(output / f"monitor-{name}.csv" for name in ("power", "false-alarms", "verdicts")))

@@ -1,4 +1,4 @@
-"""How often streams of chunks without a shift have an alert, and how soon a shift has one."""
+"""How often streams of chunks without a shift have an alert, how soon a shift has one, and what verdicts say."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
+from experiments import trust
 from histnetq.monitoring.alerts import HORIZON, Alerts, find_alerts
 from histnetq.monitoring.held_out import drawing_of
 
-__all__ = ["MIXES", "SHIFTS", "Reviews", "run_false_alarms", "run_power"]
+__all__ = ["MIXES", "SHIFTS", "Reviews", "run_false_alarms", "run_power", "run_verdicts"]
 
 MIXES = (0.5, 0.2, 0.05)  # share of the second class in the reference
 SHIFTS = (0.02, 0.05, 0.1, 0.2)
@@ -96,3 +97,31 @@ def run_power(reviews: Reviews, n_streams: int, size: int, mix: float = 0.5) -> 
         within = {f"within {n}": blocks[:, j, :n].any(1).mean() for n in _WITHIN}
         rows.append({"size": size, "mix": mix, "shift": shift, **within, "streams": n_streams})
     return pd.DataFrame(rows)
+
+
+def run_verdicts(n_draws: int, n_chunks: int = HORIZON, size: int = 1000, share: float = 0.3) -> pd.DataFrame:
+    """One row per change within the classes at a fixed mix: mean AE before and after, and how common verdicts are."""
+    found = []
+    for world_name in ("10 features", "50 features"):
+        for seed in range(n_draws):
+            world, rng = trust.World(world_name, seed), np.random.default_rng(seed)
+            y = rng.integers(world.n_classes, size=1000)
+            q = hq.EMQ(calibration="bcts", random_state=0).fit(hq.Bags.from_labels(world.rows(y, rng), y))
+            q.calibrate(world.calibrated(100, True, 500 + seed))
+            mixes = np.tile([1 - share, share], (_REFERENCE, 1))
+            known = world.bags(mixes, np.full(_REFERENCE, size), rng)
+            before = hq.evaluate(q, known)["ae"].mean()
+            for name in (name for name, (own, _) in trust.SHIFTS.items() if own == world_name):
+                mixes = np.tile([1 - share, share], (n_chunks, 1))
+                bags = world.bags(mixes, np.full(n_chunks, size), rng, trust.SHIFTS[name][1])
+                estimates = np.concatenate([q.predict(known), q.predict(bags)])
+                held = np.arange(len(estimates)) < _REFERENCE
+                alerts = find_alerts(estimates, np.full(len(estimates), size), held, drawing_of(q))
+                moved = (alerts.changed | alerts.drifted)[~held].any(1)
+                different = q.trust(bags)["trust"].str.startswith("unusual").to_numpy()
+                found.append(
+                    {"change": name, "AE before": before, "AE after": hq.evaluate(q, bags)["ae"].mean(),
+                     "rows look different": different.mean(), "moved": (moved & ~different).mean(),
+                     "unchanged": (~moved & ~different).mean()}
+                )  # fmt: skip
+    return pd.DataFrame(found).groupby("change", sort=False).mean().reset_index()
