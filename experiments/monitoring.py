@@ -44,7 +44,14 @@ class Reviews:
         self.model.fit(rows[known].astype(np.float32), labels[known])
         self.posteriors = self.model.classifier_.predict_proba(rows[test].astype(np.float32))
         self.by_class = [np.flatnonzero(labels[test] == c) for c in (0, 1)]
-        self.draw = drawing_of(self.model)
+        self._simulated, self._pools = drawing_of(self.model), {}  # type: ignore[var-annotated]
+
+    def draw(self, mix: Floats, size: int, n_draws: int, rng: np.random.Generator) -> Floats:
+        """Draw as the model does, once for all references whose mixes are the same to the nearest half per cent."""
+        second = round(mix[1] * 200) / 200
+        if (second, size) not in self._pools:
+            self._pools[second, size] = self._simulated(np.array([1 - second, second]), size, n_draws, rng)
+        return self._pools[second, size] + mix - [1 - second, second]
 
     def estimates(self, mixes: Floats, size: int, rng: np.random.Generator) -> Floats:
         """(n_chunks, 2): estimates of chunks with these shares of the second class."""
@@ -83,6 +90,7 @@ def run_false_alarms(reviews: Reviews, n_streams: int, size: int) -> pd.DataFram
                 {"size": size, "mix": mix, "sd of the chunks' mixes": spread, "any alert": (changed | drifted).mean(),
                  "by a chunk": changed.mean(), "by a sum": drifted.mean(), "streams": n_streams}
             )  # fmt: skip
+            print(rows[-1], flush=True)
     return pd.DataFrame(rows)
 
 

@@ -21,10 +21,10 @@ Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
 
 HORIZON = 52  # chunks in which the rate of false alarms is held, and after which sums of changes start anew
 FEWEST = 2  # chunks of a reference
-_ALLOWANCE = 0.5  # standard deviations by which each chunk may be off before it adds to the sum
+_ALLOWANCE = 0.75  # standard deviations by which each chunk may be off before it adds to the sum
 _POOL = 2000  # estimates that are simulated for a size
 _MOST_ROWS = 2048  # in a simulated chunk; from there on, errors shrink as 1 / √n
-_DRAWS, _STREAMS = 50_000, 4000  # chunks alone and streams of chunks, by which limits are found
+_DRAWS, _STREAMS = 20_000, 2000  # chunks alone and streams of chunks, by which limits are found
 _SMOOTH = 0.2  # part of the simulated errors' standard deviation that is made normal, so that their tails go on
 _TAIL = 0.975  # quantile by which changes are standardised on each side
 _STEP = np.log(1.02)  # between sizes that have limits of their own
@@ -161,8 +161,8 @@ class Unshifted:
     """What a reference says about chunks without a shift.
 
     The mix of a chunk varies around the mean by an unknown spread, and its estimate around that by `Noise`. The spread
-    is unknown, too: values from 0 to the largest that there is are weighted by how likely they make the reference,
-    which is the posterior under a flat prior. So few chunks make wide limits.
+    is unknown, too: values from 0 to the largest that there is are weighted by how likely they make the reference, and
+    by a prior ``s / (s + spread)²``, with *s* the standard deviation by chance. So few chunks make wide limits.
 
     Attributes
     ----------
@@ -198,7 +198,8 @@ class Unshifted:
         precision = (1 / variances).sum(1)
         centers = (p / variances).sum(1) / precision
         misfit = ((p - centers[:, None]) ** 2 / variances + np.log(variances)).sum(1) + np.log(precision)
-        weights = np.exp((misfit.min(0) - misfit) / 2) * np.diff(spreads, axis=0, append=spreads[-1:])
+        prior = (typical + spreads) ** -2.0 * np.diff(spreads, axis=0, append=spreads[-1:])
+        weights = np.exp((misfit.min(0) - misfit) / 2) * prior
         weights /= weights.sum(0)
         return cls((weights * centers).sum(0), spreads, weights, centers, precision**-0.5, noise)
 
@@ -223,32 +224,37 @@ class Unshifted:
     def limits(self, size: float, level: float) -> Limits:
         """Limits that one of 52 chunks of this size passes with a probability of half the level."""
         rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 1])
-        changes = self.changes(size, _DRAWS, 1, rng)[:, 0]
-        ends = np.quantile(changes, [1 - _TAIL, _TAIL], axis=0) / ndtri(_TAIL)
-        up, down = np.maximum(ends[1], 0.5 / size), np.maximum(-ends[0], 0.5 / size)
-        farthest = np.maximum(changes / up, -changes / down).max(1)
+        changes = self.changes(size, _DRAWS, 1, rng)
+        up, down = _scales(changes, size)
+        farthest = np.maximum(changes / up, -changes / down).max((1, 2))
         return Limits(up, down, float(np.quantile(farthest, 1 - level / 2 / HORIZON)))
 
     def drift_limit(self, size: float, level: float) -> float:
         """Limit that the sums of changes of 52 chunks of this size pass with a probability of half the level."""
         rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 2])
-        limits, changes = self.limits(size, level), self.changes(size, _STREAMS, HORIZON, rng)
+        changes = self.changes(size, _STREAMS, HORIZON, rng)
+        up, down = _scales(changes, size)
         highest = np.zeros(_STREAMS)
-        for sided in (changes / limits.up, -changes / limits.down):
+        for sided in (changes / up, -changes / down):
             total = np.cumsum(sided - _ALLOWANCE, axis=1)
             before = np.minimum.accumulate(np.concatenate([np.zeros_like(total[:, :1]), total[:, :-1]], axis=1), axis=1)
             highest = np.maximum(highest, (total - before).max((1, 2)))
         return float(np.quantile(highest, 1 - level / 2))
 
 
+def _scales(changes: Floats, size: float) -> tuple[Floats, Floats]:
+    """(n_columns,) each: standard deviations of changes above and below, of half a row at least."""
+    ends = np.quantile(changes, [1 - _TAIL, _TAIL], axis=(0, 1)) / ndtri(_TAIL)
+    return np.maximum(ends[1], 0.5 / size), np.maximum(-ends[0], 0.5 / size)
+
+
 def _varied_mixes(mean: Floats, spreads: Floats, n_chunks: int, rng: np.random.Generator) -> Floats:
-    """(n_streams, n_chunks, n_columns): what mixes have more than the mean, with beta distributions."""
-    share = np.clip(mean, 1e-6, 1 - 1e-6)
-    safe = np.where(spreads > 0, spreads, 1.0)
-    strength = np.maximum(share * (1 - share) / safe**2 - 1, 0.1)[:, None]
-    shape = len(spreads), n_chunks, len(mean)
-    own, others = rng.gamma(share * strength, size=shape), rng.gamma((1 - share) * strength, size=shape)
-    return np.where(spreads[:, None] > 0, own / np.maximum(own + others, np.finfo(float).tiny) - share, 0.0)
+    """(n_streams, n_chunks, n_columns): how far mixes are from the mean, with the skewness of beta distributions."""
+    most = np.maximum(mean * (1 - mean), 1e-9)  # which the variance of a mix may have
+    part = np.minimum(spreads**2 / most, 1)
+    skewness = np.clip(2 * (1 - 2 * mean) * np.sqrt(part / most) / (1 + part), -2, 2)
+    normal = rng.normal(size=(len(spreads), n_chunks, len(mean)))
+    return spreads[:, None] * (normal + skewness[:, None] / 6 * (normal**2 - 1))
 
 
 def _find_drift(up: Floats, down: Floats, limits: Floats) -> NDArray[np.bool_]:
