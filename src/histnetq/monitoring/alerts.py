@@ -162,7 +162,8 @@ class Unshifted:
 
     The mix of a chunk varies around the mean by an unknown spread, and its estimate around that by `Noise`. The spread
     is unknown, too: values from 0 to the largest that there is are weighted by how likely they make the reference, and
-    by a prior ``s / (s + spread)²``, with *s* the standard deviation by chance. So few chunks make wide limits.
+    by a prior ``1 / (s + spread)``, with *s* the standard deviation by chance: for large spreads it is the one under
+    which predictions of a normal variable keep their level. So few chunks make wide limits.
 
     Attributes
     ----------
@@ -198,7 +199,7 @@ class Unshifted:
         precision = (1 / variances).sum(1)
         centers = (p / variances).sum(1) / precision
         misfit = ((p - centers[:, None]) ** 2 / variances + np.log(variances)).sum(1) + np.log(precision)
-        prior = (typical + spreads) ** -2.0 * np.diff(spreads, axis=0, append=spreads[-1:])
+        prior = np.diff(spreads, axis=0, append=spreads[-1:]) / (typical + spreads)
         weights = np.exp((misfit.min(0) - misfit) / 2) * prior
         weights /= weights.sum(0)
         return cls((weights * centers).sum(0), spreads, weights, centers, precision**-0.5, noise)

@@ -62,11 +62,11 @@ def _segments(table: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]
     """The plots and the table of each segment."""
     groups = table.groupby(names, sort=False) if names else [((), table)]
     for key, part in groups:
-        mix = image(lambda figure, part=part: draw_mix(part, figure.subplots()), (8, 3))
+        mix = image(lambda figure, part=part: draw_mix(part, figure.subplots()), (6.4, 2.9))
         own = [(name, image(functools.partial(_draw_class, part, name), (4.8, 2.2))) for name in shown_classes(part)]
         rows = [
             {**group.iloc[0][["chunk", "n", "period", "verdict"]].to_dict(), "cells": group.to_dict("records")}
-            for _, group in part.groupby("chunk", sort=False)
+            for _, group in reversed(list(part.groupby("chunk", sort=False)))
         ]
         told = ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True))
         yield {"name": told, "mix": mix, "classes": own, "rows": rows}

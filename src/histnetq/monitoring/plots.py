@@ -56,7 +56,7 @@ def draw_mix(table: pd.DataFrame, ax: Axes) -> Axes:
     _mark_reference(one, ax)
     ax.set_ylim(0, 1)
     ax.set_ylabel("share")
-    ax.legend(loc="upper left", bbox_to_anchor=(1, 1), fontsize=8, frameon=False)
+    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=8, frameon=False, borderaxespad=0)
     return _dated(ax)
 
 
