@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _FEW = 6  # chunks of a reference by which limits are still wide
 _COVERAGE = 0.9
+_DIGITS = 9  # decimals of estimates: more than any has
 COLUMNS = (
     "chunk", "start", "end", "period", "class", "n", "estimate", "lower", "upper", "reference", "threshold_lower",
     "threshold_upper", "alert", "verdict",
@@ -269,6 +270,9 @@ def _long(
     chunk = np.repeat(np.arange(len(about)), len(classes))
     parts = [part.iloc[chunk].reset_index(drop=True) for part in (segments, about)]
     period = np.where(held, "reference", "analysis")[chunk]
-    columns = {"period": period, "class": np.tile(classes, len(about)), "n": sizes[chunk]}
-    columns |= {name: values.ravel() for name, values in flat.items()}
+    n = sizes if sizes.dtype.kind in "iu" else sizes.round(2)
+    columns = {"period": period, "class": np.tile(classes, len(about)), "n": n[chunk]}
+    columns |= {
+        name: values.ravel() if name == "alert" else values.ravel().round(_DIGITS) for name, values in flat.items()
+    }
     return pd.concat([*parts, pd.DataFrame({**columns, "verdict": verdict[chunk]})], axis=1)
