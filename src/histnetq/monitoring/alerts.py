@@ -21,9 +21,9 @@ Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
 
 HORIZON = 52  # chunks in which the rate of false alarms is held, and after which sums of changes start anew
 FEWEST = 2  # chunks of a reference
-_ALLOWANCE = 0.75  # standard deviations by which each chunk may be off before it adds to the sum
+_ALLOWANCE = 0.9  # standard deviations by which each chunk may be off before it adds to the sum
 _POOL = 2000  # estimates that are simulated for a size
-_MOST_ROWS = 2048  # in a simulated chunk; from there on, errors shrink as 1 / √n
+_MOST_ROWS = 1024  # in a simulated chunk; from there on, errors shrink as 1 / √n
 _DRAWS, _STREAMS = 20_000, 2000  # chunks alone and streams of chunks, by which limits are found
 _SMOOTH = 0.2  # part of the simulated errors' standard deviation that is made normal, so that their tails go on
 _TAIL = 0.975  # quantile by which changes are standardised on each side

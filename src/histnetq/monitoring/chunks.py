@@ -239,7 +239,7 @@ def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
             raise ValueError
         first, last = (np.datetime64(end) for end in ends)
         known = bool(np.isfinite(first.astype(np.int64))) and not (np.isnat(first) or np.isnat(last))
-        after = last + np.timedelta64(1, np.datetime_data(last.dtype)[0])
+        after = last + 1  # of its own unit: a year, a month, a day or a part of it
     except (ValueError, OverflowError):
         known = False
     if not known:

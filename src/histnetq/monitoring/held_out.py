@@ -53,18 +53,20 @@ class _ByRows:
         self.model, labels = model, model.training_labels_.astype(np.int64)
         self.order = np.argsort(labels, kind="stable")
         self.counts = np.bincount(labels, minlength=len(model.classes_))
-        weights = getattr(model, "training_weights_", np.ones(len(labels)))[self.order]
-        self.below = np.concatenate([[0.0], np.cumsum(weights)])  # weight of the rows before each
+        weights = getattr(model, "training_weights_", None)
+        # Weight of the rows before each, by which they are drawn; without weights, rows are counted.
+        self.below = None if weights is None else np.concatenate([[0.0], np.cumsum(weights[self.order])])
         self.posteriors = model.training_posteriors_.astype(np.float64)
 
     def __call__(self, mix: Floats, size: int, n_draws: int, rng: np.random.Generator) -> Floats:
         mix = np.where(self.counts > 0, mix, 0.0)
         counts = rng.multinomial(size, mix / mix.sum(), n_draws)
         starts = np.concatenate([[0], np.cumsum(self.counts)])
-        begin, end = self.below[starts[:-1]], self.below[starts[1:]]
+        ends = starts if self.below is None else self.below[starts]
         label = np.repeat(np.tile(np.arange(len(mix)), n_draws), counts.ravel())
-        at = begin[label] + rng.random(len(label)) * (end - begin)[label]
-        row: Ints = self.order[np.clip(np.searchsorted(self.below, at, "right") - 1, 0, len(self.order) - 1)]
+        at = ends[:-1][label] + rng.random(len(label)) * np.diff(ends)[label]
+        place = at.astype(np.int64) if self.below is None else np.searchsorted(self.below, at, "right") - 1
+        row: Ints = self.order[np.minimum(place, len(self.order) - 1)]
         bags = Bags.trusted(self.posteriors, row, np.arange(n_draws + 1) * size)
         return self.model.predict_posteriors(bags)
 

@@ -47,7 +47,7 @@ class Monitored(pd.DataFrame):
         """Columns that name the segments."""
         return [str(column) for column in self.columns[: self.columns.get_loc("chunk")]]
 
-    def plot(self, **segment: Any) -> Figure:  # type: ignore[override]
+    def plot(self, **segment: Any) -> Figure:
         """Draw the mix over time, and each class with its intervals, thresholds and alerts.
 
         Parameters

@@ -62,7 +62,7 @@ def _segments(table: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]
     """The plots and the table of each segment."""
     groups = table.groupby(names, sort=False) if names else [((), table)]
     for key, part in groups:
-        mix = image(lambda figure, part=part: draw_mix(part, figure.subplots()), (6.4, 2.9))
+        mix = image(functools.partial(_draw_mix, part), (6.4, 2.9))
         own = [(name, image(functools.partial(_draw_class, part, name), (4.8, 2.2))) for name in shown_classes(part)]
         rows = [
             {**group.iloc[0][["chunk", "n", "period", "verdict"]].to_dict(), "cells": group.to_dict("records")}
@@ -70,6 +70,10 @@ def _segments(table: pd.DataFrame, names: list[str]) -> Iterator[dict[str, Any]]
         ]
         told = ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True))
         yield {"name": told, "mix": mix, "classes": own, "rows": rows}
+
+
+def _draw_mix(part: pd.DataFrame, figure: Any) -> None:
+    draw_mix(part, figure.subplots())
 
 
 def _draw_class(part: pd.DataFrame, name: Any, figure: Any) -> None:

@@ -113,7 +113,7 @@ class State:
         buffer = io.BytesIO()
         self.sketch.save(buffer)
         table = parquet.read_table(buffer)
-        about = {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware}
+        about: dict[str, Any] = {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware}
         about["files"] = [asdict(file) for file in self.files]
         table = table.replace_schema_metadata({**table.schema.metadata, _KEY: json.dumps(about)})
         parquet.write_table(table, path, compression="zstd")
