@@ -48,7 +48,7 @@ def run() -> Iterator[tuple[str, float, str, float]]:
 
 
 def _continue(model: Any, files: list[str], place: Path) -> None:
-    state = State.load(place, How("ts", "W"))
+    state = State.load(place, How("ts", "W"), model)
     bags, chunks = state.add(model, files)
     judge_chunks(model, bags, chunks, (), _REFERENCE, false_alarms=0.05, coverage=0.9)
     state.save(place)

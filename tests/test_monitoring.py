@@ -296,6 +296,11 @@ def test_a_state_of_other_rows_is_refused(files, rows, model):
     assert re.search(r"NEW: \S+01-05.parquet has other rows than when it was read; write new rows to", changed.output)
     model.sketch(rows[["x", "z"]]).save("sketch.parquet")
     assert "--state: sketch.parquet is no state that" in run(*files, *TYPED, "--state", "sketch.parquet").output
+    hq.CC(random_state=0).fit(rows[["x", "z"]], rows["y"]).save("model", overwrite=True)
+    assert (
+        "--state: state.parquet was made by another model; use"
+        in run(*files, *TYPED, "--state", "state.parquet").output
+    )
     assert Path("state.parquet").read_bytes() == kept
 
 

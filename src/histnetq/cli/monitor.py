@@ -110,7 +110,7 @@ def _run(model: Quantifier, source: list[str], **asked: Any) -> tuple[pd.DataFra
     if asked["state"] is None:
         bags, chunks = read_chunks(model, source, how, how.clock())
         return judge_chunks(model, bags, chunks, how.by, asked["reference"], **rates), None
-    state = State.load(asked["state"], how)
+    state = State.load(asked["state"], how, model)
     bags, chunks = state.add(model, source)
     return judge_chunks(model, bags, chunks, how.by, asked["reference"], **rates), state
 

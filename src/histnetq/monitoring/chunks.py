@@ -46,7 +46,8 @@ class Clock:
         """(n_rows,) of datetime64[us]: instants in UTC of times that know their offset, others as they stand."""
         import pyarrow as pa
 
-        kind = column.type.value_type if pa.types.is_dictionary(column.type) else column.type
+        column = column.dictionary_decode() if hasattr(column, "dictionary") else column
+        kind = column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._read_texts(column, table, name, first_row)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
@@ -54,11 +55,11 @@ class Clock:
                 f"{table}: column {name!r} holds {kind}, expected times; convert it, such as by pandas.to_datetime."
             )
         self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
-        plain = pa.array(column).cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
+        plain = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
         return plain.to_numpy(zero_copy_only=False).astype("datetime64[us]")
 
     def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
-        encoded = column if hasattr(column, "dictionary") else column.dictionary_encode()
+        encoded = column.dictionary_encode()
         texts = pd.Series(encoded.dictionary.to_pylist(), dtype=object)
         place = encoded.indices.to_numpy(zero_copy_only=False)
         offset = texts.str.contains(r"T?\d{1,2}:\d{2}.*(?:Z|[+-]\d{2}:?\d{2})$", regex=True)
@@ -238,7 +239,7 @@ def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
         if len(ends) != 2:
             raise ValueError
         first, last = (np.datetime64(end) for end in ends)
-        known = bool(np.isfinite(first.astype(np.int64))) and not (np.isnat(first) or np.isnat(last))
+        known = not (np.isnat(first) or np.isnat(last))
         after = last + 1  # of its own unit: a year, a month, a day or a part of it
     except (ValueError, OverflowError):
         known = False

@@ -36,6 +36,13 @@ COLUMNS = (
 class Monitored(pd.DataFrame):
     """A table with a row for each chunk, segment and class, in the order of time, which `monitor` gives.
 
+    Parameters
+    ----------
+    data : DataFrame
+        The rows.
+    index, columns, dtype, copy : optional
+        As in `pandas.DataFrame`.
+
     Examples
     --------
     >>> issubclass(Monitored, pd.DataFrame)
@@ -63,9 +70,9 @@ class Monitored(pd.DataFrame):
         Examples
         --------
         >>> import histnetq as hq
-        >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 60, "t": pd.date_range("2026-01-01", periods=120, freq="D")})
-        >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 60)
-        >>> found = hq.monitor(q, rows, time="t", period="M", reference="2026-01..2026-03")
+        >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
+        >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
+        >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
         >>> len(found.plot().axes)
         3
         """
@@ -160,15 +167,15 @@ def monitor(
     Examples
     --------
     >>> import histnetq as hq
-    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 60, "t": pd.date_range("2026-01-01", periods=120, freq="D")})
-    >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 60)
-    >>> found = hq.monitor(q, rows, time="t", period="M", reference="2026-01..2026-03")
-    >>> found.loc[found["class"] == "a", ["chunk", "period", "n", "alert", "verdict"]]
-         chunk     period   n  alert    verdict
-    0  2026-01  reference  31  False  unchanged
-    2  2026-02  reference  28  False  unchanged
-    4  2026-03  reference  31  False  unchanged
-    6  2026-04   analysis  30  False  unchanged
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
+    >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
+    >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
+    >>> found.loc[found["class"] == "a", ["chunk", "period", "n", "alert", "verdict"]].tail(4)
+             chunk     period  n  alert    verdict
+    24  2026-03-30  reference  7  False  unchanged
+    26  2026-04-06   analysis  7  False  unchanged
+    28  2026-04-13   analysis  7  False  unchanged
+    30  2026-04-20   analysis  7  False  unchanged
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)

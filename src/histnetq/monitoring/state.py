@@ -56,8 +56,8 @@ class State:
     n_new: int = 0
 
     @classmethod
-    def load(cls, path: Path, how: How) -> State:
-        """Read a state, or begin one where there is no file; refuse one of rows that were divided otherwise."""
+    def load(cls, path: Path, how: How, model: Quantifier) -> State:
+        """Read a state, or begin one where there is no file; refuse one of another model or way to divide rows."""
         from pyarrow import parquet
 
         if how.period is None:
@@ -65,9 +65,12 @@ class State:
                 "state: expected chunks by period, whose rows stay in their chunk, got chunk_size or chunk_number; "
                 "use period."
             )
+        maker = model.sketch_maker()
         if not path.exists():
             return cls(how, how.clock(), [])
         sketch = BagSketch.load(path)
+        if sketch.maker.fingerprint != maker.fingerprint:
+            raise ValueError(f"state: {path} was made by another model; use that one, or begin another state.")
         try:
             about = json.loads((parquet.read_schema(path).metadata or {})[_KEY])
             kept = How(**{**about["how"], "by": tuple(about["how"]["by"])})
@@ -88,10 +91,6 @@ class State:
     def add(self, model: Quantifier, source: Any) -> tuple[BagSketch, Chunks]:
         """Read the files that are new, and give the sketches and chunks of all."""
         assert self.how.period is not None
-        if model.sketch_kind is None:
-            model.sketch_maker()  # refuses, and says why
-        if self.sketch is not None:
-            model._require_own(self.sketch)
         new = self._new_files(find_files(source, "source"))
         if new:
             found, _ = read_chunks(model, [file.path for file in new], self.how, self.clock)
