@@ -89,7 +89,7 @@ def test_rows_that_no_mix_explains_are_told(model, rows):
 
 def test_segments_have_references_of_their_own(model):
     rng = np.random.default_rng(0)
-    north, south = make_rows([0.2] * 16, seed=3), make_rows([0.7] * 12 + [0.4] * 4, seed=4)
+    north, south = make_rows([0.2] * 16, seed=3), make_rows([0.7] * 12 + [0.3] * 4, seed=4)
     rows = pd.concat([north.assign(region="n"), south.assign(region="s")]).sample(frac=1, random_state=rng)
     found = watch(model, rows, by="region")
     assert list(found)[:2] == ["region", "chunk"]
