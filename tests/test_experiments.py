@@ -291,3 +291,16 @@ def test_coverage_of_a_trained_quantifier():
     assert found.loc[0.95, "coverage"] >= found.loc[0.8, "coverage"] > 0.6
     assert found.loc[0.95, "width"] > found.loc[0.8, "width"] > 0
     assert (found["splits"] == 2).all()
+
+
+def test_alerts_are_counted_over_streams(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "2"]
+    found = CliRunner().invoke(main, ["monitor", *options])
+    assert found.exit_code == 0, found.output
+    with (tmp_path / "out/monitor-power.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["size"] for row in rows] == ["250"] * 4 + ["1000"] * 4
+    assert float(rows[-1]["within 8"]) == 1, "a shift of 0.2 in chunks of 1,000 rows"
+    with (tmp_path / "out/monitor-false-alarms.csv").open() as file:
+        assert [row["mix"] for row in csv.DictReader(file)] == ["0.5", "0.5", "0.2", "0.2", "0.05", "0.05"]

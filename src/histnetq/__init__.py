@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from histnetq.evaluation.errors import compare, evaluate
     from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
+    from histnetq.monitoring.monitor import Monitored, monitor
     from histnetq.quantifiers.base import Quantifier
     from histnetq.quantifiers.baseline import MLPE
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
@@ -50,9 +51,9 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
 
 __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
-    "Intervals", "Mixer", "NPP", "Quantifier", "RowSample", "Training", "Tuned", "audit", "compare", "datasets",
-    "evaluate", "interop", "load", "metrics", "nn", "plots", "predict_dask", "read_bags", "rogan_gladen", "sample_rows",
-    "simplex", "tune",
+    "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training", "Tuned", "audit", "compare",
+    "datasets", "evaluate", "interop", "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags",
+    "rogan_gladen", "sample_rows", "simplex", "tune",
 ]  # fmt: skip
 
 _HOME = {
@@ -63,6 +64,7 @@ _HOME = {
     "evaluation.errors": ["compare", "evaluate"],
     "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
+    "monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
     "quantifiers.saving": ["load"],
     "sketches.on_dask": ["predict_dask"],

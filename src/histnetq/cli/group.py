@@ -180,10 +180,15 @@ def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = Fals
     """Write a CSV or Parquet file, as a whole or not at all, and over none that appeared meanwhile."""
     refuse_existing(path, force)
     with whole_file(path) as partial:
-        if path.suffix in (".parquet", ".pq"):
-            table.to_parquet(partial, index=index)
-        else:
-            table.to_csv(partial, index=index, lineterminator="\n")
+        fill_table(table, partial, path.suffix, index)
+
+
+def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
+    """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
+    if suffix in (".parquet", ".pq"):
+        table.to_parquet(path, index=index)
+    else:
+        table.to_csv(path, index=index, lineterminator="\n")
 
 
 def command_line() -> str:

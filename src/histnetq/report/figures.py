@@ -103,10 +103,10 @@ def _estimates_by_bag(facts: Facts) -> Plot:
 
     title, caption = "Estimates by bag", _told_of_bags(facts)
     if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
-        return title, [_image(lambda figure: draw(figure, np.arange(len(classes))))], caption
+        return title, [image(lambda figure: draw(figure, np.arange(len(classes))))], caption
     common = np.maximum(p.mean(0), 0 if p_true is None else p_true.mean(0))
     chosen = np.sort(np.argsort(-common, kind="stable")[:_MOST_PANELS])
-    return title, [_image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
+    return title, [image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
 
 
 def _told_of_bags(facts: Facts) -> str:
@@ -130,10 +130,10 @@ def _spread(n: int, most: int) -> NDArray[np.int64]:
 
 
 def _figure(title: str, draw: Callable[[Figure], Any], more: str = "") -> Plot:
-    return title, [_image(draw)], _CAPTIONS[title] + more
+    return title, [image(draw)], _CAPTIONS[title] + more
 
 
-def _image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
+def image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
     """Return an image as text in base 64."""
     from matplotlib import style
     from matplotlib.figure import Figure
