@@ -17,9 +17,9 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "missing", "dask")
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
-@click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
-              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--interval", type=click.Choice(["conformal", "bayes", "bootstrap", "standard-errors"]),
+              help="Intervals are of this kind; without calibration, bayes and the wider bootstrap are for classical "
+              "methods and standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @options("table", "force", "json")
 def predict(
@@ -37,7 +37,7 @@ def predict(
     alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
-    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval other than conformal.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9

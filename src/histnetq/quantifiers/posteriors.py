@@ -24,6 +24,7 @@ from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
+_ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 
 
 class StoredClassifier(Stored):
@@ -72,6 +73,11 @@ class _StoredTraining(StoredArrays):
         labels = arrays.get("training_labels", np.zeros(0, np.int32))
         if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
             raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
+        posteriors = arrays.get("training_posteriors", np.zeros(0))
+        if posteriors.dtype.kind != "f" or not (np.abs(posteriors - 0.5) <= 0.5 + _ROUNDED).all():
+            raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
+        if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
+            raise ValueError("path: the array 'training_weights' has weights below 0; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

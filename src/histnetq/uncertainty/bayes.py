@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 from numbers import Integral
 from typing import Any
 
@@ -79,7 +80,7 @@ class Bayes(IntervalMethod):
             shares = _population(counts + concentrations, noise) if target == "population" else _shares(counts)
             ends[:, some] = _ends(shares, estimates[some], coverage)
             radius[some] = np.quantile(hellinger(shares, estimates[some][:, None]), coverage, axis=1)
-        return Intervals.around(estimates, *ends, bags.sizes, coverage, radius)
+        return Intervals.around(estimates, ends[0], ends[1], bags.sizes, coverage, radius)
 
 
 def draw_counts(
@@ -109,7 +110,8 @@ def draw_counts(
         Seed of the draws, which are the same for equal bags.
     """
     used, place = np.unique(index, return_inverse=True)
-    n_bags, kept, step = len(offsets) - 1, [], 0
+    n_bags, step = len(offsets) - 1, 0
+    kept: list[Floats] = []
     labels, counts = np.full(len(index), -1, np.int64), np.tile(prior, (n_bags, 1))
     for table in likelihoods.of(posteriors[used]):
         n_sweeps, found = _KEPT + _BURNED + (0 if kept else _FIRST), np.empty((n_bags, _KEPT, len(prior)))
@@ -156,7 +158,7 @@ def _runs(bags: Bags, n_drawn: int) -> Iterator[slice]:
     """Runs of bags whose entries and draws have room in memory together."""
     run = np.cumsum(np.asarray(bags.sizes, np.float64) + n_drawn) // _AT_ONCE
     cuts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(run)), [len(bags)]])
-    return (slice(a, b) for a, b in zip(cuts[:-1], cuts[1:], strict=True))
+    return (slice(a, b) for a, b in pairwise(cuts.tolist()))
 
 
 def _entries(bags: Bags, posteriors: Floats, index: Ints, some: slice) -> tuple[Ints, Ints, Floats]:
@@ -189,7 +191,7 @@ def _check_prior(prior: Any, n_classes: int) -> Floats:
 
 
 def _check_seed(random_state: Any) -> int | None:
-    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and random_state >= 0
+    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
     if random_state is not None and not whole:
         expected = "a whole number of at least 0, or None"
         raise wrong("random_state", expected, repr(random_state), "0 gives the same draws each time")
