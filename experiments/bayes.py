@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -142,8 +143,13 @@ def _imdb(data: Path | None, name: str, split: int) -> tuple[Any, ...]:
     """All labelled rows, or some of them, others in each split."""
     if data is None:
         raise ValueError(f"data: {name} needs the directory of the texts; name it by --data.")
-    rows, part = PRESETS["imdb"].load(data).train.rows, read_split("imdb", data)
+    rows, labels, part = _read_imdb(data)
     learned = np.flatnonzero(part == 0)
     if name != "imdb":
         learned = np.random.default_rng(split).choice(learned, 500, replace=False)
-    return rows, read_labels("imdb", data), learned, np.flatnonzero(part == 2), 0.01, (50, 250)
+    return rows, labels, learned, np.flatnonzero(part == 2), 0.01, (50, 250)
+
+
+@functools.cache
+def _read_imdb(data: Path) -> tuple[Any, Any, Any]:
+    return PRESETS["imdb"].load(data).train.rows, read_labels("imdb", data), read_split("imdb", data)

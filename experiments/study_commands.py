@@ -303,8 +303,6 @@ def bayes(on: str | None, splits: int, bags: int, quapy: int, data: Path | None,
     from experiments.tables import to_markdown, write_frame
 
     chosen = choose(on, list(experiment.DATA), "--on")
-    table = pd.concat([experiment.run_bayes(name, data, splits, bags) for name in chosen])
-    found = experiment.summary(table)
     about = (
         "Intervals without calibration bags, beside conformal ones of the same method and bags (500 calibration bags). "
         f"{splits} splits of the rows, {bags} test bags in each, by APP; digits: 898 labelled rows, others in each "
@@ -313,8 +311,12 @@ def bayes(on: str | None, splits: int, bags: int, quapy: int, data: Path | None,
         "ms_per_bag: processor time. "
         f"Made by `python -m experiments bayes --splits {splits} --bags {bags}`."
     )
-    write_frame(output / "bayes", table.round(6), f"{about}\n\n{to_markdown(found)}")
-    click.echo(found.to_string(index=False, float_format="{:.4f}".format))
+    parts: list[pd.DataFrame] = []
+    for name in chosen:
+        parts.append(experiment.run_bayes(name, data, splits, bags))
+        click.echo(experiment.summary(parts[-1]).to_string(index=False, float_format="{:.4f}".format))
+        table = pd.concat(parts)
+        write_frame(output / "bayes", table.round(6), f"{about}\n\n{to_markdown(experiment.summary(table))}")
     wrote(output / "bayes.csv", output / "bayes.md")
     if quapy:
         beside = experiment.against_quapy(quapy)

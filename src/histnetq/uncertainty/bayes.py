@@ -21,7 +21,7 @@ from histnetq.uncertainty.likelihoods import CellLikelihoods, RowLikelihoods
 
 _TARGETS = ("bag", "population")
 _KEPT, _BURNED, _FIRST = 5, 4, 20  # sweeps with a draw of likelihoods that are kept, that come before, before all
-_AT_ONCE = 1 << 24  # entries and draws of bags that are worked on together
+_AT_ONCE = 1 << 22  # entries and draws of bags that are worked on together
 _LARGEST = 1 << 27  # rows of a bag
 _SAME = 1e-9  # by which counts that are equal may differ, in units of the bag or of a standard deviation
 Likelihoods = RowLikelihoods | CellLikelihoods
@@ -156,7 +156,7 @@ def _population(concentrations: Floats, noise: Floats) -> Floats:
 
 def _runs(bags: Bags, n_drawn: int) -> Iterator[slice]:
     """Runs of bags whose entries and draws have room in memory together."""
-    run = np.cumsum(np.asarray(bags.sizes, np.float64) + n_drawn) // _AT_ONCE
+    run = np.cumsum(np.maximum(bags.sizes, np.diff(bags.offsets)) + n_drawn) // _AT_ONCE
     cuts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(run)), [len(bags)]])
     return (slice(a, b) for a, b in pairwise(cuts.tolist()))
 
