@@ -96,7 +96,7 @@ def _flat_errors(crossed: CrossFitted, assigned: list[Any]) -> Any:
     """Draws of prevalences ``(n_bags, n_draws, n_classes)`` with a flat prior of the errors of each class."""
     n_classes, rng = crossed.posteriors.shape[1], np.random.default_rng(0)
     cells = np.bincount(crossed.posteriors.argmax(1) * n_classes + crossed.labels, minlength=n_classes**2)
-    likelihoods = CellLikelihoods.around(1.0 + cells.reshape(n_classes, n_classes), 200, rng)
+    likelihoods = CellLikelihoods.around(1 + cells.reshape(n_classes, n_classes).astype(np.float64), 200, rng)
     index, offsets = np.concatenate(assigned), np.concatenate([[0], np.cumsum([len(a) for a in assigned])])
     entries = index, offsets, np.ones(len(index))
     counts = draw_counts(likelihoods, np.eye(n_classes), *entries, np.ones(n_classes), seed=0)
