@@ -111,17 +111,18 @@ def test_counts_are_copies_and_survey_weights_have_no_unit(kind):
     assert (unequal.upper - unequal.lower).sum() > 1.2 * (plain.upper - plain.lower).sum(), "they tell less"
 
 
-def normals(n, rng, p):
+def normals(n, rng, p, apart=1.2):
     """Rows of two classes that overlap, and their labels."""
     y = (rng.random(n) < p).astype(int)
-    return rng.normal(size=(n, 2)) + 1.2 * y[:, None], y
+    return rng.normal(size=(n, 2)) + apart * y[:, None], y
 
 
 @pytest.mark.parametrize("kind", [hq.PACC, hq.ACC])
 def test_populations_and_few_labelled_rows_are_less_certain(kind):
     rng = np.random.default_rng(0)
-    bags = hq.APP(60).draw(hq.Bags.from_labels(*normals(2000, rng, 0.5)), 30, random_state=0)
-    classifier, (X, y) = LogisticRegression().fit(*normals(500, rng, 0.5)), normals(60, rng, 0.5)
+    # Halves of both classes: elsewhere the ends 0 and 1 cut intervals.
+    bags = hq.NPP(60).draw(hq.Bags.from_labels(*normals(2000, rng, 0.5, 2)), 30, random_state=0)
+    classifier, (X, y) = LogisticRegression().fit(*normals(500, rng, 0.5, 2)), normals(60, rng, 0.5, 2)
 
     def width(times, **options):
         q = kind(classifier, cv=None).fit(np.tile(X, (times, 1)), np.tile(y, times))
