@@ -283,6 +283,49 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
     wrote(output / "coverage.csv", output / "coverage.md", output / "coverage.png")
 
 
+@main.command()
+@click.option("--on", help="Data sets, with commas between.  [default: all]")
+@click.option("--splits", default=10, show_default=True, type=click.IntRange(1), help="Of the rows.")
+@click.option("--bags", default=60, show_default=True, type=click.IntRange(1), help="For tests, in each split.")
+@click.option("--quapy", default=0, show_default=True, type=click.IntRange(0), help="Bags for QuaPy's BayesianCC.")
+@click.option(
+    "--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of the text data sets."
+)
+@options("output")
+def bayes(on: str | None, splits: int, bags: int, quapy: int, data: Path | None, output: Path) -> None:
+    """How often Bayesian intervals, which need no calibration bags, hold the truth, beside conformal ones.
+
+    Example: python -m experiments bayes --on digits
+    """
+    import pandas as pd
+
+    from experiments import bayes as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    chosen = choose(on, list(experiment.DATA), "--on")
+    about = (
+        "Intervals without calibration bags, beside conformal ones of the same method and bags (500 calibration bags). "
+        f"{splits} splits of the rows, {bags} test bags in each, by APP; digits: 898 labelled rows, others in each "
+        "split, bags of 20 to 100; imdb: 5,000 labelled rows, or 500 of them, others in each split, bags of 50 to 250. "
+        "coverage and width: means over classes, bags and splits; sd: over splits; joint: of the joint region; "
+        "ms_per_bag: processor time. "
+        f"Made by `python -m experiments bayes --splits {splits} --bags {bags}`."
+    )
+    parts: list[pd.DataFrame] = []
+    for name in chosen:
+        parts.append(experiment.run_bayes(name, data, splits, bags))
+        click.echo(experiment.summary(parts[-1]).to_string(index=False, float_format="{:.4f}".format))
+        table = pd.concat(parts)
+        write_frame(output / "bayes", table.round(6), f"{about}\n\n{to_markdown(experiment.summary(table))}")
+    wrote(output / "bayes.csv", output / "bayes.md")
+    if quapy:
+        beside = experiment.against_quapy(quapy)
+        about = "Populations of bags of digits: intervals of 90 % by ACC and by QuaPy's BayesianCC."
+        write_frame(output / "bayes-quapy", beside.round(6), f"{about}\n\n{to_markdown(beside)}")
+        click.echo(beside.to_string(index=False, float_format="{:.4f}".format))
+        wrote(output / "bayes-quapy.csv", output / "bayes-quapy.md")
+
+
 @main.command(name="few-bags")
 @click.option("--draws", default=20, show_default=True, type=click.IntRange(1), help="Of the calibration bags.")
 @options("output")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -173,9 +174,30 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "--interval bootstrap gives intervals." in told.output
+    assert "--interval bayes gives intervals." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
+
+
+def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
+    learn = ("fit", "rows.csv", "--bag", "tow", "--label", "species", "--calibration", 0)
+    for method in ("pacc", "mlpe"):
+        run(*learn, "--method", method, "-o", method)
+    asked = ("--bag", "tow", "--interval", "bayes", "--coverage", 0.8)
+    told = run("predict", "pacc", "bare.csv", *asked, "-o", "estimates.csv")
+    assert told.exit_code == 0, told.output
+    found = pd.read_csv("estimates.csv")
+    assert ((found["lower"] <= found["estimate"]) & (found["estimate"] <= found["upper"])).all()
+    refused = run("predict", "mlpe", "bare.csv", *asked, "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert "MLPE has no posterior of counts, which methods on posteriors such as EMQ have" in refused.output
+    run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
+    refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert "interval: the posterior of a bag's counts comes from its rows, which sketches do not hold" in refused.output
+    refused = run("predict", "pacc", "bare.csv", "--bag", "tow", "--interval", "bayesian", "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert not Path("others.csv").exists()
 
 
 def test_an_unknown_method_of_fit_is_told_of_auto(tables):

@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import coverage, few_bags
+from experiments import bayes, coverage, few_bags
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -270,6 +270,15 @@ def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
     with (tmp_path / "out/lequa-t1a.csv").open() as file:
         chosen = [row["chosen"] for row in csv.DictReader(file) if row["method"] == "HistNetQ-hard"]
     assert "encoder=(1024, 1024, 300), head=(2048, 2048, 2048), lr=0.0001" in chosen[0]
+
+
+def test_intervals_without_calibration_bags(tmp_path):
+    found = bayes.summary(bayes.run_bayes("digits", None, splits=1, n_bags=10))
+    assert len(found) == 3 * len(bayes.METHODS)
+    assert ((found["coverage"] > 0.5) & (found["width_ratio"] < 2)).all()
+    refused = CliRunner().invoke(main, ["bayes", "--on", "imdb", "--output", str(tmp_path)], env={"HISTNETQ_DATA": ""})
+    assert refused.exit_code != 0
+    assert "data: imdb needs the directory of the texts; name it by --data." in refused.output
 
 
 def test_intervals_from_few_bags():

@@ -21,9 +21,9 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "missing", "dask")
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
-@click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
-              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--interval", type=click.Choice(["conformal", "bayes", "bootstrap", "standard-errors"]),
+              help="Intervals are of this kind; without calibration, bayes and the wider bootstrap are for classical "
+              "methods and standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
 @click.option("--audited", type=click.Path(),
               help="This table has labels of some rows of NEW, which histnetq sample drew; estimates and intervals "
               "then hold whatever the shift.")  # fmt: skip
@@ -50,8 +50,9 @@ def predict(
     alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
-    are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval bootstrap, --audited, and --rows,
-    which classical methods, EMNetQ and all models of scores can tell: a row for each row of NEW, with its number.
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval other than conformal, --audited,
+    and --rows, which classical methods, EMNetQ and all models of scores can tell: a row for each row of NEW, with its
+    number.
 
     With --audited, the columns labels and method follow: how many labels a bag has, and how the estimate came about.
 

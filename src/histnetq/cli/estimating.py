@@ -100,7 +100,7 @@ def estimate(
     Parameters
     ----------
     source : paths
-        Of tables, which are read in one pass where the model's sketches are exact and no bootstrap is asked for; or of
+        Of tables, which are read in one pass where the model's sketches are exact and intervals need no rows; or of
         sketches that `sketch` wrote, all of them added up.
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.

@@ -175,6 +175,6 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "
-        + ("alone; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "alone."),
+        + ("alone; --interval bayes gives intervals." if getattr(model, "resamples", False) else "alone."),
     ]
     say(as_json, facts, lines)

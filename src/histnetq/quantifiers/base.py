@@ -268,9 +268,9 @@ class Quantifier(BaseEstimator):
             Several bags; their sketches; or arrays as in `predict`.
         coverage : float, default=0.9
             Probability, between 0 and 1, with which an interval is meant to hold the truth.
-        method : {"conformal", "bootstrap", "standard-errors"}, default="conformal"
-            The first needs `calibrate`; the second is for methods on posteriors (see `bootstrap_interval` there); the
-            third is for `EMNetQ`.
+        method : {"conformal", "bayes", "bootstrap", "standard-errors"}, default="conformal"
+            The first needs `calibrate`; the second and the third are for methods on posteriors (see `bayes_interval`
+            and `bootstrap_interval` there); the last is for `EMNetQ`.
         **options : dict
             Options of the method, such as ``n_resamples`` of the bootstrap.
 

@@ -27,6 +27,7 @@ from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
+_ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 
 
 class StoredClassifier(Stored):
@@ -81,6 +82,11 @@ class _StoredTraining(StoredArrays):
         labels = arrays.get("training_labels", np.zeros(0, np.int32))
         if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
             raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
+        posteriors = arrays.get("training_posteriors", np.zeros(0))
+        if posteriors.dtype.kind != "f" or not (np.abs(posteriors - 0.5) <= 0.5 + _ROUNDED).all():
+            raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
+        if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
+            raise ValueError("path: the array 'training_weights' has weights below 0; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -335,6 +341,50 @@ class PosteriorQuantifier(Quantifier):
         return self.predict_interval(
             X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
         )
+
+    def bayes_interval(
+        self, X: Any, coverage: float = 0.9, *, target: str = "bag", prior: Any = 1.0, n_draws: int = 300,
+        random_state: int | None = 0,
+    ) -> Intervals:  # fmt: skip
+        """Estimate with intervals from the posterior of how many rows of each bag are of each class.
+
+        They need no calibration bags. They rest on prior shift, and on posteriors of the labelled rows of training by
+        classifiers that had not seen them: how uncertain these leave the errors of the classifier is part of the
+        intervals, but not that the classifier of all rows may be better or worse than those of the folds. `CC` and
+        `ACC` know of a row the class that it is assigned to, the others its posteriors. `coverage` is meant on average
+        over the classes of a bag.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows. Rows with counts are so many rows; rows with survey
+            weights together are as many as the effective size of the bag.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        target : {"bag", "population"}, default="bag"
+            Whether intervals are for the proportions in the bag itself, or in the population that it was drawn from,
+            which are wider.
+        prior : float, or (n_classes,), default=1.0
+            Concentration of the Dirichlet distribution of the proportions; 1 makes all proportions alike likely.
+        n_draws : int, default=300
+            How many draws of the labels are kept.
+        random_state : int, default=0
+            Seed of the draws; None draws others each time.
+
+        Returns
+        -------
+        Intervals
+            Estimates with intervals and joint regions.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> PACC(random_state=0).fit(X, y).bayes_interval(X).contains([0.5, 0.5])
+        array([ True,  True])
+        """
+        options = {"target": target, "prior": prior, "n_draws": n_draws, "random_state": random_state}
+        return self.predict_interval(X, coverage, method="bayes", **options)
 
     def _base_classifier(self, pool: Any) -> Any:
         named = self.classifier is None or isinstance(self.classifier, str)
