@@ -448,7 +448,7 @@ def trust(draws: int, bags: int, output: Path) -> None:
 @main.command()
 @click.option("--on", default="digits,4 normal classes,2 normal classes", show_default=True,
               help="Data sets, with commas between.")  # fmt: skip
-@click.option("--bags", default=250, show_default=True, type=click.IntRange(1), help="Of each shift.")
+@click.option("--bags", default=1000, show_default=True, type=click.IntRange(1), help="Of each shift.")
 @options("output")
 def audit(on: str, bags: int, output: Path) -> None:
     """How often intervals from labels of the bag itself hold the truth, and how wide they are beside Wilson's.

@@ -6,11 +6,13 @@ import csv
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
 from experiments import bayes, coverage, few_bags
+from experiments import audit, coverage, few_bags
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -287,6 +289,14 @@ def test_intervals_from_few_bags():
     assert (found["empty"] == 0).all()
     assert found["largest_width"].max() < 0.5
     assert found["coverage"].between(0.75, 1).all()
+
+
+def test_audited_intervals_under_shifts(monkeypatch):
+    monkeypatch.setitem(audit.DATA, "4 normal classes", 300)
+    found = audit.summary(pd.concat(audit.run_audit("4 normal classes", 20, (60,)))).set_index("shift")
+    assert list(found.index) == list(audit.SHIFTS)
+    assert found["common_coverage"].between(0.7, 1).all()
+    assert found.loc["prior shift", "common_width"] < 0.9
 
 
 def test_coverage_of_a_trained_quantifier():

@@ -98,6 +98,7 @@ def estimate_audited(
     kind = "simple random sample" if random else "stratified sample"
     about = {"labels": np.bincount(sample.bags), "method": f"audited: prediction-powered, {kind}"}
     names = name_columns(np.asarray(bags.ids), list(bag) or ["bag"])
+    names = names.rename(columns={column: f"bag_{column}" for column in about})
     return Estimates.of(names, np.asarray(bags.sizes), trust, classes, values, **about)
 
 

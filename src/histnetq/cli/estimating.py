@@ -33,7 +33,7 @@ from histnetq.uncertainty.methods import INTERVALS
 Place = str | os.PathLike[str]
 _COVERAGE = 0.9  # part of the intervals that should hold the truth
 _DIGITS = 9  # decimals of estimates that are written: more than any has
-_OWN = ("class", "estimate", "lower", "upper", "n", "trust", "labels", "method")  # columns of the answer
+_OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
 
 
 @dataclass(frozen=True)

@@ -81,10 +81,12 @@ def audit(
     >>> X = rng.normal(size=(2000, 1)) + 2 * y[:, None]
     >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200])
     >>> bags = hq.Bags(X[200:] + 1)  # rows that have all moved, which no model can know
-    >>> drawn = hq.sample_rows(q, bags, 100)
+    >>> q.predict(bags).round(2)
+    array([[0.14, 0.86]])
+    >>> drawn = hq.sample_rows(q, bags, 100, random_state=1)
     >>> found = hq.audit(q, bags, drawn, y[200:][drawn.rows])
-    >>> found.contains([[1 - y[200:].mean(), y[200:].mean()]]).tolist()
-    [[True, True]]
+    >>> found.estimates.round(2), found.contains([[1 - y[200:].mean(), y[200:].mean()]]).tolist()
+    (array([[0.47, 0.53]]), [[True, True]])
     """
     names = model.classes_ if classes is None else np.asarray(classes)
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():

@@ -71,7 +71,7 @@ def rogan_gladen(
     --------
     >>> found = rogan_gladen(60, 200, sensitivity=0.9, specificity=0.8, n_sensitivity=100, n_specificity=100)
     >>> [round(value, 3) for value in found]
-    [0.143, 0.033, 0.258]
+    [0.143, 0.021, 0.248]
     """
     check_whole("n", n)
     if isinstance(positives, bool) or not isinstance(positives, Integral) or not 0 <= positives <= n:
