@@ -16,11 +16,9 @@ from sklearn.model_selection import train_test_split
 import histnetq as hq
 from experiments.presets import PRESETS, read_labels, read_split
 from histnetq.quantifiers.cross_fitting import CrossFitted
-from histnetq.uncertainty.bayes import draw_counts
 from histnetq.uncertainty.conformal import Calibration
-from histnetq.uncertainty.likelihoods import CellLikelihoods
 
-__all__ = ["DATA", "METHODS", "against_quapy", "run_bayes", "summary"]
+__all__ = ["DATA", "METHODS", "run_bayes", "summary"]
 
 DATA = ("digits", "imdb", "imdb-500")
 LEVELS = (0.8, 0.9, 0.95)
@@ -57,51 +55,6 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
     found.insert(1, "coverage_sd", grouped["coverage"].std().fillna(0.0))
     found["width_ratio"] = found["width"] / found["conformal_width"]
     return found.join(grouped["ms_per_bag"].median()).reset_index()
-
-
-def against_quapy(n_bags: int) -> pd.DataFrame:
-    """Populations of bags of digits, by ACC and by QuaPy's BayesianCC: intervals of 90 % and processor time per bag.
-
-    QuaPy's has a flat prior of the errors of each class, too; "ours, the same prior" has it as well.
-    """
-    from quapy.method.confidence import BayesianCC
-
-    _, crossed, _, test = next(_splits("digits", None, 1, n_bags))
-    model, assigned = hq.ACC().fit_crossed(crossed), [crossed.classifier.predict(bag.gather()) for bag in test]
-    theirs = BayesianCC(crossed.classifier, fit_classifier=False, val_split=None)
-    theirs.aggregation_fit(crossed.posteriors.argmax(1), crossed.labels)
-    sampled, times = [], []
-    model.bayes_interval(test[:2], target="population")  # which compiles
-    begin = time.process_time()
-    ours = model.bayes_interval(test, 0.9, target="population")
-    own_time = (time.process_time() - begin) / n_bags
-    for labels in assigned:
-        begin = time.process_time()
-        sampled.append(np.asarray(theirs.sample_from_posterior(labels)["P_test(Y)"], np.float64))
-        times.append(time.process_time() - begin)
-    same = _flat_errors(crossed, assigned)
-    rows = {
-        "ours": (ours.lower, ours.upper, own_time),
-        "ours, the same prior": (*np.quantile(same, [0.05, 0.95], axis=1), np.nan),
-        "QuaPy's": (*np.quantile(np.stack(sampled), [0.05, 0.95], axis=1), float(np.median(times))),
-    }
-    return pd.DataFrame([
-        {"interval": who, "n_bags": n_bags, "lower": low.mean(), "upper": high.mean(), "width": (high - low).mean(),
-         "ms_per_bag": 1000 * took}
-        for who, (low, high, took) in rows.items()
-    ])  # fmt: skip
-
-
-def _flat_errors(crossed: CrossFitted, assigned: list[Any]) -> Any:
-    """Draws of prevalences ``(n_bags, n_draws, n_classes)`` with a flat prior of the errors of each class."""
-    n_classes, rng = crossed.posteriors.shape[1], np.random.default_rng(0)
-    cells = np.bincount(crossed.posteriors.argmax(1) * n_classes + crossed.labels, minlength=n_classes**2)
-    likelihoods = CellLikelihoods.around(1 + cells.reshape(n_classes, n_classes).astype(np.float64), 200, rng)
-    index, offsets = np.concatenate(assigned), np.concatenate([[0], np.cumsum([len(a) for a in assigned])])
-    entries = index, offsets, np.ones(len(index))
-    counts = draw_counts(likelihoods, np.eye(n_classes), *entries, np.ones(n_classes), seed=0)
-    drawn = rng.standard_gamma(counts + 1)
-    return drawn / drawn.sum(2, keepdims=True)
 
 
 def _measured(found: hq.Intervals, test: hq.Bags, prefix: str) -> dict[str, float]:

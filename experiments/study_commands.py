@@ -287,12 +287,11 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
 @click.option("--on", help="Data sets, with commas between.  [default: all]")
 @click.option("--splits", default=10, show_default=True, type=click.IntRange(1), help="Of the rows.")
 @click.option("--bags", default=60, show_default=True, type=click.IntRange(1), help="For tests, in each split.")
-@click.option("--quapy", default=0, show_default=True, type=click.IntRange(0), help="Bags for QuaPy's BayesianCC.")
 @click.option(
     "--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of the text data sets."
 )
 @options("output")
-def bayes(on: str | None, splits: int, bags: int, quapy: int, data: Path | None, output: Path) -> None:
+def bayes(on: str | None, splits: int, bags: int, data: Path | None, output: Path) -> None:
     """How often Bayesian intervals, which need no calibration bags, hold the truth, beside conformal ones.
 
     Example: python -m experiments bayes --on digits
@@ -318,12 +317,6 @@ def bayes(on: str | None, splits: int, bags: int, quapy: int, data: Path | None,
         table = pd.concat(parts)
         write_frame(output / "bayes", table.round(6), f"{about}\n\n{to_markdown(experiment.summary(table))}")
     wrote(output / "bayes.csv", output / "bayes.md")
-    if quapy:
-        beside = experiment.against_quapy(quapy)
-        about = "Populations of bags of digits: intervals of 90 % by ACC and by QuaPy's BayesianCC."
-        write_frame(output / "bayes-quapy", beside.round(6), f"{about}\n\n{to_markdown(beside)}")
-        click.echo(beside.to_string(index=False, float_format="{:.4f}".format))
-        wrote(output / "bayes-quapy.csv", output / "bayes-quapy.md")
 
 
 @main.command(name="few-bags")
