@@ -217,10 +217,14 @@ class Unshifted:
         chosen = np.minimum(chosen, _SPREADS - 1)
         off = self.centers[chosen, column] - self.mean + self.unsure[chosen, column] * rng.normal(size=chosen.shape)
         mixes = _varied_mixes(self.mean, self.spreads[chosen, column], n_chunks, rng)
-        pool = self.noise.errors(size)
+        pool, variance = self.noise.errors(size), self.noise.variance(size)
         errors = pool[rng.integers(len(pool), size=(n_streams, n_chunks))]
-        normal = rng.normal(size=errors.shape) * np.sqrt(self.noise.variance(size))
-        return off[:, None] + mixes + np.sqrt(1 - _SMOOTH**2) * errors + _SMOOTH * normal
+        normal = rng.normal(size=errors.shape) * np.sqrt(variance)
+        errors = np.sqrt(1 - _SMOOTH**2) * errors + _SMOOTH * normal
+        # A mix that is nearer to a half has more of the variance p (1 − p) / n by which rows are drawn.
+        share = np.clip(self.mean + mixes, 0, 1)
+        more = (share * (1 - share) - self.mean * (1 - self.mean)) / (size * variance)
+        return off[:, None] + mixes + np.sqrt(np.maximum(1 + more, 0)) * errors
 
     def limits(self, size: float, level: float) -> Limits:
         """Limits that one of 52 chunks of this size passes with a probability of half the level."""
