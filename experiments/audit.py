@@ -13,7 +13,7 @@ from scipy.special import ndtri
 
 import histnetq as hq
 from histnetq.uncertainty.audit import extend_labels
-from histnetq.uncertainty.row_samples import draw_rows, row_posteriors
+from histnetq.uncertainty.row_samples import draw_rows
 
 __all__ = ["DATA", "LABELS", "SHIFTS", "run_audit", "summary"]
 
@@ -41,7 +41,7 @@ class Altered:
         return np.asarray(self.model.classes_)
 
     def predict_rows(self, bags: hq.Bags) -> Floats:
-        found: Floats = row_posteriors(self.model, bags)
+        found: Floats = self.model.predict_rows(bags)
         if self.how.endswith("noise"):
             return found[np.random.default_rng(0).permutation(len(found))]
         if self.how.endswith("other names"):
@@ -111,7 +111,7 @@ def run_audit(name: str, n_bags: int, sizes: tuple[int, ...]) -> Iterator[pd.Dat
         rng = np.random.default_rng(0)
         for start in range(0, n_bags, _AT_ONCE):
             bags, y = world.bags(shift, min(_AT_ONCE, n_bags - start), rng)
-            posteriors = row_posteriors(model, bags)
+            posteriors = model.predict_rows(bags)
             yield from (_audit(world, shift, posteriors, bags, y, n, start) for n in sizes)
 
 

@@ -176,7 +176,9 @@ def test_methods_with_posteriors_and_one_without():
         drawn = hq.sample_rows(q.fit(X[:300], y[:300]), bags, 80)
         found = hq.audit(q, bags, drawn, y[300:][drawn.rows])
         assert np.abs(found.estimates[0, 1] - y[300:].mean()) < 0.1
-    with pytest.raises(ValueError, match="model: MLPE has no posteriors of rows, by which rows are drawn and labels"):
+    with pytest.raises(
+        TypeError, match="predict_rows: MLPE gives no probabilities of rows; use EMNetQ, or a method such"
+    ):
         hq.sample_rows(hq.MLPE().fit(X, y), bags, 80)
 
 

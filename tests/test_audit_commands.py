@@ -205,7 +205,7 @@ WRONG_SAMPLES = {
         "--weight: expected finite numbers of at least 0",
     ),
     "no posteriors": (None, ["sample", "mean", *SAMPLE[2:]],
-        "MODEL: MLPE has no posteriors of rows, by which rows are"),
+        "MLPE gives no probabilities of rows; use EMNetQ"),
     "dropped rows": (None, [*SAMPLE, "--missing", "drop"],
         "--missing: expected refuse or mean beside labels, whose rows"),
     "a column named label": (
@@ -267,7 +267,7 @@ WRONG_AUDITS = {
         change(lambda d: d.sort_values("length"), "bare.csv"), PREDICT, f"labelled.csv: row 1 {NOT_DRAWN}"
     ),
     "other bags": (None, [*PREDICT[:3], *PREDICT[5:]], f"labelled.csv: row 1 {NOT_DRAWN}"),
-    "no posteriors": (None, ["predict", "mean", *PREDICT[2:]], "MODEL: MLPE has no posteriors of rows"),
+    "no posteriors": (None, ["predict", "mean", *PREDICT[2:]], "MLPE gives no probabilities of rows"),
     "random alone": (None, [*PREDICT[:5], "--random"], "expected --random beside --audited, whose rows it is about."),
     "another interval": (None, [*PREDICT, "--interval", "bootstrap"],
         "expected --audited without --interval and --dask"),

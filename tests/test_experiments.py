@@ -11,8 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import bayes, coverage, few_bags
-from experiments import audit, coverage, few_bags
+from experiments import audit, bayes, coverage, few_bags
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 

@@ -24,7 +24,7 @@ from histnetq.data.tables import read_bags_and_unseen
 from histnetq.quantifiers.saving import load
 from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.audit import extend_labels
-from histnetq.uncertainty.row_samples import RowSample, row_posteriors, sample_rows
+from histnetq.uncertainty.row_samples import RowSample, sample_rows
 
 Place = str | os.PathLike[str]
 LABEL = "label"  # the column that a person fills in
@@ -91,7 +91,7 @@ def estimate_audited(
     bags, sample = _selected(bags, sample, with_labels)
     if ((np.bincount(sample.bags) == 1) & (np.diff(bags.offsets) > 1)).any():
         raise wrong("audited", "at least 2 labels of each bag", "one alone", "label more rows")
-    posteriors = row_posteriors(model, bags)
+    posteriors = model.predict_rows(bags)
     found = extend_labels(posteriors, bags, sample, codes, len(classes), 0.9 if coverage is None else coverage)
     values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     trust = judge(model, bags, unseen[with_labels])["trust"].to_numpy()

@@ -37,7 +37,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_names, match_names, wrong
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
-from histnetq.uncertainty.row_samples import RowSample, row_posteriors
+from histnetq.uncertainty.row_samples import RowSample
 
 _CARE = 0.2  # c of common classes; that of rare ones is 1
 _FEWEST_FREE = 20  # degrees of freedom of a variance from few differences, which κ allows for
@@ -97,7 +97,7 @@ def audit(
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
         raise wrong("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
-    return extend_labels(row_posteriors(model, bags), bags, sample, codes, len(names), coverage)
+    return extend_labels(model.predict_rows(bags), bags, sample, codes, len(names), coverage)
 
 
 def extend_labels(

@@ -139,24 +139,7 @@ def sample_rows(model: Any, bags: Bags, n: int = 200, *, random_state: int | Non
     if check_whole("n", n) < _FEWEST_LABELS:
         raise wrong("n", f"at least {_FEWEST_LABELS} rows of each bag", n, "draw more")
     rng = np.random.default_rng(random_state)
-    return draw_rows(row_posteriors(model, bags), bags, n, rng)
-
-
-def row_posteriors(model: Any, bags: Bags) -> Floats:
-    """(n_entries, n_classes): the posteriors of every entry, at the mix that the model estimates for its bag."""
-    if hasattr(model, "predict_rows"):
-        found: Floats = model.predict_rows(bags)
-        return found
-    if not hasattr(model, "_bag_posteriors"):
-        raise ValueError(
-            f"model: {type(model).__name__} has no posteriors of rows, by which rows are drawn and labels extended; "
-            "fit a method that has, such as EMQ, PACC or EMNetQ."
-        )
-    estimates = model.predict(bags)
-    posteriors, index = model._bag_posteriors(bags)
-    likely: Floats = posteriors[index] * (estimates / np.maximum(model.train_prevalences_, 1e-12))[bags.bag_of_entry]
-    total = likely.sum(1, keepdims=True)
-    return np.where(total > 0, likely / np.where(total > 0, total, 1), posteriors[index])
+    return draw_rows(model.predict_rows(bags), bags, n, rng)
 
 
 def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) -> RowSample:
