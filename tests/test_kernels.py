@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from histnetq import kernels as kernels_module
 from histnetq.kernels import backend, compiled, plain, using
-from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, histograms
+from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, squashing
 from histnetq.nn.histograms import hard_edges
 from histnetq.nn.squashing import squashed
 
@@ -41,7 +41,7 @@ def cut_kernels(request, monkeypatch):
     if request.param.endswith("pieces"):
         monkeypatch.setattr(plain, "_CHUNK", 7)
         # A multiple of the processor's vectors: torch rounds the sigmoid differently in what is left over.
-        monkeypatch.setattr(histograms, "_CHUNK", 96)
+        monkeypatch.setattr(squashing, "_CHUNK", 96)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
         monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
         monkeypatch.setattr(compiled, "_WIDEST_BLOCK", 1)
