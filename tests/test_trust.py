@@ -269,7 +269,9 @@ def test_intervals_refuse_what_they_cannot_use():
         q.predict_interval(q.sketch(known_bags()), method="bootstrap")
     with pytest.raises(ValueError, match="option of bootstrap intervals: expected one of 'n_resamples', "):
         q.predict_interval(known_bags(), method="bootstrap", n_resample=3)
-    with pytest.raises(ValueError, match="method: expected one of 'conformal', 'bayes', 'bootstrap', 'standard-errors'"):
+    with pytest.raises(
+        ValueError, match="method: expected one of 'conformal', 'bayes', 'bootstrap', 'standard-errors'"
+    ):
         q.predict_interval(known_bags(), method="x")
 
 
