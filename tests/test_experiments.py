@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import audit, bayes, coverage, few_bags
+from experiments import audit, bayes, coverage, few_bags, labelled
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -322,3 +322,19 @@ def test_alerts_are_counted_over_streams(tmp_path):
     assert float(rows[-1]["within 8"]) == 1, "a shift of 0.2 in chunks of 1,000 rows"
     with (tmp_path / "out/monitor-false-alarms.csv").open() as file:
         assert [row["mix"] for row in csv.DictReader(file)] == ["0.5", "0.5", "0.2", "0.2", "0.05", "0.05"]
+
+
+def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
+    for name, value in {"BAG_SIZE": 20, "CHOOSING_BAGS": 10, "TEST_BAGS": 15}.items():
+        monkeypatch.setattr(labelled, name, value)
+    y = np.arange(600) % 3
+    rows = np.random.default_rng(0).normal(size=(600, 2)) + 2 * np.eye(3)[y, :2]
+    pd.DataFrame(rows, columns=["a", "b"]).assign(kind=y).to_csv(tmp_path / "rows.csv", index=False)
+    places = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path)]
+    args = ["labelled", "--table", str(tmp_path / "rows.csv"), "--label", "kind", "--seeds", "1", "--minutes", "0.001"]
+    result = CliRunner().invoke(main, [*args, *places])
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "labelled-rows.csv")
+    beside = [f"EMQ-BCTS on the encoder of {network}" for network in ("HistNetQ", "EMNetQ")]
+    assert table["method"].tolist() == ["HistNetQ", beside[0], "EMNetQ", beside[1], "EMQ-BCTS"]
+    assert table["ae"].max() < 0.2
