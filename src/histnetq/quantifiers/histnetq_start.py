@@ -33,10 +33,10 @@ _WIDEST = 2.0
 _SMOOTHING = 0.3  # rows of each class, spread over all bins, that are added to its templates
 _ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about so many; widths of the sigmoid
 _JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
-_STEPS, _STEPS_PER_EPOCH = 1000, 20  # updates in a rehearsal, and at most so many for each epoch that may follow
+_STEPS, _STEPS_PER_EPOCH = 500, 20  # updates in a rehearsal, and at most so many for each epoch that may follow
 _BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
 _DRAWN_ROWS = 50_000  # of each class, at least
-_RATES = {"factor": 1e-3, "other": 3e-3}
+_RATES = {"factor": 1e-3, "other": 3e-2}
 _CLIP = 1.0
 # Prevalences of bags that are drawn are those of a bag, or of two, mixed by a Beta distribution with this parameter,
 # and are multiplied by log-normal numbers of this deviation: a head learns a few hundred of them by heart otherwise.
