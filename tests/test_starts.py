@@ -331,7 +331,7 @@ def test_a_rehearsal_is_kept_if_it_is_of_use(honest):
 
     loss, seen = as_loss("ae"), histograms(bags.prevalences)
     before, first = head.templates.detach().clone(), histnetq_start._mean_loss(head, bags, seen, loss)
-    histnetq_start._rehearse(head, draw, (bags, seen), loss, 60)
+    histnetq_start._rehearse(head, draw, (bags, seen), loss, 200)
     last = histnetq_start._mean_loss(head, bags, seen, loss)
     assert torch.equal(head.templates, before) == (not honest)
     assert last < 0.8 * first if honest else last == first
