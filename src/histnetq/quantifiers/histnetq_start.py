@@ -33,7 +33,9 @@ _WIDEST = 2.0
 _SMOOTHING = 0.3  # rows of each class, spread over all bins, that are added to its templates
 _ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about so many; widths of the sigmoid
 _JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
-_STEPS, _STEPS_PER_EPOCH = 500, 20  # updates in a rehearsal, and at most so many for each epoch that may follow
+# Updates in a rehearsal: fewer where labels are implied, as a head then learns their errors too; and at most so many
+# for each epoch that may follow.
+_STEPS, _STEPS_PER_EPOCH = {False: 1000, True: 500}, 20
 _BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
 _DRAWN_ROWS = 50_000  # of each class, at least
 _RATES = {"factor": 1e-3, "other": 3e-2}
@@ -96,7 +98,8 @@ def start_histograms(
     protocol = row_protocol(sampler) if known is None else None
     draw = _Rehearsal(shares, bags if known is None else known, protocol, rng)
     head.set_templates(_templates(pool, draw.rows, shares, head))
-    _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, min(_STEPS, _STEPS_PER_EPOCH * training.epochs))
+    n_steps = min(_STEPS[examples.unknown], _STEPS_PER_EPOCH * training.epochs)
+    _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, n_steps)
     return True
 
 
