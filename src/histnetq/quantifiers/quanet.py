@@ -18,8 +18,9 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
 from histnetq.quantifiers.counting import assigned_shares, solve_mixture
+from histnetq.quantifiers.encoders import check_sizes
 from histnetq.quantifiers.likelihood import maximise_likelihood
-from histnetq.quantifiers.networks import StoredNetwork, check_sizes, keep_trained
+from histnetq.quantifiers.network_files import StoredNetwork, keep_trained
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, StoredClassifier, bag_means
 from histnetq.quantifiers.row_posteriors import misclassification
 from histnetq.quantifiers.saving import Arrays, Stored
