@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
     from histnetq.quantifiers.density import KDEy
     from histnetq.quantifiers.emnetq import EMNetQ
+    from histnetq.quantifiers.histnetq import HistNetQ
     from histnetq.quantifiers.likelihood import EMQ
     from histnetq.quantifiers.matching import DyS, HDy
-    from histnetq.quantifiers.networks import DeepSets, HistNetQ, SetTransformer
     from histnetq.quantifiers.quanet import QuaNet
     from histnetq.quantifiers.saving import load
+    from histnetq.quantifiers.set_networks import DeepSets, SetTransformer
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
     from histnetq.training.options import Training

@@ -8,7 +8,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from histnetq.evaluation import plots
+from histnetq.evaluation.plot_style import COLORS, MOST_NAMES, require_matplotlib
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,7 +20,7 @@ _ALERT, _LIMIT, _DOUBT = "#b3261e", "#8a939c", "#E69F00"
 
 def draw_all(table: pd.DataFrame) -> Figure:
     """Draw the mix of one segment over time, and below it a panel for each class."""
-    plots.require_matplotlib()
+    require_matplotlib()
     from matplotlib.figure import Figure
 
     names = shown_classes(table)
@@ -48,10 +48,10 @@ def draw_mix(table: pd.DataFrame, ax: Axes) -> Axes:
     shares = np.where(place < 0, np.nan, wide[:, place])
     top = np.cumsum(shares, axis=0)
     for j, name in enumerate(names):
-        label = str(name) if j < plots.MOST_NAMES - 1 or len(names) <= plots.MOST_NAMES else None
+        label = str(name) if j < MOST_NAMES - 1 or len(names) <= MOST_NAMES else None
         ax.fill_between(
-            times, top[j] - shares[j], top[j], color=plots.COLORS[j % len(plots.COLORS)], label=label,
-            alpha=1 - 0.3 * (j // len(plots.COLORS) % 3), linewidth=0.3, edgecolor="white",
+            times, top[j] - shares[j], top[j], color=COLORS[j % len(COLORS)], label=label,
+            alpha=1 - 0.3 * (j // len(COLORS) % 3), linewidth=0.3, edgecolor="white",
         )  # fmt: skip
     _mark_reference(one, ax)
     ax.set_ylim(0, 1)
@@ -66,7 +66,7 @@ def draw_class(table: pd.DataFrame, name: Any, ax: Axes) -> Axes:
     times, place = _with_gaps(one)
     lines = {c: np.where(place < 0, np.nan, one[c].to_numpy(float)[place]) for c in
              ("estimate", "lower", "upper", "reference", "threshold_lower", "threshold_upper")}  # fmt: skip
-    color = plots.COLORS[0]
+    color = COLORS[0]
     ax.fill_between(times, lines["lower"], lines["upper"], color=color, alpha=0.2, linewidth=0)
     ax.plot(times, lines["reference"], color=_LIMIT, linewidth=1)
     for end in ("threshold_lower", "threshold_upper"):

@@ -8,10 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
-from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, bag_means
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
+from histnetq.sketches.posteriors import bag_means
 
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 

@@ -15,7 +15,8 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
 from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
 from histnetq.quantifiers.emnetq_start import start_scores
-from histnetq.quantifiers.networks import DeepQuantifier, Encoder, check_ridge, make_scores
+from histnetq.quantifiers.encoders import Encoder, make_scores
+from histnetq.quantifiers.networks import DeepQuantifier, check_ridge
 from histnetq.quantifiers.saving import Arrays
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start

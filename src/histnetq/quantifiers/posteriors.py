@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -12,81 +11,20 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
-from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
+from histnetq.quantifiers.cross_fitting import CrossFitted, cross_fit, posteriors_of
 from histnetq.quantifiers.given_scores import column_order, given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.posterior_files import StoredClassifier, StoredTraining
 from histnetq.quantifiers.rescaling import fit_scales, rescale
 from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
-from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+from histnetq.quantifiers.saving import Stored
 from histnetq.simplex import Floats, Ints
-from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
+from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
-from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
-_ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
-
-
-class StoredClassifier(Stored):
-    """The classifier, and the class of each of its columns."""
-
-    def arrays(self, model: Any) -> Arrays:
-        if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return (
-            {"classifier": np.frombuffer(dump_classifier(model.classifier_), np.uint8)} if plain is None else plain[1]
-        )
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return {"columns": model.columns_.tolist(), "classifier": None if plain is None else plain[0]}
-
-    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        model.classifier_ = model.columns_ = None
-        if "classifier" in arrays:
-            model.classifier_ = load_classifier(arrays["classifier"].tobytes(), learned["trust"])
-        elif learned.get("classifier"):
-            model.classifier_ = from_plain(learned["classifier"], arrays)
-        if model.classifier_ is not None:
-            found = learned.get("columns")  # absent in models of version 0.1.0
-            known = columns_of(model.classifier_, model.cv, model.classes_).tolist() if found is None else found
-            n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
-            places = set(range(len(model.classes_)))
-            if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
-                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
-            if n_features is not None and model.input_shape_ != (n_features,):
-                raise ValueError(
-                    f"path: the stored classifier reads {n_features} features, the model rows of shape "
-                    f"{model.input_shape_}; save again."
-                )
-            model.columns_ = np.array(known, np.int64)
-        elif model.input_shape_ != (len(model.classes_),):
-            raise ValueError(
-                f"path: a model without a classifier reads a probability of each of the {len(model.classes_)} classes, "
-                f"not rows of shape {model.input_shape_}; save again."
-            )
-        model.scores_ = model.classifier_ is None
-
-
-class _StoredTraining(StoredArrays):
-    """The posteriors and labels that the method learned from."""
-
-    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        super().restore(model, arrays, learned)
-        labels = arrays.get("training_labels", np.zeros(0, np.int32))
-        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
-            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
-        posteriors = arrays.get("training_posteriors", np.zeros(0))
-        if posteriors.dtype.kind != "f" or not (np.abs(posteriors - 0.5) <= 0.5 + _ROUNDED).all():
-            raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
-        if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
-            raise ValueError("path: the array 'training_weights' has weights below 0; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -115,7 +53,7 @@ class PosteriorQuantifier(Quantifier):
     reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
-        _StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
+        StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -424,27 +362,6 @@ class PosteriorQuantifier(Quantifier):
         p, index = self._bag_posteriors(bags)
         return self._quantify(p, index, bags.offsets, bags.weights)
 
-    def _resampled(self, bags: Bags, n_resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Estimates ``(n_bags, n_classes)``, and of resamples ``(n_resamples, n_bags, n_classes)``."""
-        p, index = self._bag_posteriors(bags)
-        resampled = np.empty((n_resamples, len(bags), len(self.classes_)))
-        for estimates in resampled:
-            entries, weights = resample(bags, rng)
-            estimates[:] = self._relearned(rng)._quantify(p, index[entries], bags.offsets, weights)
-        return self._quantify(p, index, bags.offsets, bags.weights), resampled
-
-    def _relearned(self, rng: np.random.Generator) -> PosteriorQuantifier:
-        """Give a copy that has learned from as many rows of each class, drawn with replacement."""
-        labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
-        order = np.argsort(labels, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
-        kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
-        w = None if weights is None else weights[order]
-        entries, drawn = resample(Bags.trusted(labels, order, offsets, weights=w, weight_kind=kind), rng)
-        again, chosen = copy.copy(self), order[entries]
-        again._learn(self.training_posteriors_[chosen].astype(np.float64), labels[chosen], drawn)
-        return again
-
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
         """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
@@ -481,16 +398,3 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
-
-
-def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-    """Weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
-
-    Examples
-    --------
-    >>> bag_means(np.array([[1.0], [3.0]]), np.array([0, 1, 1]), np.array([0, 2, 3]), None)
-    array([[2.],
-           [3.]])
-    """
-    totals = np.diff(offsets) if weights is None else np.add.reduceat(weights.astype(np.float64), offsets[:-1])
-    return bag_sums(values, index, offsets, weights) / totals[:, None]

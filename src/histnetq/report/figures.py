@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from histnetq.data.class_names import add_columns
 from histnetq.data.indexing import have_order
 from histnetq.evaluation import plots
+from histnetq.evaluation.plot_style import MOST_NAMES
 from histnetq.uncertainty.intervals import Intervals, Region
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def figures(facts: Facts) -> Iterator[Plot]:
     """Yield the plots that apply."""
     model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
     if table is not None:
-        many = " The classes with the largest errors are coloured." if len(facts.classes) > plots.MOST_NAMES else ""
+        many = " The classes with the largest errors are coloured." if len(facts.classes) > MOST_NAMES else ""
         yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()), many)
     if table is not None and comparison is not None and n_bags >= _FEWEST_BAGS:
         yield _figure("Bias", lambda f: plots.bias(table, f.subplots()))
