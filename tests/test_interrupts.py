@@ -35,7 +35,8 @@ import histnetq.training.progress as progress
 from histnetq.cli import main
 from histnetq.quantifiers import histnetq_start, row_scores
 progress._EVERY = 0
-histnetq_start._STEPS, row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 10, 3
+histnetq_start._STEPS = dict.fromkeys((False, True), 10)
+row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 3
 main(prog_name="histnetq")
 """
 
