@@ -31,9 +31,9 @@ def run() -> Iterator[tuple[str, float, str, float]]:
         loss, before = _from_random_weights(name, data)
         reached, seconds = _in_stages(name, data)
         what = (
-            f"HistNetQ from {len(data.bags)} bags of {name}, in stages ({seconds:.0f} s, validation AE {reached:.4f}): "
-            f"times faster than from random weights ({before:.0f} s to their lowest one within {_MINUTES:g} minutes, "
-            f"{loss:.4f})"
+            f"HistNetQ from {len(data.bags)} bags of {name}, in stages with an encoder of one layer ({seconds:.1f} s, "
+            f"validation AE {reached:.4f}): times faster than from random weights ({before:.0f} s to their lowest one "
+            f"within {_MINUTES:g} minutes, {loss:.4f})"
         )
         yield what, before / seconds if reached <= loss else 0.0, "≥", 10.0
 
@@ -51,7 +51,7 @@ def _from_random_weights(name: str, data: hq.datasets.Dataset) -> tuple[float, f
 
 def _in_stages(name: str, data: hq.datasets.Dataset) -> tuple[float, float]:
     """The lowest validation loss, and the seconds to it, those of the start included."""
-    setting = {**SETTINGS[name][0], "refit": False}
+    setting = {**SETTINGS[name][0], "encoder": (), "refit": False}
     q = make_network(setting, hq.Training(progress=False, patience=1), 0)
     began = time.perf_counter()
     q.fit(data.bags, validation=data.validation)

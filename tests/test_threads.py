@@ -32,6 +32,13 @@ def test_threads_do_not_change_the_result(cls):
         torch.set_num_threads(before)
 
 
+def test_one_thread_is_for_a_while_only():
+    before = torch.get_num_threads()
+    with threads.one_thread():
+        assert torch.get_num_threads() == 1
+    assert torch.get_num_threads() == before
+
+
 def test_work_is_cut_evenly_into_no_more_pieces_than_worthwhile(monkeypatch):
     monkeypatch.setattr(torch, "get_num_threads", lambda: 4)
     monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 10)
