@@ -78,7 +78,7 @@ def learn(
         if method != "EMQ-BCTS":
             runs.keep(_BESIDE.format(method), seed, _beside(q, rows.held, test))
         began = time.perf_counter()
-        estimates = q.predict(test)
+        estimates = q.predict(test)[:, _columns(q, test)]
         loss = getattr(q, "validation_loss_", float("nan"))
         return Run(estimates, "", 1, loss, seconds, time.perf_counter() - began)
 
@@ -115,11 +115,19 @@ def _beside(q: Any, held: hq.Bags, test: hq.Bags) -> Run:
     assert held.labels is not None
     assert held.classes is not None
     emq = hq.EMQ(calibration="bcts").fit_posteriors(
-        encoder_posteriors(q, held, held.index), held.labels[held.index], classes=range(len(held.classes))
+        encoder_posteriors(q, held, held.index)[:, _columns(q, held)],
+        held.labels[held.index],
+        classes=range(len(held.classes)),
     )
-    pool = encoder_posteriors(q, test, np.arange(test.rows.shape[0]))
+    pool = encoder_posteriors(q, test, np.arange(test.rows.shape[0]))[:, _columns(q, test)]
     estimates = emq.predict_posteriors(hq.Bags(pool, test.index, test.offsets))
     return Run(estimates, "", 1, float("nan"), 0.0, time.perf_counter() - began)
+
+
+def _columns(q: Any, bags: hq.Bags) -> NDArray[np.int64]:
+    """The columns of a quantifier's estimates, in the order of the bags' classes."""
+    assert bags.classes is not None
+    return np.array([list(q.classes_).index(name) for name in bags.classes])
 
 
 def _labelled(bags: hq.Bags) -> tuple[NDArray, NDArray]:

@@ -338,3 +338,16 @@ def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
     beside = [f"EMQ-BCTS on the encoder of {network}" for network in ("HistNetQ", "EMNetQ")]
     assert table["method"].tolist() == ["HistNetQ", beside[0], "EMNetQ", beside[1], "EMQ-BCTS"]
     assert table["ae"].max() < 0.2
+
+
+def test_classes_of_labelled_rows_keep_their_order(tmp_path, monkeypatch):
+    for name, value in {"BAG_SIZE": 20, "CHOOSING_BAGS": 10, "TEST_BAGS": 15}.items():
+        monkeypatch.setattr(labelled, name, value)
+    y = np.arange(600) % 3
+    X = (np.random.default_rng(0).normal(size=(600, 2)) + 3 * np.eye(3)[y, :2]).astype(np.float32)
+    pools = (hq.Bags(X[part], labels=y[part], classes=["tin", "gold", "iron"]) for part in np.split(np.arange(600), 3))
+    rows = labelled.Rows("metals", *pools)
+    test, runs = labelled.learn(rows, ["EMNetQ"], 0.001, 1, tmp_path, print)
+    errors = labelled.errors_of(rows, test, runs)
+    assert errors["method"].tolist() == ["EMNetQ", "EMQ-BCTS on the encoder of EMNetQ"]
+    assert errors["ae"].max() < 0.15
