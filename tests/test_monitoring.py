@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -15,6 +16,8 @@ from click.testing import CliRunner
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.monitoring.chunks import Clock, Periods, parse_range
+from histnetq.monitoring.page import page
+from histnetq.monitoring.plots import draw_all, draw_mix
 
 WEEKS = 16
 COLUMNS = [
@@ -218,11 +221,13 @@ def test_from_files_to_a_page_and_a_table(files, model, rows):
     )
     found = pd.read_csv("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(found, pd.DataFrame(watch(model, rows)), check_dtype=False)
-    page = Path("monitor.html").read_text(encoding="utf-8")
-    assert "<b>4 of 8 chunks beside the reference have an alert</b>, the last of them 2026-04-20." in page
-    assert page.count("data:image/png") == 3
-    assert page.count('<tr class="reference">') == 8
-    assert page.count('<td class="alert">') == 8
+    written = Path("monitor.html").read_text(encoding="utf-8")
+    told = "<b>4 of 8 chunks beside the reference have an alert</b>, the last of them "
+    told += '<span class="whole">2026-04-20</span>'
+    assert told in written
+    assert written.count("data:image/png") == 4
+    assert written.count('<tr class="reference">') == 8
+    assert written.count('<td class="alert">') == 8
     exposed = Path("mix.prom").read_text(encoding="utf-8")
     assert re.search(r'^histnetq_share\{class="b"\} 0\.[67]\d*$', exposed, re.M)
     assert 'histnetq_alert{class="a"} 1\n' in exposed
@@ -384,3 +389,87 @@ def test_a_model_of_a_network_has_to_be_calibrated(files):
     done = run(*files, *TYPED)
     assert done.exit_code == 2
     assert "MODEL: MLPE is not calibrated, so that nothing tells how far its estimates go by chance" in done.output
+
+
+# The page
+
+
+def a_table(names, n_chunks=8, segments=("",), chunks=None):
+    """What `monitor` gives, made by hand: the last chunk has an alert for the last class."""
+    starts = pd.date_range("2026-01-05", periods=n_chunks, freq="7D") if chunks is None else pd.to_datetime(chunks)
+    parts = []
+    for segment in segments:
+        part = pd.DataFrame({"start": np.repeat(starts, len(names)), "class": np.tile(names, n_chunks)})
+        part.insert(0, "chunk", part["start"].dt.strftime("%Y-%m-%d"))
+        part = part.assign(end=part["start"] + pd.Timedelta(days=7), n=100, estimate=1 / len(names), lower=0.0)
+        part = part.assign(upper=1.0, reference=1 / len(names), threshold_lower=0.0, threshold_upper=1.0)
+        held = np.arange(len(part)) < 4 * len(names)
+        part["alert"] = (np.arange(len(part)) == len(part) - 1) & (segment != "quiet")
+        part = part.assign(period=np.where(held, "reference", "analysis"), verdict="unchanged")
+        if segment:
+            part.insert(0, "region", segment)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def page_of(table):
+    told = {"reference": "2026-01..2026-02", "false_alarms": 0.05, "coverage": 0.9, "checked": True}
+    return page(table, method="EMQ", **told)
+
+
+def test_a_page_with_many_classes_names_all_and_draws_those_with_an_alert_first():
+    names = [f"a rather long name of class {i}" for i in range(40)]
+    table = a_table(names)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = page_of(table)
+    legend = re.search(r'<ul class="legend">(.*?)</ul>', written)[1]
+    assert re.findall(r"</span>(.*?)</li>", legend) == names
+    assert len(set(re.findall("#[0-9a-f]{6}", legend))) == 40
+    panels = re.findall(r'alt="The estimated share of (.*?) over time, with', written)
+    assert panels == [names[-1], *names[:29]]
+    assert len(draw_all(table).axes) == 31
+
+
+def test_panels_fill_the_figure():
+    figure = draw_all(a_table(["a", "b"]))
+    figure.canvas.draw()
+    heights = [ax.get_position().height for ax in figure.axes]
+    assert sum(heights) > 0.5, heights
+
+
+def test_a_page_with_segments_begins_with_all_of_them():
+    segments = ["quiet", *(f"region {i:02d}" for i in range(31))]
+    written = page_of(a_table(["a", "b"], segments=segments))
+    told = re.search(r'aria-label="Table of segments">(.*?)</table>', written, re.S)[1]
+    assert len(re.findall('<th scope="row"', told)) == 32
+    assert len(re.findall("<a href", told)) == 30
+    assert re.search(r'<th scope="row" class="name">region quiet</th><td>8</td><td>0</td>', told)
+    places = set(re.findall(r'<h2 id="(.*?)"', written))
+    assert set(re.findall(r'href="#(.*?)"', told)) == places
+    assert "Drawn below are the 30 segments with the most alerts" in written
+
+
+def test_a_week_between_weeks_without_rows_is_seen():
+    from matplotlib.figure import Figure
+
+    chunks = ["2026-01-05", "2026-01-12", "2026-01-19", "2026-02-16", "2026-03-16", "2026-03-23"]
+    ax = draw_mix(a_table(["a", "b"], 6, chunks=chunks), Figure().subplots())
+    first = ax.collections[0]
+    ends = [path.vertices[:, 0] for path in first.get_paths()]
+    assert [round(end.max() - end.min()) for end in ends] == [21, 7, 14], "days"
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "<b>", "a" * 300, "", "\N{SNOWMAN}"])
+def test_any_name_of_a_class_can_be_drawn(name):
+    table = a_table([name, "other"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = page_of(table)
+    assert "<b>" not in re.search(r"<h2>.*", written, re.S)[0].replace("<b>unchanged", "").partition("How to read")[0]
+
+
+def test_a_page_about_a_reference_alone_says_so(files):
+    done = run(*files[:8], *TYPED, "-o", "page.html")
+    assert done.output.startswith("All chunks are in the reference, so that there is none to compare with it.\n")
+    assert "All chunks are in the reference, so that there is none" in Path("page.html").read_text(encoding="utf-8")

@@ -216,4 +216,4 @@ def test_without_matplotlib(model, monkeypatch):
 
 
 def test_many_classes_have_colours_of_their_own():
-    assert len({str(plots._color(i)) for i in range(28)}) == 28
+    assert len({str(plots.class_color(i)) for i in range(28)}) == 28

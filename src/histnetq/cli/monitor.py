@@ -181,6 +181,8 @@ def _tell(table: pd.DataFrame, state: State | None, written: list[Path], as_json
         "different": int(verdicts.get("rows look different", 0)), "written": [str(path) for path in written],
     }  # fmt: skip
     lines = [f"{n_alerts} of {analysis} chunks beside the reference have an alert."]
+    if not analysis:
+        lines = ["All chunks are in the reference, so that there is none to compare with it."]
     if facts["different"]:
         lines.append(f"The rows of {facts['different']} chunks look different from every mix of the classes.")
     if state is not None:

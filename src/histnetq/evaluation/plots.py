@@ -67,7 +67,7 @@ def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         grey: dict[str, Any] = {"s": 6, "alpha": 0.35, "color": "#8a939c", "linewidth": 0}
         ax.scatter(true[:, others], estimated[:, others], label=f"{len(others)} other classes", **grey)
     for i, j in enumerate(named):
-        ax.scatter(true[:, j], estimated[:, j], s=9, alpha=0.5, color=_color(i), label=_label(classes[j]))
+        ax.scatter(true[:, j], estimated[:, j], s=9, alpha=0.5, color=class_color(i), label=plain_label(classes[j]))
     top = min(1.0, 1.05 * max(true.max(), estimated.max()))
     ax.plot([0, top], [0, top], color="black", linewidth=0.8)
     return _finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, top), ylim=(0, top), aspect="equal")
@@ -154,7 +154,7 @@ def error_by_shift(
     ax.patch.set_visible(False)
     for i, method in enumerate(comparison.table.index if methods is None else methods):
         name = method if len(method) <= _LONGEST_NAME else f"…{method[1 - _LONGEST_NAME :]}"
-        ax.plot(middles, table[method, measure], label=_label(name), **_line(i, markersize=4, linewidth=1.4))
+        ax.plot(middles, table[method, measure], label=plain_label(name), **_line(i, markersize=4, linewidth=1.4))
     ax.set_yscale("log", nonpositive="mask")  # a mean of 0 has no place
     ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}")
     low, high = ax.get_ylim()
@@ -215,10 +215,10 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
     """
     ax = _axes(ax)
     for i, name in enumerate(("train_loss", "validation_loss")):
-        ax.plot(history["epoch"], history[name], color=_color(i), label=name.replace("_", " "), linewidth=1.4)
+        ax.plot(history["epoch"], history[name], color=class_color(i), label=name.replace("_", " "), linewidth=1.4)
     if len(history["epoch"]):  # none if the start took all of the time
         best = int(np.argmin(history["validation_loss"]))
-        ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=_color(1), label="best epoch")
+        ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=class_color(1), label="best epoch")
     return _finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
 
 
@@ -278,13 +278,13 @@ def prevalences(
     for j, name in enumerate(classes):
         # Dots of several classes stand side by side.
         place = x if joined else x + 0.7 * ((j + 0.5) / len(classes) - 0.5)
-        own: dict[str, Any] = {"color": _color(j), "label": _label(name)}
+        own: dict[str, Any] = {"color": class_color(j), "label": plain_label(name)}
         if joined:
             ax.plot(place, p[:, j], linewidth=1.4, **own)
-            ax.fill_between(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
+            ax.fill_between(place, lower[:, j], upper[:, j], color=class_color(j), alpha=0.15, linewidth=0)
         else:
             ax.plot(place, p[:, j], linestyle="", marker="o", markersize=size, markeredgewidth=0, zorder=2.2, **own)
-            ax.vlines(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.45, linewidth=max(0.6, size / 4))
+            ax.vlines(place, lower[:, j], upper[:, j], color=class_color(j), alpha=0.45, linewidth=max(0.6, size / 4))
         if true is not None:
             label = "truth" if j == len(classes) - 1 else None
             ax.plot(place, true[:, j], label=label, markersize=1.3 * size + 1, markeredgewidth=0.9, **dash)
@@ -342,7 +342,7 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
     ax.bar(centers, shares.mean(0), width=widths, label="mean of all bags", **see_through)  # bins may overlap
     order = np.argsort(centers)
     for i, (name, line) in enumerate(_lines(quantifier, bags, shares).items()):
-        ax.plot(centers[order], line[order], label=_label(name), **_line(i, markersize=3, linewidth=1.2))
+        ax.plot(centers[order], line[order], label=plain_label(name), **_line(i, markersize=3, linewidth=1.2))
     held = shares.max(0) >= 0.005 * shares.max()
     ends = (centers - widths / 2)[held].min(), (centers + widths / 2)[held].max()
     ax.set(xlabel=f"feature {feature} of the encoder", ylabel="share of the rows")
@@ -424,12 +424,12 @@ def _name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> No
     turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
     if len(classes) > MOST_NAMES:
         turn, side, size = 90, "center", 7
-    ax.set_xticks(places, [_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
+    ax.set_xticks(places, [plain_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
 
 
 def _name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
     """Write the names of bags below them: all of up to 12, turned where they need room; of more, those that fit."""
-    names = [_label(_shortened(str(name))) for name in ids]
+    names = [plain_label(shortened(str(name))) for name in ids]
     longest, size = max(map(len, names)), 9
     fit = int(ax.get_position().width * ax.figure.get_figwidth() * 72 / (0.6 * size) / (longest + 1))  # type: ignore
     turned = fit < len(names) <= MOST_NAMES
@@ -438,27 +438,27 @@ def _name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
     ax.set_xticks(places, [names[i] for i in places], fontsize=size, **turn)
 
 
-def _shortened(name: str) -> str:
-    """Return a name without its middle if it is long: often the ends differ."""
-    half = _LONGEST_BAG // 2
-    return name if len(name) <= _LONGEST_BAG else f"{name[: half - 1]}…{name[-half:]}"
+def shortened(name: str, most: int = _LONGEST_BAG) -> str:
+    """Return a name without its middle if it has more letters: often the ends differ."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def _line(i: int, **style: Any) -> dict[str, Any]:
     """Return the style of the i-th line, with a marker of its own."""
-    return {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], **style}
+    return {"color": class_color(i), "marker": _MARKERS[i % len(_MARKERS)], **style}
 
 
-def _label(name: Any) -> str:
+def plain_label(name: Any) -> str:
     """Return a name that matplotlib shows to the letter: dollars begin no formula, a leading _ does not hide it."""
     text = str(name).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
-def _color(i: int) -> Any:
+def class_color(i: int) -> Any:
     """Return the colour of the i-th class: a fixed one for the first few, then one from a colour wheel."""
     if i < len(COLORS):
         return COLORS[i]
-    from matplotlib import colormaps
+    from matplotlib.colors import hsv_to_rgb
 
-    return colormaps["hsv"]((i * 0.618) % 1)
+    return hsv_to_rgb([(i * 0.618) % 1, 0.6, 0.9 if i % 2 else 0.65])
