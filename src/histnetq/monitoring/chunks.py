@@ -61,7 +61,7 @@ class Clock:
             )
         self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
         times = column.to_numpy(zero_copy_only=False)
-        return _within_reach(times, table, name, first_row).astype("datetime64[us]")
+        return _within_reach(times, table, name, first_row).astype("datetime64[us]", copy=False)
 
     def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
         encoded = column.dictionary_encode()
@@ -162,8 +162,13 @@ class Periods:
 
     def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the beginning of each row's chunk, in seconds."""
-        shown = times if self.by_instant else self.clock.local(times)
-        return self._floor(shown).astype("datetime64[s]").astype(np.int64)
+        if self.by_instant or not self.clock.aware:
+            first, last = self._starts(np.array([times.min(), times.max()])).tolist()
+            return np.broadcast_to(np.int64(first), times.shape) if first == last else self._starts(times)
+        return self._starts(self.clock.local(times))
+
+    def _starts(self, times: Times) -> NDArray[np.int64]:
+        return self._floor(times).astype("datetime64[s]").astype(np.int64)
 
     def has(self, chunk: int) -> bool:
         """Whether a chunk begins at this second."""
@@ -296,6 +301,15 @@ def _refuse_many(segments: Codes) -> None:
         )
 
 
+def _encoded(chunks: NDArray[np.int64]) -> Any:
+    """Give the chunks of rows to arrow; those of rows that are all of one chunk take no time to tell apart."""
+    import pyarrow as pa
+
+    if chunks.strides != (0,):
+        return pa.array(chunks)
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(chunks), np.int8)), pa.array(chunks[:1]))
+
+
 def with_chunks(table: Table, time: str, by: Sequence[str], chunks: Chunks) -> tuple[Table, str]:
     """The table with one more column, which has the chunk of each row, and the name of that column."""
     import pyarrow as pa
@@ -313,7 +327,7 @@ def with_chunks(table: Table, time: str, by: Sequence[str], chunks: Chunks) -> t
             if by:
                 segments.of(batch, n)
                 _refuse_many(segments)
-            yield batch.append_column(name, pa.array(chunks.of(times, n)))
+            yield batch.append_column(name, _encoded(chunks.of(times, n)))
 
     schema = pa.schema([*table.types.items(), (name, pa.int64())])
     return Table(table.name, schema, batches, table.written), name
