@@ -91,7 +91,7 @@ class NetworkReviews(Reviews):
             rows, labels, part = (file[name] for name in ("X", "y", "split"))
         part[part > 0] = np.random.default_rng(0).permutation(part[part > 0])
         known = rows[part == 0].astype(np.float32)
-        reduce = make_pipeline(StandardScaler(), PCA(30, random_state=0)).fit(known)
+        reduce = make_pipeline(StandardScaler(), PCA(min(30, rows.shape[1]), random_state=0)).fit(known)
         reduced = reduce.transform(rows.astype(np.float32)).astype(np.float32)
         train, calibration, test = (hq.Bags.from_labels(reduced[part == k], labels[part == k]) for k in range(3))
         training = hq.Training(epochs=epochs, bags_per_epoch=100)

@@ -18,7 +18,7 @@ import histnetq as hq
 
 __all__ = ["CHANGES", "DATA", "MIXES", "Watched", "run_streams", "summary"]
 
-DATA = {"digits": (10, 40), "reviews": (1, 15), "reviews of the test part": (0, 4)}  # streams of each change, of mixes
+DATA = {"digits": (4, 40), "reviews": (1, 15), "reviews of the test part": (0, 4)}  # streams of each change, of mixes
 MIXES = (0.0, 0.01, 0.1, 0.3, 0.5, 0.7, 0.9, 0.99, 1.0)  # of the second class; in the reference it is _MIX
 _MIX, _REFERENCE, _CHUNKS = 0.3, 26, 52
 _SIZES = {"reviews": 500, "reviews of the test part": 500, "digits": 200}  # rows of a chunk
