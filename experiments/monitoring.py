@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from sklearn.decomposition import PCA
 from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
@@ -17,7 +18,7 @@ from experiments import trust
 from histnetq.monitoring.alerts import HORIZON, Alerts, find_alerts
 from histnetq.monitoring.held_out import drawing_of
 
-__all__ = ["MIXES", "SHIFTS", "Reviews", "run_false_alarms", "run_power", "run_verdicts"]
+__all__ = ["MIXES", "SHIFTS", "NetworkReviews", "Reviews", "run_false_alarms", "run_power", "run_verdicts"]
 
 MIXES = (0.5, 0.2, 0.05)  # share of the second class in the reference
 SHIFTS = (0.02, 0.05, 0.1, 0.2)
@@ -58,7 +59,10 @@ class Reviews:
         second = rng.random((len(mixes), size)) < mixes[:, None]
         rows = np.where(second, *(rng.choice(self.by_class[c], second.shape) for c in (1, 0)))
         offsets = np.arange(len(mixes) + 1) * size
-        return self.model.predict_posteriors(hq.Bags.trusted(self.posteriors, rows.ravel(), offsets))
+        return self._predict(rows.ravel(), offsets)
+
+    def _predict(self, index: NDArray, offsets: NDArray) -> Floats:
+        return self.model.predict_posteriors(hq.Bags.trusted(self.posteriors, index, offsets))
 
     def watch(
         self, mix: float, spread: float, size: int, shifts: tuple[float, ...], rng: np.random.Generator
@@ -69,6 +73,40 @@ class Reviews:
         estimates = self.estimates(mixes, size, rng)
         sizes, held = np.full(len(means), size), np.arange(len(means)) < _REFERENCE
         return find_alerts(estimates, sizes, held, self.draw)
+
+
+class NetworkReviews(Reviews):
+    """The same reviews, divided at random and reduced to 30 main directions, and a small HistNetQ.
+
+    Parameters
+    ----------
+    data : Path
+        Directory of the data sets.
+    epochs : int, default=15
+        Epochs of the network.
+    """
+
+    def __init__(self, data: Path, epochs: int = 15) -> None:
+        with np.load(data / "binary_imdb_w2v300.npz") as file:
+            rows, labels, part = (file[name] for name in ("X", "y", "split"))
+        part[part > 0] = np.random.default_rng(0).permutation(part[part > 0])
+        known = rows[part == 0].astype(np.float32)
+        reduce = make_pipeline(StandardScaler(), PCA(min(30, rows.shape[1]), random_state=0)).fit(known)
+        reduced = reduce.transform(rows.astype(np.float32)).astype(np.float32)
+        train, calibration, test = (hq.Bags.from_labels(reduced[part == k], labels[part == k]) for k in range(3))
+        training = hq.Training(epochs=epochs, bags_per_epoch=100)
+        self.model = hq.HistNetQ(encoder=(16,), training=training, random_state=0)
+        self.model.fit(hq.APP(250).draw(train, 300, random_state=0))
+        self.model.calibrate(hq.APP(250).draw(calibration, 200, random_state=1))
+        self.rows, self.by_class = test.rows, [np.flatnonzero(labels[part == 2] == c) for c in (0, 1)]
+        self._simulated = drawing_of(self.model)
+
+    def draw(self, mix: Floats, size: int, n_draws: int, rng: np.random.Generator) -> Floats:
+        """Draw as the model does."""
+        return self._simulated(mix, size, n_draws, rng)
+
+    def _predict(self, index: NDArray, offsets: NDArray) -> Floats:
+        return self.model.predict(hq.Bags.trusted(self.rows, index, offsets))
 
 
 def _beta(means: Floats, spread: float, rng: np.random.Generator) -> Floats:

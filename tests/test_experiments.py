@@ -11,7 +11,7 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import audit, bayes, coverage, few_bags, labelled
+from experiments import audit, bayes, coverage, few_bags, labelled, verdicts
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -351,3 +351,38 @@ def test_classes_of_labelled_rows_keep_their_order(tmp_path, monkeypatch):
     errors = labelled.errors_of(rows, test, runs)
     assert errors["method"].tolist() == ["EMNetQ", "EMQ-BCTS on the encoder of EMNetQ"]
     assert errors["ae"].max() < 0.15
+
+
+def test_verdicts_are_counted_and_streams_are_not_repeated(tmp_path, monkeypatch):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    monkeypatch.setattr(verdicts, "DATA", {"digits": (1, 1)})
+    monkeypatch.setattr(verdicts, "CHANGES", dict(list(verdicts.CHANGES.items())[:2]))
+    watched = []
+    monkeypatch.setattr(verdicts.Watched, "watch", counting(verdicts.Watched.watch, watched))
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out")]
+    for _ in range(2):
+        found = CliRunner().invoke(main, ["monitor-verdicts", *options])
+        assert found.exit_code == 0, found.output
+    assert len(watched) == 3, "a stream of mixes, one without a change, and one with a change"
+    with (tmp_path / "out/monitor-changes.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [float(row["rows look different"]) for row in rows] == [0, 1]
+    with (tmp_path / "out/monitor-mixes.csv").open() as file:
+        assert [float(row["mix"]) for row in csv.DictReader(file)] == list(verdicts.MIXES)
+
+
+def counting(function, calls):
+    def counted(*arguments):
+        calls.append(1)
+        return function(*arguments)
+
+    return counted
+
+
+def test_false_alarms_of_a_network(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "1", "--epochs", "1"]
+    found = CliRunner().invoke(main, ["monitor-network", *options])
+    assert found.exit_code == 0, found.output
+    with (tmp_path / "out/monitor-network.csv").open() as file:
+        assert [row["mix"] for row in csv.DictReader(file)] == ["0.5", "0.5", "0.2", "0.2", "0.05", "0.05"]

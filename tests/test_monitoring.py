@@ -3,18 +3,24 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import shutil
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from pyarrow import parquet
 
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.monitoring.chunks import Clock, Periods, parse_range
+from histnetq.monitoring.page import page
+from histnetq.monitoring.plots import draw_all, draw_mix
 
 WEEKS = 16
 COLUMNS = [
@@ -218,11 +224,13 @@ def test_from_files_to_a_page_and_a_table(files, model, rows):
     )
     found = pd.read_csv("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(found, pd.DataFrame(watch(model, rows)), check_dtype=False)
-    page = Path("monitor.html").read_text(encoding="utf-8")
-    assert "<b>4 of 8 chunks beside the reference have an alert</b>, the last of them 2026-04-20." in page
-    assert page.count("data:image/png") == 3
-    assert page.count('<tr class="reference">') == 8
-    assert page.count('<td class="alert">') == 8
+    written = Path("monitor.html").read_text(encoding="utf-8")
+    told = "<b>4 of 8 chunks beside the reference have an alert</b>, the last of them "
+    told += '<span class="whole">2026-04-20</span>'
+    assert told in written
+    assert written.count("data:image/png") == 4
+    assert written.count('<tr class="reference">') == 8
+    assert written.count('<td class="alert">') == 8
     exposed = Path("mix.prom").read_text(encoding="utf-8")
     assert re.search(r'^histnetq_share\{class="b"\} 0\.[67]\d*$', exposed, re.M)
     assert 'histnetq_alert{class="a"} 1\n' in exposed
@@ -271,6 +279,26 @@ def test_a_state_has_only_new_files_read(files, model, rows, monkeypatch):
     assert Path("state.parquet").read_bytes() == kept
 
 
+def test_of_files_that_are_known_no_byte_is_read_and_a_run_again_changes_nothing(files):
+    outputs = ("state.parquet", "page.html", "table.csv", "mix.prom")
+    state, page, table, exposed = outputs
+    asked = (*TYPED, "--state", state, "-o", page, "--csv", table, "--prometheus", exposed, "--force")
+    assert run(*files, *TYPED, "--csv", "all.csv").exit_code == 0
+    assert run(*files[:-1], *asked).exit_code == 0
+    for file in files[:-1]:  # as they were by name, size and time; whoever read them would find nothing
+        about = os.stat(file)
+        Path(file).write_bytes(b"\0" * about.st_size)
+        os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
+    second = run(*files, *asked)
+    assert "Files read: 1, known before: 15." in second.output
+    assert Path(table).read_text() == Path("all.csv").read_text()
+    known = {name: Path(name).read_bytes() for name in outputs}
+    Path(files[-1]).write_bytes(Path(files[-1]).read_bytes())  # the same rows, at another time
+    again = run(*files, *asked)
+    assert "Files read: 0, known before: 16." in again.output
+    assert {name: Path(name).read_bytes() for name in outputs} == known
+
+
 def test_a_copy_counts_once_and_late_rows_are_added(files, rows):
     run(*files, *TYPED, "--state", "state.parquet", "--csv", "a.csv")
     shutil.copy(files[0], "rows/copy.parquet")
@@ -311,23 +339,50 @@ BAD = {
         "--period: expected one of period, chunk_size and chunk_number, got period"),
     "an unknown period": (("--period", "fortnight"), "'fortnight' is not one of"),
     "an unknown column": (("--time", "when"), "has no column 'when', its columns are"),
-    "numbers for times": (("--time", "x"), "column 'x' holds double, expected times; convert it"),
+    "a feature for times": (("--time", "x"), "--time: expected a column that is no feature of the model, got 'x'"),
     "texts for times": (("--time", "region"), "in column 'region', expected a time such as 2026-03-31"),
     "no range": (("--reference", "2026"),
-        "--reference: expected a range of times such as 2026-01..2026-06, got '2026'"),
+        "expected a range of times such as 2026-01..2026-06, without an offset from UTC, got '2026'; give its first"),
     "half a range": (("--reference", "2026-01.."), "--reference: expected a range of times such as"),
     "no dates": (("--reference", "spring..summer"), "--reference: expected a range of times such as"),
     "a range backwards": (("--reference", "2026-06..2026-01"),
         "--reference: expected a range that ends after it begins"),
     "an empty range": (("--reference", "2019..2020"),
-        "--reference: no chunk begins in 2019..2020, those of the rows begin"),
+        "--reference: expected chunks in 2019..2020, got none, as the first begins at 2026-01-05"),
+    "a range with an offset": (("--reference", "2026-01-01T00:00Z..2026-03-01T00:00Z"),
+        "--reference: expected a range of times such as 2026-01..2026-06, without an offset from UTC"),
+    "a range of words": (("--reference", "today..now"), "--reference: expected a range of times such as"),
+    "a range beyond all years": (("--reference", "1..999999"), "--reference: expected a range of times such as"),
+    "chunks larger than the rows": (("--period", None, "--chunk-size", 10**30),
+        "--reference: expected chunks in 2026-01-01..2026-03-01, got none"),
+    "more chunks than rows": (("--period", None, "--chunk-number", 10**18),
+        "--chunk-number: expected at most the 3200 rows, got 1000000000000000000; give fewer."),
+    "no chunk": (("--period", None, "--chunk-number", 0), "0 is not in the range x>=1"),
+    "no rows of a chunk": (("--period", None, "--chunk-size", 0), "0 is not in the range x>=1"),
+    "a feature for segments": (("--by", "x"), "--by: expected a column that is no feature of the model, got 'x'"),
+    "a feature for weights": (("--weight", "z"), "--weight: expected a column that is no feature of the model"),
+    "a zone up the tree": (("--timezone", "../../etc/passwd"), "--timezone: expected the name of a zone"),
+    "a directory for a table": (("--csv", "model", "--force", True),
+        "--csv: model cannot be written (it is a directory); choose another place."),
+    "a state that is a directory": (("--state", "model"), "--state: model is no state that histnetq monitor wrote"),
+    "a state that cannot be": (("--state", "model/config.json/s.parquet"), "--state: model/config.json/s.parquet"),
+    "rows for a page": (("--prometheus", "rows/01-05.parquet"),
+        "--prometheus: rows/01-05.parquet is one of the files with rows, which it would replace; name another."),
+    "rows for a state": (("--state", "rows/01-05.parquet"),
+        "--state: rows/01-05.parquet is one of the files with rows"),
+    "rows for a table": (("--csv", "rows/../rows/01-05.parquet", "--force", True), "is one of the files with rows"),
+    "a model's file for a table": (("--csv", "model/config.json", "--force", True),
+        "--csv: model/config.json is in the directory of the model, which stays as it is; name another."),
+    "an infinite rate": (("--false-alarms", "nan"), "--false-alarms: expected a number from 0.01 to below 1, got nan"),
+    "a rate of nothing": (("--false-alarms", 0), "--false-alarms: expected a number from 0.01 to below 1, got 0.0"),
+    "a rate that is too small": (("--false-alarms", 1e-9), "--false-alarms: expected a number from 0.01 to below 1"),
     "a range of one chunk": (("--reference", "2026-01-05..2026-01-05"),
         "--reference: expected at least 2 chunks with rows"),
     "an unknown zone": (("--timezone", "Madrid"),
         "--timezone: expected the name of a zone, such as Europe/Madrid or UTC"),
     "an unknown segment": (("--by", "land"), "has no column 'land', its columns are"),
     "times as segment": (("--by", "ts"), "--by: expected columns beside that of the times, got 'ts'"),
-    "a rate above 1": (("--false-alarms", 5), "--false-alarms: expected a number between 0 and 1"),
+    "a rate above 1": (("--false-alarms", 5), "--false-alarms: expected a number from 0.01 to below 1"),
     "a coverage of 1": (("--coverage", 1), "--coverage: expected a number between 0 and 1"),
     "a negative size": (("--chunk-size", -1), "-1 is not in the range x>=1"),
     "an unknown weight": (("--weight", "kg"), "has no column 'kg', its columns are"),
@@ -337,17 +392,21 @@ BAD = {
 }  # fmt: skip
 
 
+def contents(place):
+    return {path: path.read_bytes() if path.is_file() else None for path in place.rglob("*")}
+
+
 @pytest.mark.parametrize("name", BAD)
 def test_what_is_wrong_is_told_in_one_sentence(name, files, tmp_path):
     changes, message = BAD[name]
     typed = dict(zip(TYPED[::2], TYPED[1::2], strict=True)) | dict(zip(changes[::2], changes[1::2], strict=True))
-    before = sorted(tmp_path.rglob("*"))
-    options = [part for pair in typed.items() if pair[1] is not None for part in pair]
+    before = contents(tmp_path)
+    options = [part for pair in typed.items() if pair[1] is not None for part in pair if part is not True]
     done = run(*files, *options, "-o", "page.html")
     assert done.exit_code == 2, done.output
     assert message in done.output.replace("\n", " ")
     assert "Traceback" not in done.output
-    assert sorted(tmp_path.rglob("*")) == before
+    assert contents(tmp_path) == before
 
 
 @pytest.mark.parametrize(
@@ -355,6 +414,14 @@ def test_what_is_wrong_is_told_in_one_sentence(name, files, tmp_path):
     [
         ("a gap", None, "row 3 has nothing in column 'ts'; fill it in or drop the row."),
         ("a slip", "2026-13-05", "row 3 has '2026-13-05' in column 'ts', expected a time such as 2026-03-31"),
+        (
+            "a far year",
+            "9999-12-31",
+            "row 3 has a time of the year 9999 in column 'ts', expected one from 1000 to 8999",
+        ),
+        ("a year of nothing", "0000-01-01", "row 3 has a time of the year 0 in column 'ts'"),
+        ("seconds since 1970", "1767879676", "row 3 has '1767879676' in column 'ts', expected a time such as"),
+        ("a German date", "31.12.2025", "row 3 has '31.12.2025' in column 'ts', expected a time such as"),
         ("an offset", "2026-01-05T10:00:00+02:00", "column 'ts' has times with an offset from UTC and times without"),
     ],
 )
@@ -367,11 +434,173 @@ def test_a_bad_time_in_a_csv_file_is_told_by_row(name, value, message, files, ro
     assert not (tmp_path / "page.html").exists()
 
 
+@pytest.mark.parametrize(
+    ("name", "times", "message"),
+    [
+        ("no times", pa.array([None] * 3, pa.timestamp("us")), "row 1 has nothing in column 'ts'; fill it in or drop"),
+        ("nothing at all", pa.nulls(3), "row 1 has nothing in column 'ts'"),
+        ("one not a time", pa.array([0, 1, None], pa.timestamp("ns")), "row 3 has nothing in column 'ts'"),
+        ("before Christ", pa.array([0, 0, -(2**59)], pa.timestamp("us")), "row 3 has a time of the year -16298 in"),
+        ("far ahead", pa.array([0, 0, 2**40], pa.timestamp("s")), "row 3 has a time of the year 36812 in column 'ts'"),
+        ("far ahead in days", pa.array([0, 0, 10**7], pa.date32()), "row 3 has a time of the year 29349 in column"),
+        ("no zone that there is", pa.array([0] * 3, pa.timestamp("us", "Mars/Olympus")),
+         "column 'ts' has times of 'Mars/Olympus', expected a zone that there is; name one by --timezone."),
+        ("hours of a day", pa.array([0] * 3, pa.time64("us")), "column 'ts' holds time64[us], expected times; convert"),
+        ("lists", pa.array([[0]] * 3), "column 'ts' holds list<"),
+        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it, such as by"),
+    ],
+)  # fmt: skip
+def test_a_bad_time_in_a_parquet_file_is_told(name, times, message, files, tmp_path):
+    parquet.write_table(pa.table({"x": [0.0] * 3, "z": [0.0] * 3, "ts": times}), "bad.parquet")
+    done = run("bad.parquet", *TYPED, "-o", "page.html")
+    assert done.exit_code == 2, done.output
+    assert message in done.output.replace("\n", " ")
+    assert not (tmp_path / "page.html").exists()
+
+
+def test_the_earliest_and_latest_nanoseconds_are_times():
+    ends = np.array(["1677-09-22", "2262-04-11"], "datetime64[ns]")
+    found = Clock().read(pa.array(ends), "rows", "ts", 0)
+    assert found.astype("datetime64[Y]").astype(str).tolist() == ["1677", "2262"]
+
+
+def test_segments_are_not_as_many_as_rows(files, rows, tmp_path):
+    rows.drop(columns="y").assign(person=np.arange(len(rows))).to_parquet("people.parquet")
+    for chunks in (TYPED[2:4], ("--chunk-size", "10")):
+        done = run("people.parquet", *TYPED[:2], *chunks, *TYPED[4:], "--by", "person", "--csv", "a.csv")
+        assert done.exit_code == 2
+        assert "--by: expected at most 1,000 segments, got more from 'person'; divide the rows by" in done.output
+    assert not (tmp_path / "a.csv").exists()
+
+
+def test_a_column_may_have_the_name_of_ours(files, model, rows):
+    found = watch(model, rows.assign(**{"chunk of ts": 1}))
+    pd.testing.assert_frame_equal(found, watch(model, rows))
+
+
+def test_a_zone_that_is_an_offset_is_kept_in_a_state(files, rows):
+    rows.drop(columns="y").assign(ts=rows["ts"].dt.tz_localize("+05:30")).to_parquet("rows.parquet")
+    for files_read in (1, 0):
+        done = run("rows.parquet", *TYPED, "--state", "s.parquet", "--csv", "a.csv", "--force")
+        assert f"Files read: {files_read}, known before: {1 - files_read}." in done.output
+    assert "2026-01-05 00:00:00+05:30" in Path("a.csv").read_text()
+
+
+# The state is a file that anybody may have written
+
+
+@pytest.fixture
+def state(files):
+    """The bytes of a state of ten weeks; it is in state.parquet."""
+    done = run(*files[:10], *TYPED, "--state", "state.parquet", "--csv", "a.csv")
+    assert done.exit_code == 0, done.output
+    return Path("state.parquet").read_bytes()
+
+
+def with_about(table, **about):
+    known = table.schema.metadata
+    changed = {**json.loads(known[b"histnetq.monitor"]), **about}
+    return table.replace_schema_metadata({**known, b"histnetq.monitor": json.dumps(changed)})
+
+
+def with_column(table, name, values):
+    return table.set_column(table.schema.get_field_index(name), name, pa.array(values))
+
+
+def with_id(table, name):
+    return with_column(table, "id", [name, *table.column("id").to_pylist()[1:]])
+
+
+NO_STATE = "is no state that histnetq monitor wrote; name another file."
+NO_CHUNK = "is damaged, it has chunks that there cannot be; begin another state."
+EDITED = {
+    "a path for a zone": (lambda t: with_about(t, zone="../../etc/passwd"), NO_STATE),
+    "a text for a truth": (lambda t: with_about(t, aware="yes"), NO_STATE),
+    "no files": (lambda t: with_about(t, files=None), NO_STATE),
+    "a file of no name": (lambda t: with_about(t, files=[{"path": 1}]), NO_STATE),
+    "no way to divide": (lambda t: with_about(t, how={}), NO_STATE),
+    "a way of its own": (lambda t: with_about(t, how={"time": "ts", "by": [], "run": "me"}), NO_STATE),
+    "a list for a way": (lambda t: with_about(t, how=[]), NO_STATE),
+    "deep metadata": (
+        lambda t: t.replace_schema_metadata({**t.schema.metadata, b"histnetq.monitor": b"[" * 10**5}), NO_STATE),
+    "no chunks": (lambda t: t.slice(0, 0), NO_STATE),
+    "a chunk of no name": (lambda t: with_id(t, "x"), NO_CHUNK),
+    "a chunk in brackets": (lambda t: with_id(t, "[" * 10**5), NO_CHUNK),
+    "a week that begins on Friday": (lambda t: with_id(t, "[86400]"), NO_CHUNK),
+    "a far week": (lambda t: with_id(t, "[99999999999999999999]"), NO_CHUNK),
+    "a segment": (lambda t: with_id(t, '[345600, "north"]'), NO_CHUNK),
+    "numbers for names": (lambda t: with_column(t, "id", list(range(10))), NO_CHUNK),
+    "the same week twice": (lambda t: with_id(t, t.column("id")[1].as_py()), "is damaged, it has bags of the same id"),
+    "rows of no weight": (lambda t: with_column(t, "totals", [0] * 10), NO_CHUNK),
+    "fewer rows than none": (lambda t: with_column(t, "n_rows", [-1] * 10), "is damaged, it has a number in 'n_rows'"),
+    "no values": (lambda t: t.drop_columns(["values"]), "is damaged, it has no column 'values'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", EDITED)
+def test_a_state_that_was_edited_is_refused(name, state, files, tmp_path):
+    edit, message = EDITED[name]
+    parquet.write_table(edit(parquet.read_table("state.parquet")), "state.parquet")
+    before = contents(tmp_path)
+    done = run(*files, *TYPED, "--state", "state.parquet", "--csv", "b.csv")
+    assert done.exit_code == 2, done.output
+    assert f"--state: state.parquet {message}" in done.output.replace("\n", " ")
+    assert contents(tmp_path) == before
+
+
+def test_a_number_that_rows_may_have_given_is_told_from_the_checksum(state, files):
+    table = parquet.read_table("state.parquet")
+    parquet.write_table(with_column(table, "n_rows", [201] * 10), "state.parquet")
+    done = run(*files, *TYPED, "--state", "state.parquet", "--csv", "b.csv")
+    assert done.exit_code == 2
+    assert "is damaged, it has another checksum than what it holds; begin another state." in done.output
+
+
+def test_no_byte_of_a_state_leads_astray(state, files, tmp_path):
+    rng = np.random.default_rng(0)
+    known = Path("a.csv").read_text()
+    for place in rng.integers(len(state), size=30).tolist():
+        spoilt = bytearray(state)
+        spoilt[place] ^= 1 << int(rng.integers(8))
+        Path("state.parquet").write_bytes(bytes(spoilt))
+        done = run(*files[:10], *TYPED, "--state", "state.parquet", "--csv", "b.csv", "--force")
+        assert done.exit_code == 2 or Path("b.csv").read_text() == known, place
+    for n in (0, 1, 4, len(state) // 2, len(state) - 1):
+        Path("state.parquet").write_bytes(state[:n])
+        done = run(*files, *TYPED, "--state", "state.parquet", "--csv", "b.csv", "--force")
+        assert done.exit_code == 2
+        assert NO_STATE in done.output.replace("\n", " ")
+
+
+@pytest.mark.parametrize("place", range(3))
+def test_an_end_in_the_middle_of_writing_keeps_all_as_it_was_or_goes_on(place, state, files, monkeypatch):
+    """The state is replaced first: what was read is in it, and the next run writes the rest."""
+    replaced, replace = [], os.replace
+
+    def fails(partial, target):
+        if len(replaced) == place:
+            raise KeyboardInterrupt
+        replaced.append(Path(target).name)
+        replace(partial, target)
+
+    arguments = (*files, *TYPED, "--state", "state.parquet", "--csv", "a.csv", "--prometheus", "p", "--force")
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "replace", fails)
+        assert run(*arguments).exit_code == 130
+    assert replaced == ["state.parquet", "p"][:place]
+    assert not list(Path().glob(".*"))
+    again = run(*arguments)
+    assert f"Files read: {6 if place == 0 else 0}, known before: {10 if place == 0 else 16}." in again.output
+    together = run(*files, *TYPED, "--csv", "together.csv")
+    assert together.exit_code == 0
+    assert Path("a.csv").read_text() == Path("together.csv").read_text()
+
+
 def test_outputs_are_written_together_or_not_at_all(files, tmp_path):
     (tmp_path / "place").mkdir()
     done = run(*files, *TYPED, "--csv", "a.csv", "--state", "s.parquet", "--prometheus", "place")
     assert done.exit_code == 2
-    assert "it is a directory" in done.output
+    assert "--prometheus: place cannot be written (it is a directory); choose another place." in done.output
     assert not (tmp_path / "a.csv").exists()
     assert not (tmp_path / "s.parquet").exists()
     (tmp_path / "a.csv").write_text("kept")
@@ -384,3 +613,101 @@ def test_a_model_of_a_network_has_to_be_calibrated(files):
     done = run(*files, *TYPED)
     assert done.exit_code == 2
     assert "MODEL: MLPE is not calibrated, so that nothing tells how far its estimates go by chance" in done.output
+
+
+# The page
+
+
+def a_table(names, n_chunks=8, segments=("",), chunks=None):
+    """What `monitor` gives, made by hand: the last chunk has an alert for the last class."""
+    starts = pd.date_range("2026-01-05", periods=n_chunks, freq="7D") if chunks is None else pd.to_datetime(chunks)
+    parts = []
+    for segment in segments:
+        part = pd.DataFrame({"start": np.repeat(starts, len(names)), "class": np.tile(names, n_chunks)})
+        part.insert(0, "chunk", part["start"].dt.strftime("%Y-%m-%d"))
+        part = part.assign(end=part["start"] + pd.Timedelta(days=7), n=100, estimate=1 / len(names), lower=0.0)
+        part = part.assign(upper=1.0, reference=1 / len(names), threshold_lower=0.0, threshold_upper=1.0)
+        held = np.arange(len(part)) < 4 * len(names)
+        part["alert"] = (np.arange(len(part)) == len(part) - 1) & (segment != "quiet")
+        part = part.assign(period=np.where(held, "reference", "analysis"), verdict="unchanged")
+        if segment:
+            part.insert(0, "region", segment)
+        parts.append(part)
+    return pd.concat(parts, ignore_index=True)
+
+
+def page_of(table):
+    told = {"reference": "2026-01..2026-02", "false_alarms": 0.05, "coverage": 0.9, "checked": True}
+    return page(table, method="EMQ", **told)
+
+
+@pytest.fixture
+def without_images(monkeypatch):
+    """Pages have no images, which take most of the time."""
+    monkeypatch.setattr("histnetq.monitoring.page.image", lambda draw, inches: "")
+
+
+def test_a_page_with_many_classes_names_all_and_draws_those_with_an_alert_first(without_images):
+    names = [f"a rather long name of class {i}" for i in range(40)]
+    written = page_of(a_table(names))
+    legend = re.search(r'<ul class="legend">(.*?)</ul>', written)[1]
+    assert re.findall(r"</span>(.*?)</li>", legend) == names
+    assert len(set(re.findall("#[0-9a-f]{6}", legend))) == 40
+    panels = re.findall(r'alt="The estimated share of (.*?) over time, with', written)
+    assert panels == [names[-1], *names[:29]]
+
+
+def test_many_names_leave_room_for_the_mix():
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(8, 3), layout="constrained")
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        ax = draw_mix(a_table([f"a rather long name of class {i}" for i in range(40)]), figure.subplots())
+        figure.canvas.draw()
+    assert ax.get_position().width > 0.6
+    assert ax.get_position().height > 0.3
+
+
+def test_panels_fill_the_figure():
+    figure = draw_all(a_table(["a", "b"]))
+    figure.canvas.draw()
+    heights = [ax.get_position().height for ax in figure.axes]
+    assert sum(heights) > 0.5, heights
+
+
+def test_a_page_with_segments_begins_with_all_of_them(without_images):
+    segments = ["quiet", *(f"region {i:02d}" for i in range(31))]
+    written = page_of(a_table(["a", "b"], segments=segments))
+    told = re.search(r'aria-label="Table of segments">(.*?)</table>', written, re.S)[1]
+    assert len(re.findall('<th scope="row"', told)) == 32
+    assert len(re.findall("<a href", told)) == 30
+    assert re.search(r'<th scope="row" class="name">region quiet</th><td>8</td><td>0</td>', told)
+    places = set(re.findall(r'<h2 id="(.*?)"', written))
+    assert set(re.findall(r'href="#(.*?)"', told)) == places
+    assert "Drawn below are the 30 segments with the most alerts" in written
+
+
+def test_a_week_between_weeks_without_rows_is_seen():
+    from matplotlib.figure import Figure
+
+    chunks = ["2026-01-05", "2026-01-12", "2026-01-19", "2026-02-16", "2026-03-16", "2026-03-23"]
+    ax = draw_mix(a_table(["a", "b"], 6, chunks=chunks), Figure().subplots())
+    first = ax.collections[0]
+    ends = [path.vertices[:, 0] for path in first.get_paths()]
+    assert [round(end.max() - end.min()) for end in ends] == [21, 7, 14], "days"
+
+
+@pytest.mark.parametrize("name", [r"$\frac$", "_hidden", "<b>", "a" * 300, "", "\N{SNOWMAN}"])
+def test_any_name_of_a_class_can_be_drawn(name):
+    table = a_table([name, "other"])
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        written = page_of(table)
+    assert "<b>" not in re.search(r"<h2>.*", written, re.S)[0].replace("<b>unchanged", "").partition("How to read")[0]
+
+
+def test_a_page_about_a_reference_alone_says_so(files):
+    done = run(*files[:8], *TYPED, "-o", "page.html")
+    assert done.output.startswith("All chunks are in the reference, so that there is none to compare with it.\n")
+    assert "All chunks are in the reference, so that there is none" in Path("page.html").read_text(encoding="utf-8")

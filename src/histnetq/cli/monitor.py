@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,6 +13,7 @@ import click
 from histnetq.cli.group import PATH, command_line, fill_table, main, options, say
 from histnetq.cli.terminal import echo
 from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.table_files import find_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -48,7 +50,7 @@ _METRICS = {
               "the column, or times as they stand]")  # fmt: skip
 @options("weight", "missing")
 @click.option("--false-alarms", type=float, default=0.05, show_default=True,
-              help="Without a shift, some of 52 chunks have an alert with this probability at most.")  # fmt: skip
+              help="Without a shift, some of 52 chunks have an alert with at most this probability.")  # fmt: skip
 @click.option("--coverage", type=float, default=0.9, show_default=True,
               help="This part of the intervals should hold the truth.")  # fmt: skip
 @click.option("--state", type=PATH, help="This Parquet file keeps sketches of the chunks: only files that it does not "
@@ -78,20 +80,21 @@ def monitor(
     """
     from histnetq.quantifiers.saving import load
 
+    _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])
-    refuse_existing(csv, force)
+    refuse_existing(csv, force, "csv")
     quantifier = load(model)
     table, state = _run(quantifier, new, **asked)
     with contextlib.ExitStack() as written:  # all files take their places together, when all are there
         if csv is not None:
-            fill_table(table, written.enter_context(whole_file(csv)), csv.suffix)
+            fill_table(table, written.enter_context(whole_file(csv, "csv")), csv.suffix)
         if output is not None:
             _fill(written.enter_context(whole_file(output)), _page(quantifier, table, **asked))
         if prometheus is not None:
-            _fill(written.enter_context(whole_file(prometheus)), _exposed(table))
+            _fill(written.enter_context(whole_file(prometheus, "prometheus")), _exposed(table))
         if state is not None:
-            state.save(written.enter_context(whole_file(asked["state"])))
-        refuse_existing(csv, force)
+            state.save(written.enter_context(whole_file(asked["state"], "state")))
+        refuse_existing(csv, force, "csv")
         refuse_existing(output, force)
     n_alerts = _tell(table, state, [path for path in (output, csv, prometheus) if path is not None], as_json)
     if fail_on_alert and n_alerts:
@@ -125,6 +128,19 @@ def _page(model: Quantifier, table: pd.DataFrame, **asked: Any) -> str:
 
 def _fill(path: Path, text: str) -> None:
     path.write_text(text, encoding="utf-8", newline="\n")
+
+
+def _refuse_inputs(model: Path, source: list[str], **places: Path | None) -> None:
+    """Refuse to write over the rows, or into the model."""
+    rows = {os.path.realpath(path) for path in find_files(source, "source")}
+    for name, place in places.items():
+        if place is None:
+            continue
+        target = Path(os.path.realpath(place))
+        if str(target) in rows:
+            raise ValueError(f"{name}: {place} is one of the files with rows, which it would replace; name another.")
+        if Path(os.path.realpath(model)) in target.parents:
+            raise ValueError(f"{name}: {place} is in the directory of the model, which stays as it is; name another.")
 
 
 def _refuse_twice(**places: Path | None) -> None:
@@ -181,6 +197,8 @@ def _tell(table: pd.DataFrame, state: State | None, written: list[Path], as_json
         "different": int(verdicts.get("rows look different", 0)), "written": [str(path) for path in written],
     }  # fmt: skip
     lines = [f"{n_alerts} of {analysis} chunks beside the reference have an alert."]
+    if not analysis:
+        lines = ["All chunks are in the reference, so that there is none to compare with it."]
     if facts["different"]:
         lines.append(f"The rows of {facts['different']} chunks look different from every mix of the classes.")
     if state is not None:

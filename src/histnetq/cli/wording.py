@@ -18,6 +18,7 @@ _WAYS_OUT = (
     ("pass prevalences= instead", "give --prevalences instead"),
     ("pass another name= or storage=", "give another --storage"),
     ("the same storage=", "the same --storage"),
+    ("name one by timezone", "name one by --timezone"),
     (" or use cv=None", ""),
     (" or use sampler=None", ""),
     ("that save() or histnetq fit wrote", "that histnetq fit wrote"),

@@ -80,9 +80,8 @@ class Codes:
 def refuse_nothing(batch: pa.RecordBatch, columns: Sequence[str], table: str, first_row: int) -> None:
     """Refuse a row without a value in one of these columns."""
     for column in columns:
-        missing = np.flatnonzero(batch.column(column).is_null())
-        if missing.size:
-            row = counted(first_row + int(missing[0]))
+        if batch.column(column).null_count:
+            row = counted(first_row + int(np.flatnonzero(batch.column(column).is_null())[0]))
             raise ValueError(f"{table}: {row} has nothing in column {column!r}; fill it in or drop the row.")
 
 

@@ -58,7 +58,7 @@ def name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> Non
 
 def name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
     """Write the names of bags below them: all of up to 12, turned where they need room; of more, those that fit."""
-    names = [as_label(_shortened(str(name))) for name in ids]
+    names = [as_label(shortened(str(name))) for name in ids]
     longest, size = max(map(len, names)), 9
     fit = int(ax.get_position().width * ax.figure.get_figwidth() * 72 / (0.6 * size) / (longest + 1))  # type: ignore
     turned = fit < len(names) <= MOST_NAMES
@@ -67,10 +67,10 @@ def name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
     ax.set_xticks(places, [names[i] for i in places], fontsize=size, **turn)
 
 
-def _shortened(name: str) -> str:
-    """Return a name without its middle if it is long: often the ends differ."""
-    half = _LONGEST_BAG // 2
-    return name if len(name) <= _LONGEST_BAG else f"{name[: half - 1]}…{name[-half:]}"
+def shortened(name: str, most: int = _LONGEST_BAG) -> str:
+    """Return a name without its middle if it has more letters: often the ends differ."""
+    half = most // 2
+    return name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def line_style(i: int, **style: Any) -> dict[str, Any]:
@@ -88,6 +88,6 @@ def color_of(i: int) -> Any:
     """Return the colour of the i-th class: a fixed one for the first few, then one from a colour wheel."""
     if i < len(COLORS):
         return COLORS[i]
-    from matplotlib import colormaps
+    from matplotlib.colors import hsv_to_rgb
 
-    return colormaps["hsv"]((i * 0.618) % 1)
+    return hsv_to_rgb([(i * 0.618) % 1, 0.6, 0.9 if i % 2 else 0.65])

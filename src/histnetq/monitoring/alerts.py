@@ -9,18 +9,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Real
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from histnetq.data.checks import check_fraction
+from histnetq.data.checks import wrong
 from histnetq.simplex import Floats, Ints
 
 Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
 
 HORIZON = 52  # chunks in which the rate of false alarms is held, and after which sums of changes start anew
 FEWEST = 2  # chunks of a reference
+_LEAST = 0.01  # rate of false alarms whose limits the simulation tells
 _ALLOWANCE = 0.9  # standard deviations by which each chunk may be off before it adds to the sum
 _POOL = 2000  # estimates that are simulated for a size
 _MOST_ROWS = 1024  # in a simulated chunk; from there on, errors shrink as 1 / √n
@@ -94,7 +96,7 @@ def find_alerts(
     [25, 26, 27, 28, 29]
     """
     p, n, held = np.asarray(estimates, np.float64), np.asarray(sizes, np.float64), np.asarray(is_reference, bool)
-    level = check_fraction("false_alarms", false_alarms)
+    level = check_rate(false_alarms)
     if held.sum() < FEWEST:
         raise ValueError(f"reference: expected at least {FEWEST} chunks with rows, got {held.sum()}; widen it.")
     two = p.shape[1] == 2  # of which the second is what the first lacks
@@ -117,6 +119,13 @@ def find_alerts(
         lower, upper = np.hstack([lower, 1 - upper]), np.hstack([upper, 1 - lower])
         changed, drifted = (np.repeat(part, 2, axis=1) for part in (changed, drifted))
     return Alerts(mean, np.clip(lower, 0, 1), np.clip(upper, 0, 1), changed, drifted)
+
+
+def check_rate(false_alarms: float) -> float:
+    """Refuse a rate of false alarms that is none, or so small that no simulated chunk would be beyond its limit."""
+    if not isinstance(false_alarms, Real) or not _LEAST <= float(false_alarms) < 1:
+        raise wrong("false_alarms", f"a number from {_LEAST} to below 1", repr(false_alarms), "give one such as 0.05")
+    return float(false_alarms)
 
 
 @dataclass(frozen=True)

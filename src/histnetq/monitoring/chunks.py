@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -19,7 +20,11 @@ if TYPE_CHECKING:
 
 PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")
 _UNITS = {"min": "m", "h": "h", "D": "D", "M": "M", "Y": "Y"}
-_LATEST = np.datetime64("9000-01-01", "s")
+_FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # beyond, pandas names no chunks
+_OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d")
+_TIME = re.compile(r"[1-8]\d{3}(?:-\d\d(?:-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?)?)?")
+_MOST_SEGMENTS = 1000
+_YEAR = 366 * 86_400  # seconds, by which a chunk may begin before its first row
 Times = NDArray[np.datetime64]
 
 
@@ -55,8 +60,8 @@ class Clock:
                 f"{table}: column {name!r} holds {kind}, expected times; convert it, such as by pandas.to_datetime."
             )
         self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
-        plain = column.cast(pa.timestamp("us", getattr(kind, "tz", None)), safe=False)
-        return plain.to_numpy(zero_copy_only=False).astype("datetime64[us]")
+        times = column.to_numpy(zero_copy_only=False)
+        return _within_reach(times, table, name, first_row).astype("datetime64[us]", copy=False)
 
     def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
         encoded = column.dictionary_encode()
@@ -75,7 +80,7 @@ class Clock:
                 f"{table}: column {name!r} has times with an offset from UTC and times without; write all alike."
             )
         self._know(bool(offset.iloc[0]), "UTC", table, name)
-        return found.dt.tz_localize(None).to_numpy("datetime64[us]")[place]
+        return _within_reach(found.dt.tz_localize(None).to_numpy("datetime64[us]")[place], table, name, first_row)
 
     def _know(self, aware: bool, zone: str | None, table: str, name: str) -> None:
         if self.aware not in (None, aware):
@@ -85,7 +90,13 @@ class Clock:
             )
         self.aware = aware
         if aware and self.zone is None:
-            self.zone = zone
+            try:
+                self.zone = check_zone(str(zone))
+            except ValueError:
+                raise ValueError(
+                    f"{table}: column {name!r} has times of {zone!r}, expected a zone that there is; name one by "
+                    "timezone."
+                ) from None
 
     def local(self, times: Times) -> Times:
         """What clocks in the zone show at these times."""
@@ -104,12 +115,27 @@ class Clock:
         return index.tz_localize(self.zone, ambiguous=np.ones(len(index), bool), nonexistent="shift_forward")
 
 
+def _within_reach(times: Times, table: str, name: str, first_row: int) -> Times:
+    """Give back the times; refuse one of a year that nobody means."""
+    ends = np.array([times.min(), times.max()]).astype("datetime64[s]")  # finer units do not hold the years beyond
+    if not _FIRST <= ends[0] <= ends[1] < _LAST:
+        seconds = times.astype("datetime64[s]")
+        far = np.flatnonzero((seconds < _FIRST) | (seconds >= _LAST))
+        year = times[far[0]].astype("datetime64[Y]").astype(np.int64) + 1970
+        raise ValueError(
+            f"{table}: {counted(first_row + int(far[0]))} has a time of the year {year} in column {name!r}, expected "
+            "one from 1000 to 8999; correct it or drop the row."
+        )
+    return times
+
+
 def check_zone(zone: str) -> str:
     """Refuse the name of a zone that there is not."""
     from zoneinfo import ZoneInfo
 
     try:
-        ZoneInfo(zone)
+        if not _OFFSET.fullmatch(zone):
+            ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise wrong("timezone", "the name of a zone, such as Europe/Madrid or UTC", repr(zone), "name one") from None
     return zone
@@ -136,8 +162,21 @@ class Periods:
 
     def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the beginning of each row's chunk, in seconds."""
-        shown = times if self.by_instant else self.clock.local(times)
-        return self._floor(shown).astype("datetime64[s]").astype(np.int64)
+        if self.by_instant or not self.clock.aware:
+            first, last = self._starts(np.array([times.min(), times.max()])).tolist()
+            return np.broadcast_to(np.int64(first), times.shape) if first == last else self._starts(times)
+        return self._starts(self.clock.local(times))
+
+    def _starts(self, times: Times) -> NDArray[np.int64]:
+        return self._floor(times).astype("datetime64[s]").astype(np.int64)
+
+    def has(self, chunk: int) -> bool:
+        """Whether a chunk begins at this second."""
+        first, last = _FIRST.astype(np.int64), _LAST.astype(np.int64)
+        if not first - _YEAR <= chunk < last:
+            return False
+        start = np.array([chunk]).astype("datetime64[s]")
+        return bool(self._floor(start).astype("datetime64[s]")[0] == start[0])
 
     def _floor(self, times: Times) -> Times:
         if self.period == "W":
@@ -187,14 +226,19 @@ class Runs:
         for n, batch in table.batches([], [time, *by]):
             refuse_nothing(batch, [time], table.name, n)
             parts.append((clock.read(batch.column(time), table.name, time, n), codes.of(batch, n)))
+            _refuse_many(codes)
         times, segments = (np.concatenate(some) for some in zip(*parts, strict=True))
         order = np.lexsort([times, segments])
         counts = np.bincount(segments)
         rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
         if size is not None:
-            found = rank // check_whole("chunk_size", size)
+            found = rank // min(check_whole("chunk_size", size), len(rank))
         else:
-            found = rank * check_whole("chunk_number", number) // np.repeat(counts, counts)
+            n_chunks, fewest = check_whole("chunk_number", number), int(counts.min())
+            if n_chunks > fewest:
+                where = f"the {fewest} rows" if not by else f"the {fewest} rows of the smallest segment"
+                raise wrong("chunk_number", f"at most {where}", str(n_chunks), "give fewer")
+            found = rank * n_chunks // np.repeat(counts, counts)
         self._chunk = np.empty(len(order), np.int64)
         self._chunk[order] = np.unique(np.stack([segments[order], found]), axis=1, return_inverse=True)[1].ravel()
         first = np.flatnonzero(np.diff(self._chunk[order], prepend=-1))
@@ -236,37 +280,54 @@ def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
     text = reference if isinstance(reference, str) else ""
     ends = [end.strip() for end in text.split("..")]
     try:
-        if len(ends) != 2:
+        if len(ends) != 2 or not all(map(_TIME.fullmatch, ends)):
             raise ValueError
         first, last = (np.datetime64(end) for end in ends)
-        known = not (np.isnat(first) or np.isnat(last))
-        after = last + 1  # of its own unit: a year, a month, a day or a part of it
-    except (ValueError, OverflowError):
-        known = False
-    if not known:
-        raise wrong(
-            "reference", "a range of times such as 2026-01..2026-06", repr(reference), "give its first and last"
-        )
+    except ValueError:
+        expected = "a range of times such as 2026-01..2026-06, without an offset from UTC"
+        raise wrong("reference", expected, repr(reference), "give its first and last") from None
+    after = last + 1  # of its own unit: a year, a month, a day or a part of it
     if last < first:
         raise wrong("reference", "a range that ends after it begins", repr(reference), "exchange its ends")
     return first.astype("datetime64[us]"), after.astype("datetime64[us]")
 
 
-def with_chunks(table: Table, time: str, chunks: Chunks) -> tuple[Table, str]:
+def _refuse_many(segments: Codes) -> None:
+    if len(segments.place) > _MOST_SEGMENTS:
+        columns = " and ".join(map(repr, segments.columns))
+        raise ValueError(
+            f"by: expected at most {_MOST_SEGMENTS:,} segments, got more from {columns}; divide the rows by columns of "
+            "fewer values."
+        )
+
+
+def _encoded(chunks: NDArray[np.int64]) -> Any:
+    """Give the chunks of rows to arrow; those of rows that are all of one chunk take no time to tell apart."""
+    import pyarrow as pa
+
+    if chunks.strides != (0,):
+        return pa.array(chunks)
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(chunks), np.int8)), pa.array(chunks[:1]))
+
+
+def with_chunks(table: Table, time: str, by: Sequence[str], chunks: Chunks) -> tuple[Table, str]:
     """The table with one more column, which has the chunk of each row, and the name of that column."""
     import pyarrow as pa
 
     name = f"chunk of {time}"
-    clock = chunks.clock
+    while name in table.types:
+        name = f"another {name}"
+    clock, segments = chunks.clock, Codes(table.name, by, table.written)
 
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
         others, own = [c for c in columns if c not in (name, *names)], [c for c in names if c != name]
         for n, batch in table.batches(others, list(dict.fromkeys([*own, time]))):
             refuse_nothing(batch, [time], table.name, n)
             times = clock.read(batch.column(time), table.name, time, n)
-            if (times > _LATEST).any():
-                raise ValueError(f"{table.name}: column {time!r} has a time after the year 9000; correct it.")
-            yield batch.append_column(name, pa.array(chunks.of(times, n)))
+            if by:
+                segments.of(batch, n)
+                _refuse_many(segments)
+            yield batch.append_column(name, _encoded(chunks.of(times, n)))
 
     schema = pa.schema([*table.types.items(), (name, pa.int64())])
     return Table(table.name, schema, batches, table.written), name

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction
-from histnetq.monitoring.alerts import FEWEST, find_alerts
+from histnetq.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.monitoring.chunks import Chunks, parse_range
 from histnetq.monitoring.held_out import drawing_of
 from histnetq.monitoring.reading import How, read_chunks
@@ -149,7 +149,7 @@ def monitor(
     missing : {"refuse", "drop", "mean"}, default="refuse"
         What is done about features without a value, as in `read_bags`.
     false_alarms : float, default=0.05
-        Probability of any alert in 52 chunks without a shift.
+        Probability of any alert in 52 chunks without a shift, at least 0.01.
     coverage : float, default=0.9
         Probability with which intervals hold the truth, if the quantifier is calibrated.
     random_state : int, default=0
@@ -190,7 +190,7 @@ def monitor(
 def check_options(model: Quantifier, reference: str, false_alarms: float, coverage: float) -> None:
     """Refuse what is wrong before rows are read."""
     parse_range(reference)
-    check_fraction("false_alarms", false_alarms)
+    check_rate(false_alarms)
     check_fraction("coverage", coverage)
     drawing_of(model)
 
@@ -206,10 +206,10 @@ def judge_chunks(
     segments = pd.DataFrame([key[1:] for key in keys], columns=[f"by_{c}" if c in COLUMNS else c for c in by])
     held = chunks.is_reference(about, reference)
     if not held.any():
-        first, last = about["start"].min(), about["start"].max()
+        first, last = about["start"].min(), about["end"].max()
         raise ValueError(
-            f"reference: no chunk begins in {reference}, those of the rows begin from {first} to {last}; "
-            "give another range."
+            f"reference: expected chunks in {reference}, got none, as the first begins at {first} and the last ends at "
+            f"{last}; give another range."
         )
     estimates, ends = _estimate(model, bags, coverage)
     sizes, classes = np.asarray(bags.sizes), np.asarray(model.classes_)

@@ -8,13 +8,14 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from histnetq.evaluation.plot_style import COLORS, MOST_NAMES, require_matplotlib
+from histnetq.evaluation.plot_style import COLORS, MOST_NAMES, as_label, color_of, require_matplotlib, shortened
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 _MOST_CLASSES = 30  # that have a panel each
+_LONGEST_NAME = 48  # letters of the name of a class
 _ALERT, _LIMIT, _DOUBT = "#b3261e", "#8a939c", "#E69F00"
 
 
@@ -33,31 +34,46 @@ def draw_all(table: pd.DataFrame) -> Figure:
 
 
 def shown_classes(table: pd.DataFrame) -> list[Any]:
-    """The classes that have a panel: all, or the most common."""
-    common = table.groupby("class", sort=False)["estimate"].mean()
-    chosen = set(common.sort_values(ascending=False).index[:_MOST_CLASSES])
-    return [name for name in common.index if name in chosen]
+    """The classes that have a panel, those with an alert first: all, or those with an alert and the most common."""
+    about = table.groupby("class", sort=False).agg({"alert": "any", "estimate": "mean"})
+    chosen = about.sort_values(["alert", "estimate"], ascending=False, kind="stable").index[:_MOST_CLASSES]
+    return about[about.index.isin(chosen)].sort_values("alert", ascending=False, kind="stable").index.tolist()
 
 
-def draw_mix(table: pd.DataFrame, ax: Axes) -> Axes:
-    """Draw the estimates of all classes as stacked areas."""
-    names = table["class"].drop_duplicates().tolist()
-    wide = np.stack([table.loc[table["class"] == name, "estimate"].to_numpy() for name in names])
+def draw_mix(table: pd.DataFrame, ax: Axes, legend: bool = True) -> Axes:
+    """Draw the estimates of all classes as stacked areas, in which a chunk reaches from its start to its end."""
+    names = class_names(table)
     one = table[table["class"] == names[0]]
-    times, place = _with_gaps(one)
-    shares = np.where(place < 0, np.nan, wide[:, place])
-    top = np.cumsum(shares, axis=0)
+    shares = table["estimate"].to_numpy().reshape(len(one), len(names))
+    times, place = _edges(one)
+    shares = np.where(place[:, None] < 0, np.nan, shares[place])
+    top = np.cumsum(shares, axis=1)
     for j, name in enumerate(names):
-        label = str(name) if j < MOST_NAMES - 1 or len(names) <= MOST_NAMES else None
+        label = _label(name) if len(names) <= MOST_NAMES or j < MOST_NAMES - 1 else None
         ax.fill_between(
-            times, top[j] - shares[j], top[j], color=COLORS[j % len(COLORS)], label=label,
-            alpha=1 - 0.3 * (j // len(COLORS) % 3), linewidth=0.3, edgecolor="white",
+            times, top[:, j] - shares[:, j], top[:, j], color=color_of(j), label=label, linewidth=0.3,
+            edgecolor="white",
         )  # fmt: skip
-    _mark_reference(one, ax)
+    held = one[one["period"] == "reference"]
+    if len(held):
+        ends = [_plain(held["start"]).min(), _plain(held["end"]).max()]
+        ax.plot(ends, [1.03, 1.03], color=_LIMIT, linewidth=4, solid_capstyle="butt", clip_on=False)
+        ax.annotate("reference", (ends[0], 1.03), (0, 4), textcoords="offset points", fontsize=8, annotation_clip=False)
     ax.set_ylim(0, 1)
-    ax.set_ylabel("share")
-    ax.legend(loc="lower left", bbox_to_anchor=(0, 1), ncols=6, fontsize=8, frameon=False, borderaxespad=0)
+    ax.set_ylabel("share", fontsize=8)
+    if legend:
+        n_columns = max(1, min(6, 90 // (6 + max(len(_label(name)) for name in names))))
+        ax.legend(loc="lower left", bbox_to_anchor=(0, 1.12), ncols=n_columns, fontsize=8, frameon=False)
     return _dated(ax)
+
+
+def _label(name: Any) -> str:
+    return as_label(shortened(str(name), _LONGEST_NAME))
+
+
+def class_names(table: pd.DataFrame) -> list[Any]:
+    """Give the classes, in the order of the table."""
+    return table["class"].drop_duplicates().tolist()
 
 
 def draw_class(table: pd.DataFrame, name: Any, ax: Axes) -> Axes:
@@ -66,28 +82,24 @@ def draw_class(table: pd.DataFrame, name: Any, ax: Axes) -> Axes:
     times, place = _with_gaps(one)
     lines = {c: np.where(place < 0, np.nan, one[c].to_numpy(float)[place]) for c in
              ("estimate", "lower", "upper", "reference", "threshold_lower", "threshold_upper")}  # fmt: skip
-    color = COLORS[0]
+    color, middle, size = COLORS[0], _middle(one), min(6.0, max(2.5, 400 / len(one)))
     ax.fill_between(times, lines["lower"], lines["upper"], color=color, alpha=0.2, linewidth=0)
     ax.plot(times, lines["reference"], color=_LIMIT, linewidth=1)
     for end in ("threshold_lower", "threshold_upper"):
         ax.plot(times, lines[end], color=_LIMIT, linewidth=1, linestyle="--")
-    ax.plot(times, lines["estimate"], color=color, linewidth=1.3, marker=".", markersize=3)
-    middle = _middle(one)
+    ax.plot(times, lines["estimate"], color=color, linewidth=1.3, marker=".", markersize=size / 2)
     doubted = (one["verdict"] == "rows look different").to_numpy()
     for marked, sign, paint in ((doubted, "s", _DOUBT), (one["alert"].to_numpy(bool), "o", _ALERT)):
-        ax.plot(middle[marked], one["estimate"].to_numpy()[marked], sign, color=paint, markersize=6, fillstyle="none",
-                markeredgewidth=1.5)  # fmt: skip
-    _mark_reference(one, ax)
-    ax.set_title(str(name), fontsize=10, loc="left")
+        if marked.any():  # a line of no points that is not clipped would take room in the figure
+            ax.plot(middle[marked], one["estimate"].to_numpy()[marked], sign, color=paint, markersize=size,
+                    fillstyle="none", markeredgewidth=size / 4, clip_on=False)  # fmt: skip
+    held = one[one["period"] == "reference"]
+    if len(held):
+        ax.axvspan(_plain(held["start"]).min(), _plain(held["end"]).max(), color="#000000", alpha=0.06, linewidth=0)
+    ax.set_title(_label(name), fontsize=10, loc="left")
     high = np.nanmax([np.nanmax(values) for values in lines.values() if np.isfinite(values).any()])
     ax.set_ylim(0, min(1.02, 1.08 * high))
     return _dated(ax)
-
-
-def _mark_reference(one: pd.DataFrame, ax: Axes) -> None:
-    """Shade the time of the reference."""
-    held = one[one["period"] == "reference"]
-    ax.axvspan(_plain(held["start"]).min(), _plain(held["end"]).max(), color="#000000", alpha=0.06, linewidth=0)
 
 
 def _dated(ax: Axes) -> Axes:
@@ -102,12 +114,28 @@ def _dated(ax: Axes) -> Axes:
     return ax
 
 
+def _edges(one: pd.DataFrame) -> tuple[NDArray, NDArray[np.int64]]:
+    """Times at which areas begin and end, and which chunk is at each; −1 between chunks with others missing."""
+    starts, ends, gaps = _plain(one["start"]), _plain(one["end"]).copy(), _gaps(one)
+    joined = np.ones(len(starts) - 1, bool)
+    joined[gaps - 1] = False
+    ends[:-1] = np.where(joined, starts[1:], ends[:-1])  # chunks of so many rows end before the next begins
+    times, place = np.stack([starts, ends], axis=1).ravel(), np.repeat(np.arange(len(starts)), 2)
+    return np.insert(times, 2 * gaps, starts[gaps]), np.insert(place, 2 * gaps, -1)
+
+
 def _with_gaps(one: pd.DataFrame) -> tuple[NDArray, NDArray[np.int64]]:
     """Times to draw at, and which chunk is at each; −1 where chunks are missing, so that lines break."""
-    middle, starts = _middle(one), _plain(one["start"])
-    steps = np.diff(starts).astype(np.int64)
-    gaps = 1 + np.flatnonzero(steps > 1.5 * np.median(steps)) if len(steps) else np.empty(0, np.int64)
+    middle, gaps = _middle(one), _gaps(one)
     return np.insert(middle, gaps, middle[gaps]), np.insert(np.arange(len(middle)), gaps, -1)
+
+
+def _gaps(one: pd.DataFrame) -> NDArray[np.int64]:
+    """Chunks before which others are missing; none of those that have so many rows each is."""
+    if one["chunk"].dtype.kind in "iu":
+        return np.empty(0, np.int64)
+    steps = np.diff(_plain(one["start"])).astype(np.int64)
+    return 1 + np.flatnonzero(steps > 1.5 * np.median(steps)) if len(steps) else np.empty(0, np.int64)
 
 
 def _middle(one: pd.DataFrame) -> NDArray:

@@ -56,6 +56,8 @@ class How:
             raise ValueError(f"period: expected one of period, chunk_size and chunk_number, got {got}; give one.")
         if self.time in self.by:
             raise wrong("by", "columns beside that of the times", repr(self.time), "name others, or leave it out")
+        if len(set(self.by)) < len(self.by):
+            raise wrong("by", "different columns", " and ".join(map(repr, self.by)), "name each once")
 
     def clock(self) -> Clock:
         """A clock that has read nothing."""
@@ -78,12 +80,15 @@ def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple
     """
     table = open_table(source, "source")
     table.require([how.time, *how.by])
+    for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
+        if used := [name for name in names if name in model.reading().names]:
+            raise wrong(argument, "a column that is no feature of the model", repr(used[0]), "name another")
     chunks: Chunks
     if how.period is not None:
         chunks = Periods(how.period, clock)
     else:
         chunks = Runs(table, how.time, how.by, clock, how.chunk_size, how.chunk_number)
-    divided, column = with_chunks(table, how.time, chunks)
+    divided, column = with_chunks(table, how.time, how.by, chunks)
     keys = [column, *how.by]
     if model.sketch_kind is None:
         long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
@@ -96,6 +101,23 @@ def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple
     known = list(codes.place)
     ids = np.array([chunk_id(*known[i]) for i in np.asarray(found.ids).tolist()])
     return replace(found, ids=ids, maker=replace(found.maker, keys=None)), chunks
+
+
+def is_chunk_id(name: Any, chunks: Periods, n_columns: int) -> bool:
+    """Whether `chunk_id` may have given a name: that of a chunk of these, in a segment of so many columns.
+
+    Examples
+    --------
+    >>> weeks = Periods("W", Clock())
+    >>> is_chunk_id('[345600, "north"]', weeks, 1), is_chunk_id('[86400, "north"]', weeks, 1)
+    (True, False)
+    """
+    try:
+        chunk, *segment = json.loads(name)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    right = type(chunk) is int and len(segment) == n_columns and all(isinstance(value, str) for value in segment)
+    return right and chunks.has(chunk)
 
 
 def chunk_id(chunk: int, *segment: Any) -> str:

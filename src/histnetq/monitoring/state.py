@@ -11,14 +11,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from histnetq.data.table_files import find_files
 from histnetq.monitoring.chunks import Chunks, Clock, Periods
-from histnetq.monitoring.reading import How, read_chunks
+from histnetq.monitoring.reading import How, is_chunk_id, read_chunks
 from histnetq.quantifiers.base import Quantifier
-from histnetq.sketches.sketch import BagSketch, SketchSum
+from histnetq.sketches.sketch import BagSketch, Maker, SketchSum
 
 _KEY = b"histnetq.monitor"
 _FIELDS = {"path": str, "size": int, "changed": int, "sha256": str}
+_MOST_BAGS = 10_000_000  # chunks of all segments
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class State:
     @classmethod
     def load(cls, path: Path, how: How, model: Quantifier) -> State:
         """Read a state, or begin one where there is no file; refuse one of another model or way to divide rows."""
-        from pyarrow import parquet
+        from pyarrow import ArrowException, parquet
 
         if how.period is None:
             raise ValueError(
@@ -68,17 +71,17 @@ class State:
         maker = model.sketch_maker()
         if not path.exists():
             return cls(how, how.clock(), [])
-        sketch = BagSketch.load(path)
-        if sketch.maker.fingerprint != maker.fingerprint:
-            raise ValueError(f"state: {path} was made by another model; use that one, or begin another state.")
         try:
-            about = json.loads((parquet.read_schema(path).metadata or {})[_KEY])
+            found = parquet.read_metadata(path)
+            about = json.loads((found.metadata or {})[_KEY])
             kept = How(**{**about["how"], "by": tuple(about["how"]["by"])})
             files = [ReadFile(**file) for file in about["files"]]
             if not all(type(getattr(file, name)) is kind for file in files for name, kind in _FIELDS.items()):
                 raise ValueError
             clock = Clock(about["zone"], about["aware"])
-        except (KeyError, TypeError, ValueError, AttributeError):
+            if not 0 < found.num_rows <= _MOST_BAGS or about["aware"] not in (True, False):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ArrowException):
             raise ValueError(f"state: {path} is no state that histnetq monitor wrote; name another file.") from None
         for name, value in asdict(kept).items():
             if value != asdict(how)[name]:
@@ -86,21 +89,26 @@ class State:
                     f"state: {path} was made with {name} {_said(value)}, got {_said(asdict(how)[name])}; use the same, "
                     "or begin another state."
                 )
-        return cls(kept, clock, files, sketch)
+        state = cls(kept, clock, files, _read_sketch(path, kept, clock, maker))
+        if about.get("checksum") != state._checksum():
+            raise ValueError(
+                f"state: {path} is damaged, it has another checksum than what it holds; begin another state."
+            )
+        return state
 
     def add(self, model: Quantifier, source: Any) -> tuple[BagSketch, Chunks]:
         """Read the files that are new, and give the sketches and chunks of all."""
         assert self.how.period is not None
         new = self._new_files(find_files(source, "source"))
         if new:
-            found, _ = read_chunks(model, [file.path for file in new], self.how, self.clock)
+            found, _ = read_chunks(model, list(new), self.how, self.clock)
             assert isinstance(found, BagSketch)
             total = SketchSum()
             for part in (self.sketch, found):
                 if part is not None:
                     total.add(part)
             self.sketch = total.result()
-        self.files, self.n_new = [*self.files, *new], len(new)
+        self.files, self.n_new = [*self.files, *new.values()], len(new)
         assert self.sketch is not None
         return self.sketch, Periods(self.how.period, self.clock)
 
@@ -112,22 +120,38 @@ class State:
         buffer = io.BytesIO()
         self.sketch.save(buffer)
         table = parquet.read_table(buffer)
-        about: dict[str, Any] = {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware}
-        about["files"] = [asdict(file) for file in self.files]
+        about = {**self._about(), "checksum": self._checksum()}
         table = table.replace_schema_metadata({**table.schema.metadata, _KEY: json.dumps(about)})
-        parquet.write_table(table, path, compression="zstd")
+        buffer = io.BytesIO()
+        parquet.write_table(table, buffer, compression="zstd")
+        path.write_bytes(buffer.getvalue())
 
-    def _new_files(self, paths: Sequence[str]) -> list[ReadFile]:
-        """The files whose rows are not in the state: neither the same file, nor another one of the same bytes."""
+    def _about(self) -> dict[str, Any]:
+        """What there is beside the sketches."""
+        files = [asdict(file) for file in self.files]
+        return {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware, "files": files}
+
+    def _checksum(self) -> str:
+        """Checksum of all that is kept, whatever types numbers are kept in."""
+        assert self.sketch is not None
+        found = hashlib.sha256(json.dumps([self._about(), asdict(self.sketch.maker)], sort_keys=True).encode())
+        found.update(json.dumps(np.asarray(self.sketch.ids).tolist()).encode())
+        for numbers in (self.sketch.n_rows, self.sketch.totals, self.sketch.squares, self.sketch.unseen,
+                        self.sketch.values, self.sketch.moments):  # fmt: skip
+            found.update(np.ascontiguousarray(numbers, "<f8").data)
+        return found.hexdigest()
+
+    def _new_files(self, paths: Sequence[str]) -> dict[str, ReadFile]:
+        """The files, by path, whose rows are not in the state: neither the same file, nor one of the same bytes."""
         known = {(file.path, file.size, file.changed) for file in self.files}
         contents = {file.sha256 for file in self.files}
         places = {file.path for file in self.files}
-        new: list[ReadFile] = []
+        new: dict[str, ReadFile] = {}
         for path in paths:
             place, about = os.path.realpath(path), os.stat(path)
             if (place, about.st_size, about.st_mtime_ns) in known:
                 continue
-            file = ReadFile(place, about.st_size, about.st_mtime_ns, _checksum(path))
+            file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
             if file.sha256 in contents:
                 continue
             if place in places:
@@ -136,11 +160,28 @@ class State:
                     "another state."
                 )
             contents.add(file.sha256)
-            new.append(file)
+            new[path] = file
         return new
 
 
-def _checksum(path: str) -> str:
+def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
+    """Give the sketches in a state; refuse those of another model, or of chunks that there cannot be."""
+    try:
+        sketch = BagSketch.load(path)
+    except ValueError as error:
+        reason = str(error).removeprefix(f"path: {path} ").partition(";")[0]
+        raise ValueError(f"state: {path} is damaged, it {reason}; begin another state.") from None
+    if sketch.maker.fingerprint != maker.fingerprint:
+        raise ValueError(f"state: {path} was made by another model; use that one, or begin another state.")
+    assert how.period is not None
+    periods, names = Periods(how.period, clock), () if sketch.ids is None else sketch.ids.tolist()
+    right = len(names) > 0 and all(is_chunk_id(name, periods, len(how.by)) for name in names)
+    if not right or not (sketch.totals > 0).all():
+        raise ValueError(f"state: {path} is damaged, it has chunks that there cannot be; begin another state.")
+    return sketch
+
+
+def _file_checksum(path: str) -> str:
     found = hashlib.sha256()
     with open(path, "rb") as file:
         while block := file.read(1 << 20):
