@@ -12,7 +12,7 @@ import numpy as np
 
 import histnetq as hq
 from benchmarks.timing import seconds_of, side_by_side
-from histnetq.cli.estimating import estimate
+from histnetq.estimating import estimate
 from histnetq.monitoring.monitor import judge_chunks
 from histnetq.monitoring.reading import How
 from histnetq.monitoring.state import State
