@@ -6,7 +6,7 @@ const whole = new Intl.NumberFormat(LANGUAGE, { maximumFractionDigits: 0 });
 export const count = (n) => whole.format(n);
 export const many = (n, what) => `${count(n)} ${what}${n === 1 ? "" : what.endsWith("s") ? "es" : "s"}`;
 export const share = (p) => (100 * p).toFixed(1);
-export const percent = (p) => `${share(p)} %`;
+export const percent = (p) => `${share(p)}\u00a0%`;
 export const range = (lower, upper) => `${share(lower)}–${share(upper)}`;
 
 export function bytes(n) {

@@ -8,6 +8,11 @@ import { modelCard } from "./models.js";
 import { commandRow } from "./result.js";
 import { bagField, missingField, preview, step, tableField } from "./upload.js";
 
+const METHODS = [
+  ["auto", "The best of several, in some minutes"], ["emq", "EMQ: quick, learns from labels"],
+  ["histnetq", "HistNetQ: a network, learns from proportions too"], ["emnetq", "EMNetQ: a network, learns from proportions too"],
+];
+
 export async function showLearn(context) {
   if (!context.job) return drawForm(context);
   const subtitle = (job) => `${job.asked.name}, from ${job.asked.table_name}.`;
@@ -35,7 +40,10 @@ async function drawForm(context) {
     type: "text", required: true, maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]*", autocomplete: "off", spellcheck: "false",
     title: "Letters, digits, dots, hyphens and underscores; the first is a letter or digit.",
   });
-  const third = step(3, "Name", field("Name of the model", name, "Letters, digits, dots, hyphens and underscores."));
+  const method = select(METHODS, "auto", () => {});
+  const third = step(3, "Model", el("div", { class: "fields wide" },
+    field("Name of the model", name, "Letters, digits, dots, hyphens and underscores."),
+    field("Method", method, "Methods are compared by their errors on bags kept apart.")));
   const button = el("button", { class: "button big" }, "Learn");
   const actions = el("div", { class: "actions" }, button);
   const file = tableField({
@@ -46,7 +54,7 @@ async function drawForm(context) {
       columns.replaceChildren(...(known ? known.elements : []));
       known?.refresh();
       second.hidden = third.hidden = actions.hidden = !table;
-      if (table && !name.value) name.value = table.name.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9_.-]+/g, "-").replace(/^[^A-Za-z0-9]+/, "").slice(0, 64);
+      if (table && !name.value) name.value = nameFrom(table.name);
       history.replaceState(null, "", table ? `#/learn?${new URLSearchParams({ table: table.id })}` : "#/learn");
     },
   });
@@ -57,7 +65,7 @@ async function drawForm(context) {
     clearAlert();
     button.disabled = true;
     try {
-      const asked = { kind: "learn", name: name.value.trim(), ...known.asked() };
+      const asked = { kind: "learn", name: name.value.trim(), method: method.value, ...known.asked() };
       location.hash = `#/learn/${encodeURIComponent((await api.start(asked)).id)}`;
     } catch (error) {
       report(error);
@@ -67,6 +75,12 @@ async function drawForm(context) {
   const given = query.get("table");
   place(context, ...title, form);
   return given && file.give(given);
+}
+
+/** A name for a model that is learned from this file. */
+function nameFrom(file) {
+  const plain = file.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9_.-]+/g, "-");
+  return plain.replace(/^[^A-Za-z0-9]+|[^A-Za-z0-9]+$/g, "").slice(0, 64);
 }
 
 /** Fields for the columns of a table with known classes. */

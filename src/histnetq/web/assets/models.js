@@ -12,14 +12,12 @@ export function modelChoice(models, chosen, onchange) {
     const input = el("input", {
       type: "radio", name, value: model.name, checked: model.name === chosen, onchange: () => onchange(model),
     });
-    const facts = [model.method, many(model.classes.length, "class"), model.errors && `error ${points(model.errors.ae)}`];
+    const facts = [model.method, many(model.classes.length, "class"), model.errors && `error ${(100 * model.errors.ae).toFixed(1)} points`];
     return el("label", { class: "choice" }, input,
       el("span", {}, el("b", {}, model.name), el("small", {}, facts.filter(Boolean).join(" · "))));
   });
   return el("fieldset", { class: "choices" }, el("legend", { class: "unseen" }, "Model"), cards);
 }
-
-const points = (error) => `${(100 * error).toFixed(1)} points`;
 
 /** What a model was learned from, what it expects, and how good it is. */
 export function modelCard(model) {
@@ -32,11 +30,10 @@ export function modelCard(model) {
   add("Intervals", model.intervals.calibrated
     ? `Calibrated ${model.intervals.words || `by ${many(model.intervals.bags, "bag")}`}.`
     : "None: the model is not calibrated, so that estimates come without intervals and trust is unchecked.");
-  if (model.errors) add("Errors", errorTable(model.errors));
   if (model.why) add("Why this method", model.why);
   if (model.warning) add("Warning", el("p", { class: "notice warn" }, model.warning));
   return el("div", { class: "model-card" },
-    el("h3", {}, model.name, " ", el("span", { class: "method" }, model.method)), el("dl", { class: "facts" }, rows));
+    el("h3", {}, model.name, " ", el("span", { class: "method" }, model.method)), el("div", { class: "model-facts" }, el("dl", { class: "facts" }, rows), model.errors ? errorTable(model.errors) : null));
 }
 
 function sourceOf({ sources, bags, rows, date }) {
@@ -60,7 +57,7 @@ function classBars(model) {
 function errorTable({ bags, methods }) {
   const pairs = Object.entries(methods).sort((a, b) => a[1] - b[1]);
   return el("table", { class: "errors" },
-    el("caption", {}, `Mean error of a class's share in ${many(bags, "bag")} kept apart, in percentage points.`),
+    el("caption", {}, `Mean error of a share in ${many(bags, "bag")} kept apart, in percentage points.`),
     el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), el("th", { scope: "col", class: "number" }, "Error"))),
     el("tbody", {}, pairs.map(([name, error]) => el("tr", {},
       el("th", { scope: "row" }, name), el("td", { class: "number" }, el("data", { value: error }, (100 * error).toFixed(2)))))));

@@ -60,7 +60,7 @@ function tiles(result, bags) {
     tile("Bags", count(result.n_bags), bags.names.length < result.n_bags ? `${count(bags.names.length)} are shown` : many(rows, "row")),
     tile("Most common class", bags.classes[most], `${percent(means[most])} in the mean of the bags`),
     tile("Intervals", width === null ? "none" : `± ${share(width / 2)}`,
-      width === null ? "The model is not calibrated." : `percentage points on average, at ${Math.round(100 * result.coverage)} %`),
+      width === null ? "The model is not calibrated." : `percentage points on average, at ${Math.round(100 * result.coverage)}\u00a0%`),
     tile("Bags to look at", unchecked ? "unchecked" : count(doubted),
       unchecked ? "The model is not calibrated." : doubted ? "They are unlike those that the model knows." : "All are like those that the model knows.",
       doubted ? "warn" : null));

@@ -48,7 +48,10 @@ export function tableField({ title, hint, arrived, report }) {
     cancel.focus();
     try {
       const table = await sending.done;
-      if (table) return show(table);
+      if (table) {
+        show(table).focus({ preventScroll: true });
+        return;
+      }
       announce("Nothing was sent.");
     } catch (error) {
       report(error);
@@ -65,7 +68,7 @@ export function tableField({ title, hint, arrived, report }) {
       el("div", { class: "grow" }, el("b", {}, table.name), el("small", {}, about.filter(Boolean).join(" · "))), other));
     announce(`${table.name} has arrived.`);
     arrived(table);
-    other.focus({ preventScroll: true });
+    return other;
   }
 
   function reset() {
@@ -74,7 +77,7 @@ export function tableField({ title, hint, arrived, report }) {
   }
 
   empty();
-  return { element: place, give: async (id) => show(await api.table(id)) };
+  return { element: place, give: async (id) => { show(await api.table(id)); } };
 }
 
 /** The first rows of a table; `roles` maps the names of columns to what they are for. */
