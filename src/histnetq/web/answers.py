@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
-SHOWN_BAGS = 2000
+SHOWN_BAGS = 10_000
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 
 

@@ -155,10 +155,11 @@ class Service:
     def start(self, asked: EstimateJob | LearnJob) -> Job:
         """Start a job."""
         table = self.tables.get(asked.table)
+        told = {**asked.model_dump(), "table_name": table.name}
         if isinstance(asked, EstimateJob):
             self.shelf.find(asked.model)
             self.job_workers.require_room()
-            job = self.jobs.add("estimate")
+            job = self.jobs.add("estimate", told)
             self.works = {key: work for key, work in self.works.items() if work.job.folder.is_dir()}
             self.works[job.id] = work = EstimateWork(job, asked, table, self.shelf, self.table_limits, self.metrics)
             table.n_users += 1
@@ -168,7 +169,7 @@ class Service:
         check_learning(asked, table)
         self.learner.require_room()
         proportions = None if asked.proportions_table is None else self.tables.get(asked.proportions_table)
-        job = self.jobs.add("learn")
+        job = self.jobs.add("learn", told)
         for used in (table, proportions):
             if used is not None:
                 used.n_users += 1

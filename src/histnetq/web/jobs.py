@@ -32,6 +32,8 @@ class Job:
         "estimate" or "learn".
     folder : Path
         Where its files are.
+    asked : dict
+        What was asked for, and `table_name`.
     state : str
         "queued", "running", "done", "failed" or "cancelled".
     progress : float
@@ -47,6 +49,7 @@ class Job:
     kind: str
     folder: Path
     id: str
+    asked: dict[str, Any]
     state: str = "queued"
     progress: float = 0.0
     stage: str = "Waiting"
@@ -110,8 +113,8 @@ class Job:
         left = None if self.left is None or self.is_over else max(0.0, self.left[0] - (now - self.left[1]))
         end = now if self.ended is None else self.ended
         return {
-            "id": self.id, "kind": self.kind, "state": self.state, "progress": round(self.progress, 4),
-            "seconds_left": left, "seconds": round(end - self.began, 2), "stage": self.stage,
+            "id": self.id, "kind": self.kind, "asked": self.asked, "state": self.state,
+            "progress": round(self.progress, 4), "seconds_left": left, "seconds": round(end - self.began, 2), "stage": self.stage,
             "messages": list(self.messages), "error": self.error, "methods": [dict(method) for method in self.methods],
             "result": self.result if result else None,
             "expires_in": _KEPT if self.ended is None else max(0.0, round(_KEPT - (now - self.ended), 1)),
@@ -134,7 +137,7 @@ class Jobs:
     def __init__(self, spool: Spool) -> None:
         self.spool, self._jobs = spool, dict[str, Job]()
 
-    def add(self, kind: str) -> Job:
+    def add(self, kind: str, asked: dict[str, Any]) -> Job:
         """Make a job that waits."""
         self.expire()
         over = [job for job in self._jobs.values() if job.is_over]
@@ -143,7 +146,7 @@ class Jobs:
                 raise RefusedError(429, f"jobs: {_MOST} of them run or wait; try again later.", Retry_After="10")
             self.drop(over[0])
         key = f"j_{uuid.uuid4().hex}"
-        self._jobs[key] = job = Job(kind, self.spool.make(key), key)
+        self._jobs[key] = job = Job(kind, self.spool.make(key), key, asked)
         return job
 
     def get(self, key: str) -> Job:

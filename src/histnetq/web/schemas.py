@@ -109,6 +109,7 @@ class JobAbout(BaseModel):
 
     id: str
     kind: Literal["estimate", "learn"]
+    asked: dict[str, Any]
     state: Literal["queued", "running", "done", "failed", "cancelled"]
     progress: float
     seconds_left: float | None
