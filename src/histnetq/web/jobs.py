@@ -114,9 +114,9 @@ class Job:
         end = now if self.ended is None else self.ended
         return {
             "id": self.id, "kind": self.kind, "asked": self.asked, "state": self.state,
-            "progress": round(self.progress, 4), "seconds_left": left, "seconds": round(end - self.began, 2), "stage": self.stage,
-            "messages": list(self.messages), "error": self.error, "methods": [dict(method) for method in self.methods],
-            "result": self.result if result else None,
+            "progress": round(self.progress, 4), "seconds_left": left, "seconds": round(end - self.began, 2),
+            "stage": self.stage, "messages": list(self.messages), "error": self.error,
+            "methods": [dict(method) for method in self.methods], "result": self.result if result else None,
             "expires_in": _KEPT if self.ended is None else max(0.0, round(_KEPT - (now - self.ended), 1)),
         }  # fmt: skip
 
