@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import os
@@ -21,7 +22,9 @@ from histnetq.quantifiers.model_files import read_manifest
 from histnetq.training.progress import EVENTS
 from histnetq.web.answers import rows_as_table
 from histnetq.web.refusals import RefusedError
+from histnetq.web.shelf import Shelf
 from histnetq.web.tables import clean_name, guess
+from histnetq.web.workers import Workers
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
 
@@ -268,36 +271,8 @@ def test_descriptions_need_no_network(server):
     assert "http" not in page.replace(server.address, "")
 
 
-def test_more_requests_than_may_wait_are_told_to_come_again(models):
-    with (
-        serving(models, "--threads", "1", "--waiting", "0") as served,
-        socket.create_connection(("127.0.0.1", served.port)) as slow,
-    ):
-        head = (
-            f"POST /v1/models/pacc/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: {CSV}\r\nContent-Length: 99\r\n"
-        )
-        slow.sendall(f"{head}\r\nlength".encode())
-        body, headers = b"length,depth\n1,2\n", {"Content-Type": CSV}
-
-        def ask():
-            return served.client.post("/v1/models/pacc/predict", content=body, headers=headers)
-
-        answer = until(ask, lambda found: found.status_code == 429)  # once the first is being received
-        assert int(answer.headers["Retry-After"]) >= 1
-        assert answer.json()["error"].startswith("server: 1 bodies are being received")
-        slow.close()
-        assert until(ask, lambda found: found.status_code == 200).json()["bags"] == 1
-        # Of one model alone, nothing is learned.
-    with serving(models / "pacc") as served:
-        found = served.client.get("/v1/models").json()
-        assert ([card["name"] for card in found["models"]], found["can_learn"]) == (["pacc"], False)
-        table = served.upload(fish().to_csv(index=False).encode())
-        job = {"kind": "learn", "name": "a", "table": table, "label": "species"}
-        assert served.client.post("/v1/jobs", json=job).status_code == 409
-
-
-def test_a_request_that_runs_is_answered_before_the_end(models):
-    served = Served(models)
+def test_one_request_too_many_is_told_to_come_again_and_the_one_that_runs_is_answered_before_the_end(models):
+    served = Served(models, "--threads", "1", "--waiting", "0")
     content = fish().to_csv(index=False).encode()
     head = (
         "POST /v1/models/pacc/predict?bag=tow HTTP/1.1\r\nHost: localhost\r\n"
@@ -306,6 +281,12 @@ def test_a_request_that_runs_is_answered_before_the_end(models):
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow:
         slow.sendall(head.encode() + content[:1000])
         until(lambda: list(served.folder.glob("*/r_*/body.csv")), bool)
+        other = served.client.post(
+            "/v1/models/pacc/predict", content=b"length,depth\n1,2\n", headers={"Content-Type": CSV}
+        )  # fmt: skip
+        assert other.status_code == 429
+        assert other.headers["Retry-After"] == "1"
+        assert other.json() == {"error": "server: 1 bodies are being received; try again in 1 s."}
         served.process.terminate()
         until(lambda: is_open(served.port), lambda found: not found)
         slow.sendall(content[1000:])
@@ -315,6 +296,37 @@ def test_a_request_that_runs_is_answered_before_the_end(models):
     assert served.end() == "Ended.\n"
     assert served.process.returncode == 0
     assert not list(served.folder.glob("histnetq-serve-*"))
+
+
+def test_of_one_model_alone_nothing_is_learned(models):
+    shelf = Shelf(models / "pacc")
+    assert [card["name"] for card in shelf.cards()] == ["pacc"]
+    with pytest.raises(RefusedError, match=r"^name: one model is served alone; start histnetq serve with a directory"):
+        shelf.refuse_name("new")
+
+
+def test_work_that_finds_no_room_or_takes_too_long_is_refused():
+    async def try_it():
+        workers, go_on, begun = Workers(1, 1, "test"), threading.Event(), threading.Event()
+
+        def work(stop):
+            begun.set()
+            go_on.wait(60)
+            stop.check()
+
+        with pytest.raises(RefusedError, match="it took more than 0 seconds") as late:
+            await workers.run(work, 0.01)
+        assert late.value.status == 503
+        waiting = workers.submit(lambda: "answer")
+        with pytest.raises(RefusedError, match="2 requests are being worked on, which is the most") as full:
+            workers.require_room()
+        assert full.value.headers == {"Retry-After": "1"}
+        begun.wait(60)
+        go_on.set()
+        assert await waiting == "answer"
+        workers.close()
+
+    asyncio.run(try_it())
 
 
 def is_open(port):
@@ -399,9 +411,8 @@ def test_a_kill_leaves_no_half_model_and_the_next_start_is_clean(tmp_path):
     table = served.upload(fish(60).to_csv(index=False).encode())
     asked = {"kind": "learn", "name": "half", "table": table, "bag": ["tow"], "label": "species"}
     job = served.start(**asked, method="deepsets")
-    until(lambda: served.job(job["id"]), lambda found: found["progress"] > 0)  # it has begun to learn
-    learner = children(served.process.pid)
-    assert learner
+    served.wait(job, "running")
+    learner = until(lambda: children(served.process.pid), bool)
     served.kill()
     assert len(list(models.glob(".learning-*"))) == 1
     assert os.listdir(models) == [path.name for path in models.glob(".learning-*")]
