@@ -4,12 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import os
 import re
 import shutil
-import signal
-import subprocess
-import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +17,7 @@ from click.testing import CliRunner
 
 from histnetq.cli import main
 from tests.conftest import hard_unless
+from tests.serving import serving
 
 api = pytest.importorskip("playwright.sync_api", reason="The page is tested by playwright: pip install '.[dev]'.")
 axe = pytest.importorskip("axe_playwright_python.sync_playwright", reason="axe is needed: pip install '.[dev]'.")
@@ -69,32 +66,12 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-@contextlib.contextmanager
-def serving(models: Path, *options: str) -> Iterator[str]:
-    command = [sys.executable, "-m", "histnetq", "serve", str(models), "--port", "0", *options]
-    said_to = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"}, **said_to) as made:
-        assert made.stdout is not None
-        said = []
-        for line in made.stdout:
-            said.append(line)
-            if found := re.search(r"http://[\d.]+:\d+", line):
-                break
-        else:
-            raise AssertionError("".join(said))
-        try:
-            yield found[0]
-        finally:
-            made.send_signal(signal.SIGTERM)
-            made.stdout.read()
-
-
 @pytest.fixture(scope="module")
 def address(place: Path) -> Iterator[str]:
     """The server's address; it asks for a token, which tabs have unless a test takes it away."""
     (place / "token").write_text(TOKEN)
-    with serving(place / "models", "--token-file", str(place / "token")) as found:
-        yield found
+    with serving(place / "models", "--token-file", str(place / "token")) as served:
+        yield served.address
 
 
 @pytest.fixture(scope="module")

@@ -9,6 +9,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+import select
+import signal
+import threading
 import time
 from typing import Any
 
@@ -59,6 +62,24 @@ def tell_event(kind: str, **facts: Any) -> None:
         os.write(int(pipe), json.dumps({"kind": kind, **facts}).encode() + b"\n")
     except BrokenPipeError:
         raise KeyboardInterrupt from None
+
+
+def end_with_listener() -> None:
+    """Let this process be told to end when the program that reads its events is gone; it may be busy with a long step.
+
+    Called once, when a process starts that does nothing else.
+    """
+    pipe = os.environ.get(EVENTS)
+    if pipe is None:
+        return
+
+    def wait() -> None:
+        watched = select.poll()
+        watched.register(int(pipe), 0)  # reports that the other end was closed, whatever is asked for
+        watched.poll()
+        os.kill(os.getpid(), signal.SIGTERM)
+
+    threading.Thread(target=wait, daemon=True).start()
 
 
 def in_words(seconds: float) -> str:

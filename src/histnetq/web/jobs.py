@@ -110,11 +110,12 @@ class Job:
     def describe(self, result: bool = True) -> dict[str, Any]:
         """Tell how far it is, and what it found."""
         now = time.monotonic()
-        left = None if self.left is None or self.is_over else max(0.0, self.left[0] - (now - self.left[1]))
+        left = 0.0 if self.left is None or self.is_over else self.left[0] - (now - self.left[1])
         end = now if self.ended is None else self.ended
         return {
             "id": self.id, "kind": self.kind, "asked": self.asked, "state": self.state,
-            "progress": round(self.progress, 4), "seconds_left": left, "seconds": round(end - self.began, 2),
+            "progress": round(self.progress, 4), "seconds_left": left if left > 0 else None,
+            "seconds": round(end - self.began, 2),
             "stage": self.stage, "messages": list(self.messages), "error": self.error,
             "methods": [dict(method) for method in self.methods], "result": self.result if result else None,
             "expires_in": _KEPT if self.ended is None else max(0.0, round(_KEPT - (now - self.ended), 1)),

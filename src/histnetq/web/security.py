@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import hmac
 import ipaddress
+import re
 import time
 from collections.abc import Awaitable, Callable, MutableMapping
 from dataclasses import dataclass
 from typing import Any
 
+import anyio
+from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
 from histnetq.web.metrics import Metrics
@@ -18,6 +21,8 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _METHODS = (*_SAFE, "POST", "DELETE", "PUT", "PATCH")
 _PROTECTED = ("/v1", "/metrics")
+_TABLES = re.compile(r"/v1/(tables|models/[^/]+/predict)")  # whose bodies go to files
+_LARGEST_BODY, _BODY_SECONDS = 1 << 20, 30.0  # of all others
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -137,7 +142,8 @@ class Guard:
         try:
             refused = self.door.refusal(scope["method"], scope["path"], scope["headers"])
             if refused is None:
-                await self.app(scope, receive, protect)
+                bounded = receive if _TABLES.fullmatch(scope["path"]) else _bounded(receive)
+                await self.app(scope, bounded, protect)
             else:
                 headers = {"WWW-Authenticate": "Bearer"} if refused[0] == 401 else None
                 await JSONResponse({"error": refused[1]}, refused[0], headers)(scope, receive, protect)
@@ -146,3 +152,24 @@ class Guard:
             path = getattr(route, "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self.metrics.note_request(method, path, status, time.perf_counter() - began)
+
+
+def _bounded(receive: Any) -> Any:
+    """Let a request be received that is small and comes soon."""
+    n_bytes, until = 0, anyio.current_time() + _BODY_SECONDS
+
+    async def receive_part() -> Any:
+        nonlocal n_bytes, until
+        try:
+            with anyio.fail_after(until - anyio.current_time()):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"expected all of the body within {_BODY_SECONDS:.0f} seconds") from None
+        n_bytes += len(message.get("body", b""))
+        if n_bytes > _LARGEST_BODY:
+            raise HTTPException(413, f"expected a body of at most {_LARGEST_BODY:,} bytes")
+        if not message.get("more_body", False):
+            until = float("inf")  # what comes then is the end of the connection
+        return message
+
+    return receive_part
