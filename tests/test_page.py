@@ -221,6 +221,8 @@ def test_mix_over_time_has_the_alerts_of_monitor(opened, place):
     assert tab.locator(".alert-mark").count() == expected["alert"].sum()
     cells = tab.locator("table.bags").first.locator("data").evaluate_all("all => all.map(cell => Number(cell.value))")
     np.testing.assert_array_equal(cells, expected["estimate"])
+    tab.set_viewport_size(NARROW)
+    assert tab.evaluate("document.documentElement.scrollWidth") <= NARROW["width"]
     with tab.expect_download() as saved:
         tab.get_by_role("button", name="Periods as CSV").click()
     assert saved.value.path().read_bytes() == out.read_bytes()

@@ -41,7 +41,7 @@ export function bagTable(found, colors, pick) {
   const only = el("input", { type: "checkbox", onchange: () => { doubted = only.checked; arrange(); } });
   const warned = nDoubted(found);
   const tools = el("div", { class: "tools" }, found.names.length > FEW ? field(`Find a ${found.what}`, search) : null,
-    warned ? el("label", { class: "check" }, only, `Only the ${count(warned)} to look at`) : null, pager);
+    warned ? el("label", { class: "check" }, only, `Only those to look at (${count(warned)})`) : null, pager);
 
   function sort(column) {
     sorted = { key: column.key, down: sorted.key === column.key ? !sorted.down : Boolean(column.number) };

@@ -52,17 +52,18 @@ function frame(width, height, top, label) {
   return { root, x, y };
 }
 
-/** Names under an axis: the first, the last, and as many between them as fit. */
+/** Names under an axis: every one, or every second, third and so on, as they fit. */
 function names(root, labels, x, width, height) {
   const last = labels.length - 1;
   const texts = labels.map((label) => (label.length > LONGEST_NAME ? `${label.slice(0, LONGEST_NAME - 1)}…` : label));
-  const wide = LETTER * Math.max(...texts.map((text) => text.length)) + 2 * LETTER;
-  const fit = Math.max(2, Math.floor((width - MARGIN.left - MARGIN.right) / wide));
-  for (const i of spread(labels.map((_, k) => k), fit)) {
-    const at = x(last ? i / last : 0.5);
-    const half = (LETTER * texts[i].length) / 2;
-    const anchor = at - half < 0 ? "start" : at + half > width ? "end" : "middle";
-    root.append(svg("text", { class: "tick", x: at, y: height - 7, "text-anchor": anchor }, texts[i]));
+  const wide = LETTER * (Math.max(...texts.map((text) => text.length)) + 2);
+  const step = Math.ceil((wide * labels.length) / (width - MARGIN.left - MARGIN.right));
+  let free = 0; // where the next name may begin
+  for (let i = 0; i <= last; i += step) {
+    const long = LETTER * texts[i].length;
+    const left = Math.max(0, Math.min(x(last ? i / last : 0.5) - long / 2, width - long));
+    if (left >= free) root.append(svg("text", { class: "tick", x: left + long / 2, y: height - 7, "text-anchor": "middle" }, texts[i]));
+    free = Math.max(free, left + long + LETTER);
   }
 }
 

@@ -41,7 +41,7 @@ export function showResult(context, job, again) {
 function headline({ monitoring, n_bags: n }, followed) {
   if (followed) {
     const moved = monitoring.n_alerts;
-    return moved ? `The mix has moved in ${many(moved, "period")}` : "The mix has not moved";
+    return moved ? `The mix has moved in ${many(moved, "period")}` : `No alert in ${many(monitoring.chunks.length, "period")}`;
   }
   return n === 1 ? "The mix of one bag" : `The mix of ${count(n)} bags`;
 }
@@ -62,7 +62,7 @@ function tiles(result, bags) {
     tile("Intervals", width === null ? "none" : `± ${share(width / 2)}`,
       width === null ? "The model is not calibrated." : `percentage points on average, at ${Math.round(100 * result.coverage)}\u00a0%`),
     tile("Bags to look at", unchecked ? "unchecked" : count(doubted),
-      unchecked ? "The model is not calibrated." : doubted ? "They are unlike those that the model knows." : "All are like those that the model knows.",
+      unchecked ? "The model is not calibrated." : doubted ? `${doubted === 1 ? "It is" : "They are"} unlike those that the model knows.` : "All are like those that the model knows.",
       doubted ? "warn" : null));
 }
 
@@ -99,7 +99,7 @@ function plots(found, ranks, pick) {
     classes.push([`${count(others.length)} others`, colorOf(COLORS), rest]);
   }
   const some = bags.length < all.length ? `${count(bags.length)} of the ${count(all.length)} ${found.what}s are drawn, evenly spaced.` : null;
-  const highest = (found.upper ?? found.estimate).reduce((most, row) => Math.max(most, ...row), 0.05);
+  const highest = [...(found.upper ?? found.estimate), ...(found.high ?? [])].reduce((most, row) => Math.max(most, ...row), 0.05);
   const top = Math.min(1, 1.05 * highest);
   const at = (rows, j) => rows && ((i) => rows[i][j]);
   const follows = (a, b) => bags.length < all.length || found.end[a] === found.start[b];
