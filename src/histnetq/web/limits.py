@@ -75,7 +75,7 @@ class Limits:
             signs = np.frombuffer(file.read(_BLOCK), np.uint8)
         starts = np.append(0, np.flatnonzero(signs == ord("\n")))
         for separator in _SEPARATORS if len(signs) else b"":
-            most = int(np.add.reduceat((signs == separator).astype(np.int64), starts).max())
+            most = int(np.add.reduceat(signs == separator, starts, dtype=np.int64).max())
             _refuse_more("columns", most + 1, self.columns, "send those that are needed")
 
     def _check_parquet(self, path: Path, texts: Sequence[str]) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from histnetq.data.table_files import Table, is_number, open_table
+from histnetq.data.table_files import Table, is_number, open_table, release_memory
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.spool import Received, Spool
@@ -149,6 +149,7 @@ def look_at(table: StoredTable, received: Received, limits: Limits) -> dict[str,
     n_rows = _parquet_rows(table.path) if exact else max(0, received.n_lines - 1)
     limits.check_rows(n_rows)
     first = _first_rows(opened, table.path if exact else None)
+    release_memory()
     shown = set(first.schema.names)
     kinds = {n: _kind(opened.types[n], first.column(n)) if n in shown else "other" for n in opened.columns}
     return {
