@@ -315,7 +315,8 @@ def test_wrong_files_are_told_and_the_form_goes_on(opened, place):
     tab = opened(viewport=NARROW)
     file = tab.locator("input[type=file]")
     file.set_input_files({"name": "scan.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"})
-    assert "expected a file that ends in .csv, .tsv, .txt, .parquet, .pq; convert it" in alert(tab)
+    expected = "expected a file that ends in .csv, .tsv, .txt, .parquet, .pq; save the table as one of them."
+    assert alert(tab) == f"scan.pdf: {expected}"
     file.set_input_files({"name": "rows.parquet", "mimeType": "", "buffer": b"PAR1 and nothing else"})
     tab.locator("#alert p", has_text=re.compile("is no whole Parquet file|cannot be read as Parquet")).wait_for()
     assert tab.locator(".drop").is_visible()
@@ -349,10 +350,18 @@ def test_names_and_cells_are_shown_as_text(opened, place):
     rows = draw_rows(3, 20).assign(note=EVIL)
     rows["tow"] = rows["tow"] + EVIL
     rows[f"column {EVIL}"] = 1
-    content = {"name": f"rows {EVIL}.csv", "mimeType": "text/csv", "buffer": rows.to_csv(index=False).encode()}
     tab = opened()
     tab.get_by_role("radio", name=re.compile("odd")).check()
-    give(tab, content)
+    carried = tab.evaluate_handle(
+        """([name, text]) => {
+            const carried = new DataTransfer();
+            carried.items.add(new File([text], name));
+            return carried;
+        }""",
+        [f"rows {EVIL}.csv", rows.to_csv(index=False)],
+    )
+    tab.dispatch_event(".drop", "drop", {"dataTransfer": carried})
+    tab.locator(".file.done").wait_for()
     assert EVIL in tab.locator(".preview").text_content()
     tab.get_by_label("Bag column").select_option('["tow"]')
     tab.get_by_role("button", name="Estimate", exact=True).click()

@@ -13,10 +13,12 @@ function fill(node, attributes, children) {
   return node;
 }
 
-const present = (children) => children.flat(Infinity).filter((child) => child !== null && child !== undefined && child !== false);
+const isThere = (child) => child !== null && child !== undefined && child !== false;
+const present = (children) => children.flat(Infinity).filter(isThere);
 
 export const el = (tag, attributes = {}, ...children) => fill(document.createElement(tag), attributes, children);
-export const svg = (tag, attributes = {}, ...children) => fill(document.createElementNS(SVG, tag), attributes, children);
+export const svg = (tag, attributes = {}, ...children) =>
+  fill(document.createElementNS(SVG, tag), attributes, children);
 
 let serial = 0;
 export const newId = (name) => `${name}-${++serial}`;

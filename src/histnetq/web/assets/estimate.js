@@ -23,7 +23,7 @@ export async function showEstimate(context) {
 
 async function drawForm(context) {
   const { query, report } = context;
-  const models = (await api.models()).models;
+  const { models, limits } = await api.models();
   const usable = models.filter((model) => !model.problem);
   const title = [
     el("h1", {}, "How common is each class?"),
@@ -31,14 +31,15 @@ async function drawForm(context) {
     ...models.filter((model) => model.problem).map((model) => el("p", { class: "notice warn" }, model.problem)),
   ];
   if (!usable.length) return place(context, ...title, noModel());
-  const chosen = { model: usable.find((model) => model.name === query.get("model")) ?? usable[0], table: null, columns: null };
+  const named = usable.find((model) => model.name === query.get("model"));
+  const chosen = { model: named ?? usable[0], table: null, columns: null };
   const about = el("div", { class: "about" });
   const columns = el("div");
   const third = step(3, "Columns", columns);
   const button = el("button", { class: "button big" }, "Estimate");
   const actions = el("div", { class: "actions" }, button);
   const file = tableField({
-    title: "Choose a CSV or Parquet file", report,
+    title: "Choose a CSV or Parquet file", limits, report,
     hint: "One row per example, and a column that says which bag it belongs to.",
     arrived: (table) => {
       chosen.table = table;
@@ -78,7 +79,8 @@ async function drawForm(context) {
 
 const noModel = () => el("div", { class: "card empty" },
   el("h2", {}, "There is no model yet"),
-  el("p", {}, "A model learns the classes from a table in which they are known. Learn one first, then come back with a table in which they are not."),
+  el("p", {}, "A model learns the classes from a table in which they are known. Learn one first, then come back with a "
+    + "table in which they are not."),
   el("p", {}, el("a", { class: "button", href: "#/learn" }, "Learn a model")));
 
 /** Fields for the columns of a table; what depends on them is drawn again by `refresh`, and they stay as they are. */
@@ -88,11 +90,13 @@ function columnFields(table, modelOf) {
   const bag = bagField(table, "All rows are one bag", refresh);
   const time = select([["", "None"], ...names.map((name) => [name, name])], table.guess.time ?? "", refresh);
   const period = select(PERIODS, table.guess.period ?? "W", () => {});
-  const reference = el("input", { type: "text", placeholder: "2026-01..2026-06", spellcheck: "false", autocomplete: "off" });
+  const reference = el("input", {
+    type: "text", placeholder: "2026-01..2026-06", spellcheck: "false", autocomplete: "off",
+  });
   const missing = missingField();
   const timed = [
     field("Period", period, "The mix is estimated in each of them."),
-    field("Reference", reference, "The times that others are compared with, from..to. Left empty, it is the first half."),
+    field("Reference", reference, "The times that others are compared with, from..to; empty for the first half."),
   ];
   const fields = el("div", { class: "fields" }, bag.element,
     field("Time column", time, "With one, the mix is also followed over time."), timed, missing.element);
@@ -105,7 +109,8 @@ function columnFields(table, modelOf) {
     if (time.value) roles.set(time.value, "time");
     for (const name of bag.value()) roles.set(name, "bag");
     const told = lacking.length
-      ? el("p", { class: "notice warn" }, `This table lacks ${many(lacking.length, "column")} that the model reads: ${listed(lacking)}. Choose another table or another model.`)
+      ? el("p", { class: "notice warn" }, `This table lacks ${many(lacking.length, "column")} that the model reads: `
+        + `${listed(lacking)}. Choose another table or another model.`)
       : el("p", { class: "fine" }, `The model reads ${count(wanted.length)} of the ${count(names.length)} columns.`);
     below.replaceChildren(told, preview(table, roles));
   }

@@ -1,6 +1,7 @@
 // What a job has found, by columns: bags, or the periods of time that the mix was followed over.
 
-const GOOD = ["ok", "unchecked", "unchanged", "no reference"]; // words of trust and verdicts that ask for no second look
+// Words of trust and verdicts that ask for no second look.
+const GOOD = ["ok", "unchecked", "unchanged", "no reference"];
 
 function columns(rows, classes, more) {
   const column = (name) => rows.map((row) => row[name]);
@@ -19,7 +20,8 @@ export const bagsOf = (result) => columns(result.bags, result.classes, (column) 
 export const periodsOf = (result) => columns(result.monitoring.chunks, result.classes, (column) => ({
   what: "period", head: "period", says: "verdict", timed: true, names: column("chunk"), words: column("verdict"),
   start: column("start"), end: column("end"), held: column("period").map((period) => period === "reference"),
-  reference: column("reference"), low: column("threshold_lower"), high: column("threshold_upper"), alert: column("alert"),
+  reference: column("reference"), low: column("threshold_lower"), high: column("threshold_upper"),
+  alert: column("alert"),
 }));
 
 /** Whether a bag or a period asks for a second look. */

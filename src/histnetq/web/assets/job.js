@@ -68,9 +68,9 @@ function progressCard(context, title, describe) {
     }
   });
   const subtitle = el("p", { class: "lead" });
-  const element = el("section", {}, el("h1", {}, title), subtitle, el("div", { class: "card" },
-    el("div", { class: "progress-row" }, el("div", { class: "grow" }, el("div", { class: "progress-head" }, words, part), bar), cancel),
-    more));
+  const told = el("div", { class: "grow" }, el("div", { class: "progress-head" }, words, part), bar);
+  const element = el("section", {}, el("h1", {}, title), subtitle,
+    el("div", { class: "card" }, el("div", { class: "progress-row" }, told, cancel), more));
   return {
     element,
     tell: (sentence) => { words.textContent = sentence; },

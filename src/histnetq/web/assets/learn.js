@@ -10,7 +10,8 @@ import { bagField, missingField, preview, step, tableField } from "./upload.js";
 
 const METHODS = [
   ["auto", "The best of several, in some minutes"], ["emq", "EMQ: quick, learns from labels"],
-  ["histnetq", "HistNetQ: a network, learns from proportions too"], ["emnetq", "EMNetQ: a network, learns from proportions too"],
+  ["histnetq", "HistNetQ: a network, learns from proportions too"],
+  ["emnetq", "EMNetQ: a network, learns from proportions too"],
 ];
 
 export async function showLearn(context) {
@@ -26,18 +27,20 @@ async function drawForm(context) {
   const { query, report } = context;
   const title = [
     el("h1", {}, "Learn a model"),
-    el("p", { class: "lead" }, "Drop a table in which the classes are known. Several methods are compared, and the best one is kept."),
+    el("p", { class: "lead" },
+      "Drop a table in which the classes are known. Several methods are compared, and the best one is kept."),
   ];
-  const { can_learn: can } = await api.models();
+  const { can_learn: can, limits } = await api.models();
   if (!can) {
     return place(context, ...title, el("p", { class: "notice warn" },
-      "This server serves one model and keeps no others; start histnetq serve with a directory for models, or with none."));
+      "This server serves one model and keeps no others; start histnetq serve with a directory of models."));
   }
   let known = null; // fields of the table that has arrived
   const columns = el("div");
   const second = step(2, "Columns", columns);
   const name = el("input", {
-    type: "text", required: true, maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]*", autocomplete: "off", spellcheck: "false",
+    type: "text", required: true, maxlength: "64", pattern: "[A-Za-z0-9][A-Za-z0-9_.\\-]*",
+    autocomplete: "off", spellcheck: "false",
     title: "Letters, digits, dots, hyphens and underscores; the first is a letter or digit.",
   });
   const method = select(METHODS, "auto", () => {});
@@ -47,10 +50,10 @@ async function drawForm(context) {
   const button = el("button", { class: "button big" }, "Learn");
   const actions = el("div", { class: "actions" }, button);
   const file = tableField({
-    title: "Choose a CSV or Parquet file", report,
+    title: "Choose a CSV or Parquet file", limits, report,
     hint: "One row per example. Its class stands in a column, or another table has the proportions of each bag.",
     arrived: (table) => {
-      known = table && columnFields(table, report);
+      known = table && columnFields(table, limits, report);
       columns.replaceChildren(...(known ? known.elements : []));
       known?.refresh();
       second.hidden = third.hidden = actions.hidden = !table;
@@ -84,13 +87,14 @@ function nameFrom(file) {
 }
 
 /** Fields for the columns of a table with known classes. */
-function columnFields(table, report) {
+function columnFields(table, limits, report) {
   const names = table.columns.map((column) => column.name);
   const below = el("div");
   const group = newId("known");
   const way = (value, words, note) => {
     const input = el("input", { type: "radio", name: group, value, checked: value === "label", onchange: refresh });
-    return { input, element: el("label", { class: "choice" }, input, el("span", {}, el("b", {}, words), el("small", {}, note))) };
+    const told = el("span", {}, el("b", {}, words), el("small", {}, note));
+    return { input, element: el("label", { class: "choice" }, input, told) };
   };
   const byLabel = way("label", "A column of this table", "It has the class of each row.");
   const byTable = way("table", "Another table", "It has the proportions of each bag.");
@@ -101,7 +105,7 @@ function columnFields(table, report) {
   let proportions = null;
   const counts = el("input", { type: "checkbox" });
   const other = tableField({
-    title: "Choose the table of proportions", hint: "The bag column, and one column per class.", report,
+    title: "Choose the table of proportions", hint: "The bag column, and one column per class.", limits, report,
     arrived: (arrived) => { proportions = arrived; },
   });
   const otherField = el("div", { class: "proportions" }, other.element,
@@ -138,46 +142,56 @@ function columnFields(table, report) {
 
   const asked = () => {
     const labelled = byLabel.input.checked;
-    if (!labelled && !proportions) throw new Error("The proportions of the bags are not known yet; choose their table.");
+    if (!labelled && !proportions) {
+      throw new Error("The proportions of the bags are not known yet; choose their table.");
+    }
     return {
-      table: table.id, bag: bag.value(), label: labelled ? label.value : null, ignore: [...left], missing: missing.value(),
+      table: table.id, bag: bag.value(), ignore: [...left], missing: missing.value(),
+      label: labelled ? label.value : null,
       proportions_table: labelled ? null : proportions.id, counts: !labelled && counts.checked,
     };
   };
-  const ways = el("fieldset", { class: "choices" }, el("legend", {}, "Where are the classes known?"), byLabel.element, byTable.element);
+  const ways = el("fieldset", { class: "choices" },
+    el("legend", {}, "Where are the classes known?"), byLabel.element, byTable.element);
   const fields = el("div", { class: "fields" }, labelField, bag.element, missing.element);
   return { elements: [ways, otherField, fields, used, below], refresh, asked };
 }
 
+const STATES = { waiting: ["idle", "waits"], running: ["busy", "is learning"], done: ["good", "done"] };
+
 /** The methods that are tried, and how far each is. */
 function showMethods(root, job) {
-  const words = { waiting: "waits", running: "is learning", done: "done" };
-  const rows = job.methods.map((method) => {
-    const epoch = method.state === "running" && method.epoch !== null ? `epoch ${method.epoch}${method.epochs ? ` of ${method.epochs}` : ""}` : "";
-    return el("tr", { class: method.state },
-      el("th", { scope: "row" }, method.name),
-      el("td", {}, el("span", { class: `state ${{ waiting: "idle", running: "busy", done: "good" }[method.state]}` }, words[method.state]), " ", el("small", {}, epoch)),
-      el("td", { class: "number" }, method.error === null ? "" : (100 * method.error).toFixed(2)),
-      el("td", { class: "number" }, method.seconds === null ? "" : duration(method.seconds)));
-  });
   const said = job.messages.at(-1);
+  const head = (words, kind) => el("th", { scope: "col", class: kind }, words);
+  const table = () => el("table", { class: "methods" },
+    el("caption", {}, "Mean error of a class's share in bags kept apart, in percentage points."),
+    el("thead", {}, el("tr", {}, head("Method"), head("State"), head("Error", "number"), head("Time", "number"))),
+    el("tbody", {}, job.methods.map(methodRow)));
+  const scroll = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Methods" };
   root.replaceChildren(
-    rows.length ? el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "Methods" }, el("table", { class: "methods" },
-      el("caption", {}, "Mean error of a class's share in bags kept apart, in percentage points."),
-      el("thead", {}, el("tr", {}, ["Method", "State"].map((head) => el("th", { scope: "col" }, head)),
-        ["Error", "Time"].map((head) => el("th", { scope: "col", class: "number" }, head)))),
-      el("tbody", {}, rows))) : "",
+    job.methods.length ? el("div", scroll, table()) : "",
     said ? el("p", { class: "fine" }, said) : "");
+}
+
+function methodRow({ name, state, epoch, epochs, error, seconds }) {
+  const [kind, words] = STATES[state];
+  const far = state === "running" && epoch !== null ? `epoch ${epoch}${epochs ? ` of ${epochs}` : ""}` : "";
+  return el("tr", { class: state },
+    el("th", { scope: "row" }, name),
+    el("td", {}, el("span", { class: `state ${kind}` }, words), " ", el("small", {}, far)),
+    el("td", { class: "number" }, error === null ? "" : (100 * error).toFixed(2)),
+    el("td", { class: "number" }, seconds === null ? "" : duration(seconds)));
 }
 
 function showModel(context, job) {
   const { model, command } = job.result;
+  const estimating = `#/estimate?${new URLSearchParams({ model: model.name })}`;
   place(context,
     el("h1", {}, `${model.name} is learned`),
     el("p", { class: "lead" }, `It took ${duration(job.seconds)}. The model is kept on the server under this name.`),
     el("div", { class: "card" }, modelCard(model),
       el("p", { class: "actions" },
-        el("a", { class: "button big", href: `#/estimate?${new URLSearchParams({ model: model.name })}` }, "Estimate with it"),
+        el("a", { class: "button big", href: estimating }, "Estimate with it"),
         el("a", { class: "button quiet", href: "#/learn" }, "Learn another"))),
     el("section", {}, el("h2", {}, "The same by a command"), el("div", { class: "card" }, commandRow(command))));
   announce(`The model ${model.name} is learned.`);

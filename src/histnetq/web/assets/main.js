@@ -30,12 +30,13 @@ async function show(moveFocus) {
   leave = () => gone.abort();
   root = el("div");
   document.getElementById("view").replaceChildren(root);
-  const context = { root, job, query, moveFocus, signal: gone.signal, report: (error) => gone.signal.aborted || report(error) };
+  const { signal } = gone;
+  const context = { root, job, query, moveFocus, signal, report: (error) => signal.aborted || report(error) };
   try {
     await draw(context);
   } catch (error) {
     context.report(error);
-    if (!gone.signal.aborted && !root.hasChildNodes()) place(context, nothingHere(name));
+    if (!signal.aborted && !root.hasChildNodes()) place(context, nothingHere(name));
   }
 }
 

@@ -12,7 +12,8 @@ export function modelChoice(models, chosen, onchange) {
     const input = el("input", {
       type: "radio", name, value: model.name, checked: model.name === chosen, onchange: () => onchange(model),
     });
-    const facts = [model.method, many(model.classes.length, "class"), model.errors && `error ${(100 * model.errors.ae).toFixed(1)} points`];
+    const error = model.errors && `error ${(100 * model.errors.ae).toFixed(1)} points`;
+    const facts = [model.method, many(model.classes.length, "class"), error];
     return el("label", { class: "choice" }, input,
       el("span", {}, el("b", {}, model.name), el("small", {}, facts.filter(Boolean).join(" · "))));
   });
@@ -33,12 +34,16 @@ export function modelCard(model) {
   if (model.why) add("Why this method", model.why);
   if (model.warning) add("Warning", el("p", { class: "notice warn" }, model.warning));
   return el("div", { class: "model-card" },
-    el("h3", {}, model.name, " ", el("span", { class: "method" }, model.method)), el("div", { class: "model-facts" }, el("dl", { class: "facts" }, rows), model.errors ? errorTable(model.errors) : null));
+    el("h3", {}, model.name, " ", el("span", { class: "method" }, model.method)),
+    el("div", { class: "model-facts" },
+      el("dl", { class: "facts" }, rows), model.errors ? errorTable(model.errors) : null));
 }
 
-function sourceOf({ sources, bags, rows, date }) {
+function sourceOf(known) {
+  const { sources, bags, rows, date } = known ?? {};
   const amount = [bags > 1 && many(bags, "bag"), rows && many(rows, "row")].filter(Boolean).join(" of ");
-  const told = [amount, sources?.length && `from ${listed(sources, 3)}`, date && `on ${date}`].filter(Boolean).join(" ");
+  const parts = [amount, sources?.length && `from ${listed(sources, 3)}`, date && `on ${date}`];
+  const told = parts.filter(Boolean).join(" ");
   return told ? `${told}.` : "Unknown: the model does not say.";
 }
 
@@ -58,7 +63,9 @@ function errorTable({ bags, methods }) {
   const pairs = Object.entries(methods).sort((a, b) => a[1] - b[1]);
   return el("table", { class: "errors" },
     el("caption", {}, `Mean error of a share in ${many(bags, "bag")} kept apart, in percentage points.`),
-    el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "Method"), el("th", { scope: "col", class: "number" }, "Error"))),
+    el("thead", {}, el("tr", {},
+      el("th", { scope: "col" }, "Method"), el("th", { scope: "col", class: "number" }, "Error"))),
     el("tbody", {}, pairs.map(([name, error]) => el("tr", {},
-      el("th", { scope: "row" }, name), el("td", { class: "number" }, el("data", { value: error }, (100 * error).toFixed(2)))))));
+      el("th", { scope: "row" }, name),
+      el("td", { class: "number" }, el("data", { value: error }, (100 * error).toFixed(2)))))));
 }

@@ -47,7 +47,8 @@ function frame(width, height, top, label) {
   for (const at of ticks(top)) {
     root.append(
       svg("line", { class: at === 0 ? "axis" : "grid", x1: x(0), x2: x(1), y1: y(at), y2: y(at) }),
-      svg("text", { class: "tick", x: MARGIN.left - 6, y: y(at) + 4, "text-anchor": "end" }, `${Math.round(100 * at)} %`));
+      svg("text", { class: "tick", x: MARGIN.left - 6, y: y(at) + 4, "text-anchor": "end" },
+        `${Math.round(100 * at)} %`));
   }
   return { root, x, y };
 }
@@ -62,7 +63,8 @@ function names(root, labels, x, width, height) {
   for (let i = 0; i <= last; i += step) {
     const long = LETTER * texts[i].length;
     const left = Math.max(0, Math.min(x(last ? i / last : 0.5) - long / 2, width - long));
-    if (left >= free) root.append(svg("text", { class: "tick", x: left + long / 2, y: height - 7, "text-anchor": "middle" }, texts[i]));
+    const spot = { class: "tick", x: left + long / 2, y: height - 7, "text-anchor": "middle" };
+    if (left >= free) root.append(svg("text", spot, texts[i]));
     free = Math.max(free, left + long + LETTER);
   }
 }
@@ -99,9 +101,11 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
   const at = (i) => (n === 1 ? 0.5 : i / (n - 1));
   const shares = bags.map(estimate);
   const nAlerts = time ? bags.filter(time.alert).length : 0;
-  const said = `The share of ${name} in ${many(n, what)} is from ${percent(Math.min(...shares))} to ${percent(Math.max(...shares))}`
-    + (time ? `, with ${many(nAlerts, "alert")}.` : ".");
-  const words = (bag) => `${label(bag)}: ${percent(estimate(bag))}${lower ? ` (${range(lower(bag), upper(bag))})` : ""}${time?.alert(bag) ? ", alert" : ""}`;
+  const ends = `from ${percent(Math.min(...shares))} to ${percent(Math.max(...shares))}`;
+  const alerts = time ? `, with ${many(nAlerts, "alert")}` : "";
+  const said = `The share of ${name} in ${many(n, what)} is ${ends}${alerts}.`;
+  const words = (bag) => `${label(bag)}: ${percent(estimate(bag))}`
+    + (lower ? ` (${range(lower(bag), upper(bag))})` : "") + (time?.alert(bag) ? ", alert" : "");
   const draw = (width, height, tell) => {
     const { root, x, y } = frame(width, height, top, said);
     const height0 = height - MARGIN.top - MARGIN.bottom;
@@ -117,8 +121,13 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
       const [from, to] = [x(Math.max(0, at(held[0]) - half)), x(Math.min(1, at(held.at(-1)) + half))];
       root.prepend(svg("rect", { class: "reference", x: from, y: MARGIN.top, width: to - from, height: height0 }));
       for (const run of runs) {
-        if (lower) root.append(svg("path", { class: "band", fill: color, d: `${path([...points(run, upper), ...points(run, lower).reverse()])}Z` }));
-        for (const limit of [time.low, time.high]) root.append(svg("path", { class: "threshold", d: path(points(run, limit)) }));
+        if (lower) {
+          const around = [...points(run, upper), ...points(run, lower).reverse()];
+          root.append(svg("path", { class: "band", fill: color, d: `${path(around)}Z` }));
+        }
+        for (const limit of [time.low, time.high]) {
+          root.append(svg("path", { class: "threshold", d: path(points(run, limit)) }));
+        }
         root.append(svg("path", { class: "mean", d: path(points(run, time.reference)) }),
           svg("path", { class: "line", stroke: color, d: path(points(run, estimate)) }));
       }
@@ -142,9 +151,10 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
   return figure(name, el("i", { class: "swatch", "--color": color }), 176, draw);
 }
 
-/** The mixes of the bags as columns, one above the other. `classes` are triples of a name, a colour and a share of a bag. */
+/** Draw the mixes of bags as stacked columns. `classes` are triples: a name, a colour, and what gives a bag's share. */
 export function mixPlot({ bags, classes, label, pick, what, caption }) {
-  const said = `The mix of ${classes.map(([name]) => name).join(", ")} in ${many(bags.length, what)}, as stacked columns.`;
+  const all = classes.map(([name]) => name).join(", ");
+  const said = `The mix of ${all} in ${many(bags.length, what)}, as stacked columns.`;
   const draw = (width, height, tell) => {
     const { root, x, y } = frame(width, height, 1, said);
     const slot = (x(1) - x(0)) / bags.length;
@@ -153,18 +163,23 @@ export function mixPlot({ bags, classes, label, pick, what, caption }) {
       let below = 0;
       for (const [, color, share] of classes) {
         const p = share(bag);
-        const height = Math.max(0, y(below) - y(below + p));
-        root.append(svg("rect", { x: x(0) + (i + 0.5) * slot - wide / 2, y: y(below + p), width: wide, height, fill: color }));
+        const left = x(0) + (i + 0.5) * slot - wide / 2;
+        const tall = Math.max(0, y(below) - y(below + p));
+        root.append(svg("rect", { x: left, y: y(below + p), width: wide, height: tall, fill: color }));
         below += p;
       }
     });
     const middle = (part) => x(0) + slot / 2 + part * (x(1) - x(0) - slot);
     names(root, bags.map(label), middle, width, height);
-    const words = (i) => `${label(bags[i])}: ${classes.map(([name, , share]) => `${name} ${percent(share(bags[i]))}`).slice(0, 4).join(", ")}`;
+    const words = (i) => {
+      const parts = classes.slice(0, 4).map(([name, , share]) => `${name} ${percent(share(bags[i]))}`);
+      return `${label(bags[i])}: ${parts.join(", ")}`;
+    };
     pointing(root, middle, height, bags.length, width, tell, words, (i) => pick(bags[i]));
     return root;
   };
-  const legend = el("ul", { class: "legend" }, classes.map(([name, color]) => el("li", {}, el("i", { class: "swatch", "--color": color }), name)));
+  const entry = ([name, color]) => el("li", {}, el("i", { class: "swatch", "--color": color }), name);
+  const legend = el("ul", { class: "legend" }, classes.map(entry));
   const box = figure("The mix", null, 230, draw, caption);
   box.querySelector(".plot").before(legend);
   return box;

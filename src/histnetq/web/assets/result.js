@@ -10,7 +10,7 @@ import { COLORS, classPlot, colorOf, mixPlot, spread } from "./plots.js";
 const MOST_PANELS = 12;
 const REASONS = {
   unusual: "No mix of the known classes explains these rows, so that the estimate is doubtful.",
-  small: "There are fewer rows than in the bags that the model was calibrated by, so that the interval may be too narrow.",
+  small: "There are fewer rows than in the bags of the calibration, so that the interval may be too narrow.",
   "one row": "There is a single row.",
   "unseen values": "Some texts were not there in training.",
   unchecked: "The model is not calibrated, so that nothing says whether it knows such rows.",
@@ -34,14 +34,15 @@ export function showResult(context, job, again) {
     el("h1", {}, headline(result, followed)),
     el("p", { class: "lead" }, `${result.table}, estimated by the model ${result.model} (${result.method}).`),
     result.monitoring?.error ? el("p", { class: "notice warn" }, result.monitoring.error) : null,
+    job.messages.map((sentence) => el("p", { class: "notice warn" }, sentence)),
     tiles(result, bags), periods, part(bags, ranks, "Bags", result, !followed), takeAlong(context, job, again));
   announce(`${many(result.n_bags, "bag")} estimated.`);
 }
 
 function headline({ monitoring, n_bags: n }, followed) {
   if (followed) {
-    const moved = monitoring.n_alerts;
-    return moved ? `The mix has moved in ${many(moved, "period")}` : `No alert in ${many(monitoring.chunks.length, "period")}`;
+    const { n_alerts: moved, chunks } = monitoring;
+    return moved ? `The mix has moved in ${many(moved, "period")}` : `No alert in ${many(chunks.length, "period")}`;
   }
   return n === 1 ? "The mix of one bag" : `The mix of ${count(n)} bags`;
 }
@@ -49,21 +50,29 @@ function headline({ monitoring, n_bags: n }, followed) {
 const mean = (values) => values.reduce((sum, value) => sum + value, 0) / values.length;
 
 function tiles(result, bags) {
+  const tile = (name, value, note, kind) =>
+    el("div", { class: kind }, el("dt", {}, name), el("dd", {}, value, el("small", {}, note)));
   const means = bags.classes.map((_, j) => mean(bags.estimate.map((p) => p[j])));
   const most = means.indexOf(Math.max(...means));
-  const width = bags.lower && mean(bags.lower.map((row, i) => mean(row.map((low, j) => bags.upper[i][j] - low))));
   const rows = Math.round(bags.n.reduce((sum, n) => sum + n, 0));
-  const doubted = result.n_doubted;
-  const tile = (name, value, note, kind) => el("div", { class: kind }, el("dt", {}, name), el("dd", {}, value, el("small", {}, note)));
-  const unchecked = bags.words.every((word) => word === "unchecked");
+  const shown = bags.names.length < result.n_bags ? `${count(bags.names.length)} are shown` : many(rows, "row");
   return el("dl", { class: "tiles" },
-    tile("Bags", count(result.n_bags), bags.names.length < result.n_bags ? `${count(bags.names.length)} are shown` : many(rows, "row")),
+    tile("Bags", count(result.n_bags), shown),
     tile("Most common class", bags.classes[most], `${percent(means[most])} in the mean of the bags`),
-    tile("Intervals", width === null ? "none" : `± ${share(width / 2)}`,
-      width === null ? "The model is not calibrated." : `percentage points on average, at ${Math.round(100 * result.coverage)}\u00a0%`),
-    tile("Bags to look at", unchecked ? "unchecked" : count(doubted),
-      unchecked ? "The model is not calibrated." : doubted ? `${doubted === 1 ? "It is" : "They are"} unlike those that the model knows.` : "All are like those that the model knows.",
-      doubted ? "warn" : null));
+    tile("Intervals", ...intervalsTold(result, bags)),
+    tile("Bags to look at", ...doubtTold(result, bags)));
+}
+
+function intervalsTold(result, bags) {
+  if (!bags.lower) return ["none", "The model is not calibrated."];
+  const width = mean(bags.lower.map((row, i) => mean(row.map((low, j) => bags.upper[i][j] - low))));
+  return [`± ${share(width / 2)}`, `percentage points on average, at ${Math.round(100 * result.coverage)}\u00a0%`];
+}
+
+function doubtTold({ n_doubted: n }, bags) {
+  if (bags.words.every((word) => word === "unchecked")) return ["unchecked", "The model is not calibrated."];
+  if (n === 0) return ["0", "All are like those that the model knows."];
+  return [count(n), `${n === 1 ? "It is" : "They are"} unlike those that the model knows.`, "warn"];
 }
 
 /** The place of each class: that of the model, or by its mean share where there are more classes than colours. */
@@ -81,9 +90,11 @@ function part(found, ranks, title, result, drawn) {
   const detail = detailSheet(found, colors);
   const table = bagTable(found, colors, (i, opener) => detail.open(i, table.order(), opener));
   const pick = (i) => detail.open(i, found.names.map((_, k) => k), null);
+  const [shown, all] = [count(found.names.length), count(result.n_bags)];
   const cut = !found.timed && found.names.length < result.n_bags
-    ? el("p", { class: "notice warn" }, `Here are ${count(found.names.length)} of the ${count(result.n_bags)} bags; the CSV file below has all.`) : null;
-  return el("section", {}, el("h2", {}, title), cut, drawn ? plots(found, ranks, pick) : null, table.element, detail.element);
+    ? el("p", { class: "notice warn" }, `Here are ${shown} of the ${all} bags; the CSV file below has all.`) : null;
+  return el("section", {},
+    el("h2", {}, title), cut, drawn ? plots(found, ranks, pick) : null, table.element, detail.element);
 }
 
 function plots(found, ranks, pick) {
@@ -98,8 +109,10 @@ function plots(found, ranks, pick) {
     const rest = (i) => others.reduce((sum, j) => sum + found.estimate[i][j], 0);
     classes.push([`${count(others.length)} others`, colorOf(COLORS), rest]);
   }
-  const some = bags.length < all.length ? `${count(bags.length)} of the ${count(all.length)} ${found.what}s are drawn, evenly spaced.` : null;
-  const highest = [...(found.upper ?? found.estimate), ...(found.high ?? [])].reduce((most, row) => Math.max(most, ...row), 0.05);
+  const some = bags.length < all.length
+    ? `${count(bags.length)} of the ${count(all.length)} ${found.what}s are drawn, evenly spaced.` : null;
+  const tops = [...(found.upper ?? found.estimate), ...(found.high ?? [])];
+  const highest = tops.reduce((most, row) => Math.max(most, ...row), 0.05);
   const top = Math.min(1, 1.05 * highest);
   const at = (rows, j) => rows && ((i) => rows[i][j]);
   const follows = (a, b) => bags.length < all.length || found.end[a] === found.start[b];
@@ -113,12 +126,15 @@ function plots(found, ranks, pick) {
   });
   const grid = el("div", { class: "panels" }, order.slice(0, MOST_PANELS).map(panel));
   const rest = order.slice(MOST_PANELS);
-  const more = rest.length ? el("button", { type: "button", class: "button quiet" }, `Show ${many(rest.length, "more class")}`) : null;
+  const more = rest.length
+    ? el("button", { type: "button", class: "button quiet" }, `Show ${many(rest.length, "more class")}`) : null;
   more?.addEventListener("click", () => { grid.append(...rest.map(panel)); more.remove(); });
   const key = found.timed
-    ? "The band is the interval, the shaded part the reference with its mean dashed, thresholds are dotted, and diamonds are alerts."
+    ? "The band is the interval, the shaded part the reference with its mean dashed, thresholds are dotted, and "
+      + "diamonds are alerts."
     : `A dot is the estimate of a bag${found.lower ? ", a line its interval" : ""}. All classes have the same scale.`;
-  return el("div", { class: "card" }, mixPlot({ bags, classes, label, pick, what: found.what, caption: some }), grid, more, el("p", { class: "fine key" }, key));
+  const mix = mixPlot({ bags, classes, label, pick, what: found.what, caption: some });
+  return el("div", { class: "card" }, mix, grid, more, el("p", { class: "fine key" }, key));
 }
 
 /** A sheet about one bag or period; it goes through them in the order in which they are shown. */
@@ -128,9 +144,14 @@ function detailSheet(found, colors) {
   let order = [];
   let at = 0;
   let opener = null;
-  const step = (by, words, sign) => el("button", {
-    type: "button", class: "button quiet", "aria-label": words, onclick: () => { at += by; draw(); announce(title.textContent); },
-  }, sign);
+  const step = (by, words, sign) => {
+    const onclick = () => {
+      at += by;
+      draw();
+      announce(title.textContent);
+    };
+    return el("button", { type: "button", class: "button quiet", "aria-label": words, onclick }, sign);
+  };
   const [back, forth] = [step(-1, `The ${found.what} before`, "←"), step(1, `The next ${found.what}`, "→")];
   const close = el("button", { type: "button", class: "button quiet", onclick: () => dialog.close() }, "Close");
   const dialog = el("dialog", { class: "sheet", "aria-labelledby": title.id }, el("div", { class: "sheet-inner" },
@@ -166,7 +187,8 @@ function detailTable(found, colors, i) {
   const row = (j) => {
     const ends = found.lower ? [found.lower[i][j], found.upper[i][j]] : [null, null];
     return el("tr", {},
-      el("th", { scope: "row" }, found.classes[j], found.alert?.[i][j] ? el("span", { class: "state bad" }, "alert") : null,
+      el("th", { scope: "row" },
+        found.classes[j], found.alert?.[i][j] ? el("span", { class: "state bad" }, "alert") : null,
         intervalBar(found.estimate[i][j], ...ends, colors[j])),
       el("td", { class: "number" }, el("data", { value: found.estimate[i][j] }, share(found.estimate[i][j]))),
       found.lower ? el("td", { class: "number" }, range(...ends)) : null,

@@ -5,6 +5,19 @@ import { announce, clearAlert, el, field, newId, select } from "./dom.js";
 import { bytes, count } from "./format.js";
 
 const MOST_COLUMNS = 40;
+const ENDINGS = [".csv", ".tsv", ".txt", ".parquet", ".pq"];
+
+/** What is wrong with a file, before it is sent: a server that refuses it would first have to receive it. */
+function refusal(file, limits) {
+  if (!ENDINGS.some((ending) => file.name.toLowerCase().endsWith(ending))) {
+    return `${file.name}: expected a file that ends in ${ENDINGS.join(", ")}; save the table as one of them.`;
+  }
+  if (file.size > limits.upload_bytes) {
+    return `${file.name} has ${bytes(file.size)}, and this server takes ${bytes(limits.upload_bytes)} at most; `
+      + "send a part of it, or use the command line.";
+  }
+  return "";
+}
 
 /**
  * Make the field.
@@ -12,17 +25,17 @@ const MOST_COLUMNS = 40;
  * `arrived(table)` hears of a table, and of null when there is none; `report` of what went wrong. `give(id)` fetches a
  * table that was sent before.
  */
-export function tableField({ title, hint, arrived, report }) {
+export function tableField({ title, hint, limits, arrived, report }) {
   const place = el("div", { class: "table-field" });
 
   function empty() {
     const input = el("input", {
-      type: "file", class: "unseen", id: newId("file"), accept: ".csv,.tsv,.txt,.parquet,.pq",
+      type: "file", class: "unseen", id: newId("file"), accept: ENDINGS.join(","),
       onchange: () => input.files.length && send(input.files[0]),
     });
     const zone = el("div", { class: "drop" },
       el("span", { class: "drop-icon", "aria-hidden": "true" }, "↓"),
-      el("p", {}, input, el("label", { for: input.id, class: "link" }, title), el("span", { class: "fine" }, " or drop it here")),
+      el("p", {}, input, el("label", { for: input.id }, title), el("span", { class: "fine" }, " or drop it here")),
       el("small", {}, hint));
     zone.addEventListener("click", (event) => event.target.closest("label, input") || input.click());
     zone.addEventListener("dragover", () => zone.classList.add("over"));
@@ -36,36 +49,42 @@ export function tableField({ title, hint, arrived, report }) {
 
   async function send(file) {
     clearAlert();
+    const wrong = refusal(file, limits);
+    if (wrong) {
+      report(new Error(wrong));
+      return reset();
+    }
     const bar = el("progress", { max: 1, value: 0, "aria-label": `Sending ${file.name}` });
     const words = el("small", {}, `${bytes(file.size)}, 0 % sent`);
     const told = (part) => {
       bar.value = part;
-      words.textContent = part < 1 ? `${bytes(file.size)}, ${Math.floor(100 * part)} % sent` : "The server is reading the first rows.";
+      words.textContent = part < 1
+        ? `${bytes(file.size)}, ${Math.floor(100 * part)} % sent` : "The server is reading the first rows.";
     };
     const sending = api.upload(file, told);
     const cancel = el("button", { type: "button", class: "button quiet", onclick: sending.stop }, "Cancel");
-    place.replaceChildren(el("div", { class: "file" }, el("div", { class: "grow" }, el("b", {}, file.name), bar, words), cancel));
+    place.replaceChildren(el("div", { class: "file" },
+      el("div", { class: "grow" }, el("b", {}, file.name), bar, words), cancel));
     cancel.focus();
     try {
       const table = await sending.done;
       if (table) {
-        show(table).focus({ preventScroll: true });
-        return;
+        return show(table).focus({ preventScroll: true });
       }
       announce("Nothing was sent.");
     } catch (error) {
       report(error);
     }
-    reset();
-    place.querySelector("input").focus();
+    return reset();
   }
 
   function show(table) {
     const rows = table.rows && `${table.rows_exact ? "" : "about "}${count(table.rows)} rows`;
     const about = [bytes(table.bytes), rows, `${count(table.columns.length)} columns`];
-    const other = el("button", { type: "button", class: "button quiet", onclick: () => { reset(); place.querySelector("input").focus(); } }, "Choose another");
-    place.replaceChildren(el("div", { class: "file done" },
-      el("div", { class: "grow" }, el("b", {}, table.name), el("small", {}, about.filter(Boolean).join(" · "))), other));
+    const other = el("button", { type: "button", class: "button quiet", onclick: reset }, "Choose another");
+    const facts = el("small", {}, about.filter(Boolean).join(" · "));
+    const told = el("div", { class: "grow" }, el("b", {}, table.name), facts);
+    place.replaceChildren(el("div", { class: "file done" }, told, other));
     announce(`${table.name} has arrived.`);
     arrived(table);
     return other;
@@ -74,6 +93,7 @@ export function tableField({ title, hint, arrived, report }) {
   function reset() {
     empty();
     arrived(null);
+    place.querySelector("input").focus();
   }
 
   empty();
@@ -97,7 +117,8 @@ export function preview(table, roles) {
     el("td", { class: roles.has(table.columns[i].name) ? null : "idle" }, cells[i] ?? ""))));
   const caption = `The first rows of ${table.name}${more ? `, without ${count(more)} more columns` : ""}.`;
   return el("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": "First rows of the table" },
-    el("table", { class: "preview" }, el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)));
+    el("table", { class: "preview" },
+      el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)));
 }
 
 /** The choice of the column that names the bags, or of several where they were guessed. */
@@ -106,12 +127,15 @@ export function bagField(table, none, onchange) {
   const choices = [[], ...table.columns.map((column) => [column.name]), ...(guess.length > 1 ? [guess] : [])];
   const pairs = choices.map((names) => [JSON.stringify(names), names.join(" and ") || none]);
   const input = select(pairs, JSON.stringify(guess), onchange);
-  return { element: field("Bag column", input, "Rows with the same value belong to one bag."), value: () => JSON.parse(input.value) };
+  const element = field("Bag column", input, "Rows with the same value belong to one bag.");
+  return { element, value: () => JSON.parse(input.value) };
 }
 
 /** The choice of what is done about empty cells. */
 export function missingField() {
-  const pairs = [["refuse", "Refuse the table"], ["drop", "Leave out their rows"], ["mean", "Fill in the mean of training"]];
+  const pairs = [
+    ["refuse", "Refuse the table"], ["drop", "Leave out their rows"], ["mean", "Fill in the mean of training"],
+  ];
   const input = select(pairs, "refuse", () => {});
   return { element: field("Empty cells", input, "In columns that the model reads."), value: () => input.value };
 }
