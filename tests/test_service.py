@@ -21,6 +21,7 @@ from histnetq.cli import main
 from histnetq.quantifiers.model_files import read_manifest
 from histnetq.training.progress import EVENTS
 from histnetq.web.answers import rows_as_table
+from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError
 from histnetq.web.shelf import Shelf
 from histnetq.web.tables import clean_name, guess
@@ -143,6 +144,8 @@ def test_times_are_watched_as_by_monitor(server, models, tmp_path):
     misread = server.wait(server.start(**{**asked, "reference": "1990..1991"}))
     assert misread["state"] == "done"
     assert misread["result"]["monitoring"]["error"].startswith("reference: no chunk begins in 1990..1991")
+    no_time = server.wait(server.start(**{**asked, "time": "length"}))
+    assert no_time["result"]["monitoring"]["error"].startswith("rows.csv: ")
 
 
 def test_a_card_tells_what_a_model_is(server):
@@ -205,6 +208,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (422, "pacc/predict?bag=tow", b"tow\na\n", {"Content-Type": CSV}, "body.csv: has no column 'length'"),
         (422, "pacc/predict?coverage=2", b"tow\na\n", {"Content-Type": CSV}, "coverage: Input should be less than 1"),
         (422, "emq/predict?coverage=.9", b"length,depth\n1,2\n", {"Content-Type": CSV}, "EMQ is not calibrated"),
+        (422, "pacc/predict?bag=a&bag=a", b"", {"Content-Type": CSV}, "bag: Value error, expected every column once"),
         (422, "pacc/predict", b"", {"Content-Type": CSV}, "body.csv: is empty"),
         (422, "pacc/predict", b"PAR1", {"Content-Type": PARQUET}, "body.parquet: is no whole Parquet file"),
         (400, "pacc/predict", b"{", {"Content-Type": JSON}, "body: cannot be read as JSON"),
@@ -221,16 +225,19 @@ def test_what_is_wrong_is_told_in_one_sentence(server, status, address, content,
 
 
 def test_rows_of_json_have_one_kind_of_value_in_each_column():
-    table = rows_as_table(b'[{"a": 1, "b": "x"}, {"a": 2.5, "c": true}]')
+    table = rows_as_table(b'[{"a": 1, "b": "x"}, {"a": 2.5, "c": true}]', Limits(1000))
     assert table.to_pylist() == [{"a": 1.0, "b": "x", "c": None}, {"a": 2.5, "b": None, "c": True}]
     for body, words in {
         b'[{"a": [1]}]': "body: 'a' holds a list or an object, expected one value; leave it out.",
         b"[]": 'body: expected a list of objects, one for each row, such as [{"x": 1.5}]; send one.',
     }.items():
         with pytest.raises(RefusedError, match=exactly(words)):
-            rows_as_table(body)
+            rows_as_table(body, Limits(1000))
     with pytest.raises(RefusedError, match=r"^body: a column has values of different kinds"):
-        rows_as_table(b'[{"a": 1}, {"a": "x"}]')
+        rows_as_table(b'[{"a": 1}, {"a": "x"}]', Limits(1000))
+    different = json.dumps([{f"c{i}": 0} for i in range(100)]).encode()
+    with pytest.raises(RefusedError, match=r"^table: expected at most 500 cells, got 10,000; send them in parts"):
+        rows_as_table(different, Limits(1000))
 
 
 def test_a_large_body_is_refused_while_it_comes(server):
@@ -323,7 +330,7 @@ def test_work_that_finds_no_room_or_takes_too_long_is_refused():
         assert full.value.headers == {"Retry-After": "1"}
         begun.wait(60)
         go_on.set()
-        assert await waiting == "answer"
+        assert await asyncio.wrap_future(waiting) == "answer"
         workers.close()
 
     asyncio.run(try_it())

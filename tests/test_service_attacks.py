@@ -244,6 +244,20 @@ def test_a_line_of_a_million_cells_is_refused_before_it_is_read(server):
         assert "expected at most 10,000 columns, got " in answer.json()["error"]
 
 
+def test_values_that_nothing_is_said_about_are_refused_in_words(server):
+    long_name = b'length,depth,"' + b"y\n" * 2_000_000 + b'"\n1,2,3\n'
+    answer = server.client.post("/v1/models/pacc/predict", content=long_name, headers={"Content-Type": CSV})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("body.csv: ")
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"length": [b"\xff"], "depth": [1.0]}), sink)
+    answer = server.client.post(
+        "/v1/models/pacc/predict", content=sink.getvalue().to_pybytes(), headers={"Content-Type": PARQUET}
+    )  # fmt: skip
+    assert answer.status_code == 422
+    assert answer.json() == {"error": "table: its values cannot be worked with; check the columns that are used."}
+
+
 def test_nested_columns_are_shown_and_not_used(server):
     table = pa.table({"length": [1.0, 2.0], "depth": [1.0, 2.0], "lists": [[1], [2, 3]], "things": [{"a": 1}] * 2})
     sink = pa.BufferOutputStream()

@@ -178,7 +178,7 @@ def arguments(*words: Any, **options: Any) -> list[str]:
     return line
 
 
-def rows_as_table(content: bytes) -> pa.Table:
+def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
     """Give a table from JSON: a list of objects, whose values are texts, numbers, truth values or null."""
     import pyarrow as pa
 
@@ -189,6 +189,7 @@ def rows_as_table(content: bytes) -> pa.Table:
     if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
         raise RefusedError(400, 'body: expected a list of objects, one for each row, such as [{"x": 1.5}]; send one.')
     names = dict.fromkeys(name for row in rows for name in row)
+    limits.check_cells(len(rows), len(names))  # each row may name others
     columns = {name: [row.get(name) for row in rows] for name in names}
     for name, cells in columns.items():
         if any(isinstance(cell, list | dict) for cell in cells):

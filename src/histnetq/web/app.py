@@ -7,6 +7,7 @@ import contextlib
 import json
 import tempfile
 from collections.abc import AsyncIterator
+from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
@@ -30,17 +31,18 @@ from histnetq.web.answers import (
     rows_as_table,
 )  # fmt: skip
 from histnetq.web.estimate_jobs import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, EstimateWork
-from histnetq.web.jobs import LOG, Job, Jobs
+from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, check_learning
 from histnetq.web.limits import Limits
-from histnetq.web.metrics import Metrics
-from histnetq.web.refusals import RefusedError
+from histnetq.web.metrics import Labels, Metrics
+from histnetq.web.refusals import LOG, RefusedError, told_to_users
 from histnetq.web.schemas import (
     INTERVAL,
     MISSING,
     AskedJob,
     Card,
     Cards,
+    Columns,
     Coverage,
     EstimateJob,
     Failure,
@@ -143,10 +145,8 @@ class Service:
         stop.check()
         found, messages = estimate_file(self.shelf.model(name), Reading(path, self.body_limits, stop), **options)
         self.metrics.note_estimates(name, found, float(found.about["n"].sum()))
-        try:
+        with told_to_users():
             table = found.to_frame(wide)
-        except ValueError as error:
-            raise RefusedError(422, str(error).replace("--wide", "wide")) from None
         if as_text:
             return Response(as_csv(table), media_type=_CSV)
         told = json.dumps({"model": name, "bags": len(found), "doubted": found.n_doubted, "messages": messages})
@@ -162,8 +162,10 @@ class Service:
             job = self.jobs.add("estimate", told)
             self.works = {key: work for key, work in self.works.items() if work.job.folder.is_dir()}
             self.works[job.id] = work = EstimateWork(job, asked, table, self.shelf, self.table_limits, self.metrics)
+            future = self.job_workers.submit(work)
+            job.on_cancel = lambda: _end_early(future)
             table.n_users += 1
-            self.job_workers.submit(work)
+            future.add_done_callback(lambda _: table.release())
             return job
         self.shelf.refuse_name(asked.name)
         check_learning(asked, table)
@@ -175,6 +177,11 @@ class Service:
                 used.n_users += 1
         self.learner.add(job, asked, table, proportions)
         return job
+
+
+def _end_early(future: Future[None]) -> None:
+    """Free the place of work that has not begun."""
+    future.cancel()
 
 
 @contextlib.contextmanager
@@ -232,8 +239,9 @@ def _add_page(app: FastAPI) -> None:
     async def metrics() -> Response:
         """Tell what was counted, as Prometheus reads it."""
         service: Service = app.state.service
-        busy = {(("of", "predict"),): service.workers.n_busy, (("of", "jobs"),): service.job_workers.n_busy}
-        jobs = {(("state", state),): n for state, n in service.jobs.count().items()}
+        workers = {"predict": service.workers, "jobs": service.job_workers}
+        busy: dict[Labels, float] = {(("of", name),): some.n_busy for name, some in workers.items()}
+        jobs: dict[Labels, float] = {(("state", state),): n for state, n in service.jobs.count().items()}
         text = service.metrics.expose(histnetq_busy=busy, histnetq_jobs=jobs)
         return Response(text, media_type="text/plain; version=0.0.4")
 
@@ -261,7 +269,7 @@ def _add_models(app: FastAPI) -> None:
         openapi_extra={"requestBody": _BODY},
     )  # fmt: skip
     async def predict(
-        request: Request, name: str, bag: Annotated[list[Text], Query(max_length=100)] = [],  # noqa: B006
+        request: Request, name: str, bag: Annotated[Columns, Query()] = [],  # noqa: B006
         coverage: Coverage | None = None, interval: INTERVAL | None = None, weight: Text | None = None,
         missing: MISSING = "refuse", wide: bool = False,
     ) -> Response:  # fmt: skip
@@ -282,7 +290,7 @@ def _add_models(app: FastAPI) -> None:
                 limits.check_rows(received.n_lines)
 
             def work(stop: Stop) -> Response:
-                file = _json_as_parquet(path) if suffix == ".json" else path
+                file = _json_as_parquet(path, limits) if suffix == ".json" else path
                 return service.predict(name, file, stop, wide, as_text, options)
 
             return await service.workers.run(work, _SECONDS)
@@ -425,10 +433,10 @@ def _wants_csv(request: Request) -> bool:
     return weights[_CSV] > weights[_JSON]
 
 
-def _json_as_parquet(path: Path) -> Path:
+def _json_as_parquet(path: Path, limits: Limits) -> Path:
     from pyarrow import parquet
 
-    table = rows_as_table(path.read_bytes())
+    table = rows_as_table(path.read_bytes(), limits)
     made = path.with_suffix(".parquet")
     parquet.write_table(table, made)
     return made

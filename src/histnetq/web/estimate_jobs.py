@@ -61,8 +61,6 @@ class EstimateWork:
             self.job.finish(self._estimate())
         except Exception as error:
             self.job.fail(error)
-        finally:
-            self.table.n_users -= 1
 
     def _estimate(self) -> dict[str, Any]:
         asked, job = self.asked, self.job

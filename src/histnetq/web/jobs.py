@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import shutil
 import time
 import uuid
@@ -11,11 +10,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from histnetq.web.refusals import RefusedError, StoppedError
+from histnetq.web.refusals import LOG, RefusedError, StoppedError
 from histnetq.web.spool import Spool
 from histnetq.web.workers import Stop
 
-LOG = logging.getLogger("histnetq.web")
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200
 _ENDED = ("done", "failed", "cancelled")

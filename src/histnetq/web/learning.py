@@ -80,7 +80,7 @@ class Learner:
             job.fail(error)
         finally:
             for one in used:
-                one.n_users -= 1
+                one.release()
 
     def _put(self, made: Path, name: str) -> None:
         """Give a finished model its place, unless another has taken it meanwhile."""

@@ -57,6 +57,12 @@ class Limits:
         """Refuse so many rows."""
         _refuse_more("rows", n, self.rows, "send them in parts")
 
+    def check_cells(self, n_rows: int, n_columns: int) -> None:
+        """Refuse so many rows and columns, or so many cells that they do not fit."""
+        _refuse_more("columns", n_columns, self.columns, "send those that are needed")
+        self.check_rows(n_rows)
+        _refuse_more("cells", n_rows * n_columns, self.unpacked // 8, "send them in parts")
+
     def check_file(self, path: Path, texts: Sequence[str] = ()) -> None:
         """Refuse a file that is too large in any way; the cells of the columns `texts` are looked at, too."""
         if path.suffix in (".parquet", ".pq"):

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+
+LOG = logging.getLogger("histnetq.web")
+_WORDS = {"missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide"}
 
 
 class RefusedError(Exception):
@@ -36,7 +40,10 @@ def told_to_users(*places: Path) -> Iterator[None]:
     """Turn what the library says of wrong tables and values into refusals, without the directories of this machine."""
     try:
         yield
-    except (ValueError, TypeError, OSError, ArithmeticError, ImportError, LookupError) as error:
+    except (ArithmeticError, LookupError, UnicodeError) as error:
+        LOG.warning("A table was refused for an error that has no sentence: %.500r", error)
+        raise RefusedError(422, "table: its values cannot be worked with; check the columns that are used.") from error
+    except (ValueError, TypeError, OSError, ImportError) as error:
         raise RefusedError(422, in_one_sentence(str(error), *places)) from error
     except MemoryError as error:
         raise RefusedError(422, "memory: the rows do not fit into it; send fewer rows.") from error
@@ -53,4 +60,6 @@ def in_one_sentence(message: str, *places: Path) -> str:
     for place in places:
         message = message.replace(f"{place}/", "")
     message = re.sub(r"^(path|source): ", "", " ".join(message.split()))
-    return message.replace("missing='drop'", "missing=drop").replace("missing='mean'", "missing=mean")
+    for words, told in _WORDS.items():
+        message = message.replace(words, told)
+    return message

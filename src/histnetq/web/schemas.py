@@ -17,8 +17,14 @@ def _plain(text: str) -> str:
     return text
 
 
+def _different(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("expected every column once")
+    return names
+
+
 Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_plain)]
-Columns = Annotated[list[Text], Field(max_length=100)]
+Columns = Annotated[list[Text], Field(max_length=100), AfterValidator(_different)]
 Coverage = Annotated[float, Field(gt=0, lt=1)]
 
 

@@ -57,6 +57,11 @@ class StoredTable:
     used: float = field(default_factory=time.monotonic)
     n_users: int = 0
 
+    def release(self) -> None:
+        """Note that a job has ended."""
+        self.n_users -= 1
+        self.used = time.monotonic()
+
     def describe(self) -> dict[str, Any]:
         """Tell what it is."""
         self.used = time.monotonic()

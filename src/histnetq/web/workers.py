@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import math
 import threading
 import time
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from histnetq.web.refusals import RefusedError, StoppedError
@@ -45,22 +46,23 @@ class Workers:
                 Retry_After=str(after),
             )  # fmt: skip
 
-    def submit(self, work: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
+    def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
         """Let a thread work as soon as one is free; called in the thread of the event loop."""
         self.require_room()
         self.n_busy += 1
         loop = asyncio.get_running_loop()
-        future = loop.run_in_executor(self._pool, self._timed, work, arguments)
-        future.add_done_callback(self._note)
+        future = self._pool.submit(self._timed, work, arguments)
+        future.add_done_callback(lambda _: self._note_end(loop))
         return future
 
     async def run(self, work: Callable[[Stop], T], seconds: float) -> T:
         """Wait for a piece of work, for so many seconds at most; it is told to stop after these."""
         stop = Stop()
-        future = self.submit(work, stop)
+        future = asyncio.wrap_future(self.submit(work, stop))
         done, _ = await asyncio.wait([future], timeout=seconds)
         if not done:
             stop.set()
+            future.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
             raise RefusedError(
                 503, f"server: it took more than {seconds:.0f} seconds; send fewer rows.", Retry_After="10"
             )
@@ -77,10 +79,12 @@ class Workers:
         finally:
             self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
 
-    def _note(self, future: asyncio.Future[Any]) -> None:
+    def _note_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._free)
+
+    def _free(self) -> None:
         self.n_busy -= 1
-        if not future.cancelled():
-            future.exception()  # of work that nobody waits for any more
 
 
 class Stop:
