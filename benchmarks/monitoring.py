@@ -16,7 +16,7 @@ import numpy as np
 import histnetq as hq
 from benchmarks.memory import peak
 from benchmarks.timing import in_turns, seconds_of
-from histnetq.cli.estimating import estimate
+from histnetq.estimating import estimate
 from histnetq.monitoring.monitor import judge_chunks
 from histnetq.monitoring.reading import How
 from histnetq.monitoring.state import State

@@ -11,7 +11,8 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from histnetq.cli import estimating, main
+from histnetq import estimating
+from histnetq.cli import main
 from histnetq.cli.candidates import Candidate
 from histnetq.training.loop import Run
 

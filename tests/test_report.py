@@ -18,7 +18,7 @@ import pandas as pd
 import pytest
 
 import histnetq as hq
-from histnetq.cli import estimating
+from histnetq import estimating
 from histnetq.evaluation import plots
 from histnetq.report import write_report
 from histnetq.uncertainty.trust import DOUBT

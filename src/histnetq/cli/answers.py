@@ -13,7 +13,7 @@ from histnetq.cli.terminal import echo
 from histnetq.data.files import refuse_existing
 
 if TYPE_CHECKING:
-    from histnetq.cli.estimating import Estimates
+    from histnetq.estimating import Estimates
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -61,7 +61,7 @@ def predict(
               histnetq predict model days/*.parquet --bag site --wide
               histnetq predict model new.csv --bag tow --audited to_label.csv
     """
-    from histnetq.cli.estimating import estimate
+    from histnetq.estimating import estimate
 
     if audited is None and random:
         raise click.UsageError("expected --random beside --audited, whose rows it is about.")
@@ -128,7 +128,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
              histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
              histnetq predict model days/*.parquet --bag site
     """
-    from histnetq.cli.estimating import sketch as make
+    from histnetq.estimating import sketch as make
     from histnetq.quantifiers.saving import load
 
     made = make(load(model), table, progress=not as_json, **reading)
@@ -153,7 +153,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
-    from histnetq.cli.estimating import score
+    from histnetq.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
     found = score(model, table, **known)
@@ -194,7 +194,7 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
     Examples: histnetq report model new.csv --bag tow -o report.html
               histnetq report model checked.csv --bag tow --label species --against other
     """
-    from histnetq.cli.estimating import report as write
+    from histnetq.estimating import report as write
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])

@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from histnetq.cli.estimating import Estimates, judge, name_columns
 from histnetq.data.bags import Bags
 from histnetq.data.checks import shown, wrong
 from histnetq.data.indexing import natural_keys
@@ -21,6 +20,7 @@ from histnetq.data.table_columns import counted
 from histnetq.data.table_files import Table, is_number, open_table
 from histnetq.data.table_names import name_of, of_one_type
 from histnetq.data.tables import read_bags_and_unseen
+from histnetq.estimating import Estimates, judge, name_columns
 from histnetq.quantifiers.saving import load
 from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.audit import extend_labels

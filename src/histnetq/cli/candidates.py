@@ -14,7 +14,7 @@ from histnetq.quantifiers.cross_fitting import CrossFitted
 from histnetq.quantifiers.posteriors import PosteriorQuantifier
 from histnetq.quantifiers.registry import METHODS
 from histnetq.simplex import Floats
-from histnetq.training.progress import in_words
+from histnetq.training.progress import in_words, tell_event
 
 MINUTES_TO_COMPARE = 1.0  # of training for each network that is tried
 MINUTES_TO_FIT = 10.0  # of training for the one that is chosen
@@ -99,12 +99,15 @@ class Trial:
         """Fit all to some bags, and give their estimates of others: (n_bags, n_classes)."""
         found: dict[str, Floats] = {}
         for name, model in self.models.items():
+            tell_event("method", name=name)
             began = time.perf_counter()
             found[name] = self._fitted(model, learned).predict(held)
             seconds, value = time.perf_counter() - began, error(found[name])
             classical = isinstance(model, PosteriorQuantifier)
             self.best = min(self.best, (value, self.slowest if classical else seconds))
-            left = f"; about {in_words(self._left(len(found)))} left" if self.bounded else ""
+            seconds_left = self._left(len(found)) if self.bounded else None
+            tell_event("judged", name=name, error=value, seconds=seconds, left=seconds_left)
+            left = "" if seconds_left is None else f"; about {in_words(seconds_left)} left"
             self.tell(f"  {name}: AE {value:.4f} after {in_words(seconds)}{left}.")
         return found
 

@@ -36,7 +36,7 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classifiers import CLASSIFIERS
 from histnetq.quantifiers.registry import METHODS
 from histnetq.training.options import TrainingInterrupted
-from histnetq.training.progress import LOG, in_words
+from histnetq.training.progress import LOG, in_words, tell_event
 from histnetq.training.supervision import Supervision
 
 _FLOOR = "mean of training"
@@ -129,8 +129,11 @@ class Workbench:
             comparison = replace(self, bags=apart.learned).compare(None)
             best, why = _best(comparison)
         self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
+        tell_event("fitting", name=best)
         model = self.make(candidates[best], MINUTES_TO_FIT)
-        return self._finished(*self._learned(model, apart), began, why=why), comparison
+        model, apart = self._learned(model, apart)
+        errors = None if comparison is None else _mean_errors(comparison)
+        return self._finished(model, apart, began, why=why, errors=errors), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
@@ -147,6 +150,7 @@ class Workbench:
         if methods is None and n_rows > _MOST_ROWS:
             learned = _part(learned, _MOST_ROWS / n_rows, self.random_state)
             limit += f" on {len(learned.index):,} of {n_rows:,} rows"
+        tell_event("methods", names=list(models))
         self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
         truth = held.prevalences
         found = Trial(models, self.tell, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
@@ -249,6 +253,7 @@ class Workbench:
         if folds == 0:
             words = f"{apart.words}, as it takes {in_words(seconds)} to fit it and all bags need several fits"
             return model, replace(apart, words=words)
+        tell_event("calibrating", left=seconds * (folds + 1))
         self.tell(
             f"Fitting it to all bags, and {folds} times without some of them, whose errors calibrate intervals: "
             f"about {in_words(seconds * (folds + 1))}."
@@ -306,7 +311,7 @@ class Workbench:
         words = f"{len(held)} bags of {_DRAWN_SIZE} rows drawn from {n_rows:,} rows kept apart"
         return Apart(learned, held, words), n_rows
 
-    def _finished(self, model: Quantifier, apart: Apart, began: float, **why: str) -> Quantifier:
+    def _finished(self, model: Quantifier, apart: Apart, began: float, **why: Any) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         learned, held = apart.learned, apart.held
         why = {"interrupted": getattr(model, "interrupted_", ""), **why}
@@ -338,6 +343,12 @@ def _part(bags: Bags, fraction: float, seed: int) -> Bags:
 def _n_held(bags: Bags) -> int:
     """Tell how many whole bags are kept apart to compare methods on."""
     return round(_HELD_OUT * len(bags))
+
+
+def _mean_errors(comparison: Comparison) -> dict[str, Any]:
+    """Give the mean AE of each method, and the number of bags that it is the mean of."""
+    errors = comparison.table["ae", "mean"].astype(float)
+    return {"bags": len(comparison.errors), "ae": {str(name): round(float(errors[name]), 6) for name in errors.index}}
 
 
 def _best(comparison: Comparison) -> tuple[str, str]:

@@ -12,7 +12,7 @@ import click
 
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking
 from histnetq.cli.wording import in_options
-from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.files import fill_table, refuse_existing, whole_file
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -181,14 +181,6 @@ def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = Fals
     refuse_existing(path, force)
     with whole_file(path) as partial:
         fill_table(table, partial, path.suffix, index)
-
-
-def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
-    """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
-    if suffix in (".parquet", ".pq"):
-        table.to_parquet(path, index=index)
-    else:
-        table.to_csv(path, index=index, lineterminator="\n")
 
 
 def command_line() -> str:

@@ -22,6 +22,7 @@ from histnetq.cli.group import (
 from histnetq.cli.terminal import Interrupted, echo
 from histnetq.data.files import is_first_process
 from histnetq.quantifiers.registry import METHODS
+from histnetq.training.progress import tell_event
 
 if TYPE_CHECKING:
     from histnetq.cli.fitting import Workbench
@@ -108,7 +109,7 @@ def compare(
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
               histnetq compare checked.csv --bag tow --label species --model old --model new
     """
-    from histnetq.cli.estimating import compare_models
+    from histnetq.estimating import compare_models
 
     if models and any(given is not None for given in (methods, features, classifier, proba, prediction)):
         raise click.UsageError(
@@ -153,6 +154,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     """Save the model, and only then tell what comes before and what the model is."""
     interrupted = model.provenance_.get("interrupted", "")
     place = interrupted_place(output) if interrupted else output
+    tell_event("saving")
     if is_first_process():
         model.save(place, overwrite=force)
     if interrupted:

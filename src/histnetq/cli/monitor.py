@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import PATH, command_line, fill_table, main, options, say
+from histnetq.cli.group import PATH, command_line, main, options, say
 from histnetq.cli.terminal import echo
-from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.files import fill_table, refuse_existing, whole_file
 from histnetq.data.table_files import find_files
 
 if TYPE_CHECKING:

@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from histnetq.cli.estimating import name_columns
 from histnetq.data.table_files import find_files
 from histnetq.data.tables import read_bags
+from histnetq.estimating import name_columns
 from histnetq.quantifiers.saving import load
 from histnetq.sketches.sketch import is_sketch
 
@@ -31,7 +31,7 @@ def estimate_rows(
     source : paths
         Tables, whose rows are all held in memory.
     bag, weight, missing, dask
-        As in `histnetq.cli.estimating.estimate`.
+        As in `histnetq.estimating.estimate`.
     """
     if dask is not None or any(is_sketch(file) for file in find_files(source, "source")):
         raise ValueError("row_file: expected tables that are read here, got sketches or --dask; leave one out.")

@@ -11,6 +11,10 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 _ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
@@ -58,6 +62,14 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
     except OSError as error:
         reason = error.strerror or error
         raise UnwritableError(f"{argument}: {path} cannot be written ({reason}); choose another place.") from None
+
+
+def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
+    """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
+    if suffix in (".parquet", ".pq"):
+        table.to_parquet(path, index=index)
+    else:
+        table.to_csv(path, index=index, lineterminator="\n")
 
 
 @contextlib.contextmanager

@@ -277,7 +277,8 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
         )
         complete = whole or len(sample) > _SAMPLE_ROWS
         rows[separator] = sample if complete or len(sample) == 1 else sample[:-1]
-    if not any(rows.values()):
+    rows = {separator: found for separator, found in rows.items() if found}
+    if not rows:
         raise ValueError(
             f"{path}: has a cell of more than {csv_lines.field_size_limit()} characters in its first line; shorten it."
         )
@@ -287,7 +288,7 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
             f"{path}: its cells may be separated by {' or '.join(map(repr, fitting))}; write names and texts that hold "
             "such a sign in quotation marks."
         )
-    best = fitting[0] if fitting else max(_SEPARATORS, key=lambda sign: len(rows[sign][0]))
+    best = fitting[0] if fitting else max(rows, key=lambda sign: len(rows[sign][0]))
     return best, rows[best][0]
 
 

@@ -6,6 +6,7 @@ import contextlib
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
+from contextvars import ContextVar
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -21,6 +22,17 @@ if TYPE_CHECKING:
 
 _BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
+_look: ContextVar[Callable[[pa.RecordBatch], None] | None] = ContextVar("look", default=None)
+
+
+@contextlib.contextmanager
+def watched(look: Callable[[pa.RecordBatch], None]) -> Iterator[None]:
+    """Let a function see every batch of rows that this thread reads; what it raises ends the reading."""
+    token = _look.set(look)
+    try:
+        yield
+    finally:
+        _look.reset(token)
 
 
 class Table:
@@ -61,8 +73,10 @@ class Table:
                 raise ValueError(
                     f"{self.name}: column {name!r} holds {self.types[name]}, expected texts or numbers; convert it."
                 )
-        n = 0
+        n, look = 0, _look.get()
         for batch in self._batches(list(dict.fromkeys([*numbers, *names])), list(names)):
+            if look is not None:
+                look(batch)
             if batch.num_rows:
                 yield n, _without_nan(batch, names)
             n += batch.num_rows

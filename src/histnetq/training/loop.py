@@ -35,7 +35,7 @@ from histnetq.training.checkpoint import has_checkpoint, make_directory, read_ch
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
-from histnetq.training.progress import ProgressLines
+from histnetq.training.progress import ProgressLines, tell_event
 
 _COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
 _FINE_RATE = 0.1  # part of the learning rate at which weights are tuned that are good already
@@ -210,6 +210,7 @@ class Run:
                 bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
                 if first:
                     lines.step(self.progress.epoch, f"loss {record['validation_loss']:.4f}")
+                    tell_event("epoch", done=self.progress.epoch, total=self.n_epochs, part=self._part_done())
                 due = self._ends() or record["epoch"] % options.checkpoint_every == 0
                 if options.checkpoint is not None and due and first:
                     self._save(options.checkpoint)
@@ -223,6 +224,12 @@ class Run:
         begun = at.epoch > 0 or self.started
         late = most is not None and begun and at.spent + sum(at.history["seconds"]) >= 60 * most
         return at.done or at.epoch >= self.n_epochs or late
+
+    def _part_done(self) -> float:
+        """Tell how much of the epochs, or of the time if that is to end sooner, is over."""
+        at, most = self.progress, self.options.minutes
+        spent = 0.0 if most is None else (at.spent + sum(at.history["seconds"])) / (60 * most)
+        return min(1.0, max(at.epoch / self.n_epochs, spent))
 
     def _epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result."""

@@ -108,7 +108,13 @@ def estimate(
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
         bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`.
     """
-    model = load(path)
+    return estimate_by(load(path), source, coverage=coverage, interval=interval, **reading)
+
+
+def estimate_by(
+    model: Quantifier, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
+) -> Estimates:
+    """Estimate the bags of a table by a model that is loaded already; the rest is as in `estimate`."""
     whole = "" if interval is None else INTERVALS[interval].needs_rows
     bags, unseen = _find_bags(model, source, whole, **reading)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
@@ -220,9 +226,12 @@ def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Compa
 
 def report(
     path: Path, model_path: Place, source: Any, *, against: Sequence[Place] = (), coverage: float = _COVERAGE,
-    command: str = "", force: bool = False, **options: Any,
+    command: str = "", sources: Sequence[str] | None = None, force: bool = False, **options: Any,
 ) -> None:  # fmt: skip
-    """Write a page about a stored model and the bags of a table, of known proportions or not."""
+    """Write a page about a stored model and the bags of a table, of known proportions or not.
+
+    The page calls the table by its path, or by the names in `sources`.
+    """
     model, read = load(model_path), _reader(source, **options)
     bags, unseen = read(model)
     intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
@@ -230,7 +239,8 @@ def report(
     rivals = {name: _by_class(other, read(other)[0]) for name, other in others.items()}
     write_report(
         path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
-        command=command, sources=source if isinstance(source, list) else [source], force=force,
+        command=command, force=force,
+        sources=sources if sources is not None else source if isinstance(source, list) else [source],
     )  # fmt: skip
 
 

@@ -1,0 +1,122 @@
+"""The command that serves models to browsers and programs: serve."""
+
+from __future__ import annotations
+
+import ipaddress
+import logging
+import os
+import socket
+from pathlib import Path
+
+import click
+
+from histnetq.cli.group import PATH, main
+from histnetq.cli.terminal import echo
+
+_SHORTEST_TOKEN = 16  # characters
+
+
+@main.command()
+@click.argument("models", type=PATH, required=False)
+@click.option("--host", default="127.0.0.1", show_default=True,
+              help="The server listens at this address; one for other machines needs --token-file.")  # fmt: skip
+@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
+              help="The server listens at this port; 0 takes a free one.")  # fmt: skip
+@click.option("--token-file", type=PATH, help="Requests must bring the token in this file.  [default: none]")
+@click.option("--allow-host", multiple=True,
+              help="Requests may call the server by this name, such as that of a proxy before it; give it again for "
+              "others.")  # fmt: skip
+@click.option("--threads", type=click.IntRange(1, 64), default=2, show_default=True,
+              help="So many requests are worked on at the same time.")  # fmt: skip
+@click.option("--waiting", type=click.IntRange(0, 10_000), default=64, show_default=True,
+              help="So many more may wait; others are told to come again.")  # fmt: skip
+@click.option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, show_default=True,
+              help="An uploaded table may have so many MB.")  # fmt: skip
+@click.option("--open", "opens", is_flag=True, help="The page is opened in the browser.")
+def serve(
+    models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...], threads: int,
+    waiting: int, max_upload: int, opens: bool,
+) -> None:  # fmt: skip
+    """Serve MODELS, a directory of models or of one model, to browsers as a page and to programs as a service.
+
+    On the page a table is dropped and its estimates are seen; of a directory of models, the page also learns new ones
+    into it. Without MODELS, that is the directory histnetq/models where the user's data are kept. Requests are
+    described at /docs. SIGTERM and Ctrl-C end the server; requests that run are finished first.
+
+    \b
+    Examples: histnetq serve model
+              histnetq serve models --port 9000
+              histnetq serve models --host 0.0.0.0 --token-file token --allow-host quant.example.org
+    """
+    try:
+        from histnetq.web.app import Settings
+        from histnetq.web.security import Door
+        from histnetq.web.server import serve as run
+    except ModuleNotFoundError as error:
+        raise ImportError(f"serve: needs {error.name}; pip install 'histnetq[serve]'.") from None
+    place = _default_place() if models is None else models
+    if not place.is_dir():
+        raise ValueError(f"models: {place} is no directory; give one with models, or make an empty one to learn into.")
+    token = None if token_file is None else read_token(token_file)
+    local = _is_loopback(host)
+    if not local and token is None:
+        raise ValueError(
+            f"host: {host} can be reached from other machines, expected --token-file beside it; write a token to a "
+            "file, such as by openssl rand -hex 32."
+        )
+    listening = _listen(host, port)
+    address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
+    names = tuple(name.lower() for name in (*allow_host, *([] if _is_address(host) else [host])))
+    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+
+    def ready() -> None:
+        echo(f"Serving {place} at {address}; Ctrl-C ends it.")
+        if not local:
+            echo(f"Other machines can reach it, and requests must bring the token in {token_file}.")
+        if opens:
+            click.launch(address)
+
+    run(
+        Settings(place, Door(names, not local, token), threads, waiting, max_upload << 20), [listening], ready
+    )  # fmt: skip
+    echo("Ended.")
+
+
+def read_token(path: Path) -> bytes:
+    """Read a token, and refuse one that can be guessed."""
+    try:
+        token = path.read_bytes().strip()
+    except OSError as error:
+        raise ValueError(f"token_file: {path} cannot be read ({error.strerror}); write a token to it.") from None
+    if len(token) < _SHORTEST_TOKEN or len(token) > 1000 or not token.isascii() or b" " in token or b"\n" in token:
+        raise ValueError(
+            f"token_file: expected one word of {_SHORTEST_TOKEN} to 1000 letters, digits and signs in {path}; make "
+            "one, such as by openssl rand -hex 32."
+        )
+    return token
+
+
+def _default_place() -> Path:
+    place = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "histnetq" / "models"
+    place.mkdir(parents=True, exist_ok=True)
+    return place
+
+
+def _is_address(host: str) -> bool:
+    try:
+        ipaddress.ip_address(host)
+    except ValueError:
+        return False
+    return True
+
+
+def _is_loopback(host: str) -> bool:
+    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+
+
+def _listen(host: str, port: int) -> socket.socket:
+    try:
+        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
+    except OSError as error:
+        raise ValueError(f"port: cannot listen at {host}:{port} ({error.strerror or error}); choose another.") from None

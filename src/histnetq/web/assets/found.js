@@ -1,0 +1,30 @@
+// What a job has found, by columns: bags, or the periods of time that the mix was followed over.
+
+// Words of trust and verdicts that ask for no second look.
+const GOOD = ["ok", "unchecked", "unchanged", "no reference"];
+
+function columns(rows, classes, more) {
+  const column = (name) => rows.map((row) => row[name]);
+  const known = rows.length > 0 && rows[0].lower !== null;
+  return {
+    classes: classes.map(String), n: column("n"), estimate: column("estimate"),
+    lower: known ? column("lower") : null, upper: known ? column("upper") : null, ...more(column),
+  };
+}
+
+export const bagsOf = (result) => columns(result.bags, result.classes, (column) => ({
+  what: "bag", head: result.keys.join(" / ") || "bag", says: "trust", timed: false,
+  names: column("name").map((parts) => parts.join(" / ")), words: column("trust"),
+}));
+
+export const periodsOf = (result) => columns(result.monitoring.chunks, result.classes, (column) => ({
+  what: "period", head: "period", says: "verdict", timed: true, names: column("chunk"), words: column("verdict"),
+  start: column("start"), end: column("end"), held: column("period").map((period) => period === "reference"),
+  reference: column("reference"), low: column("threshold_lower"), high: column("threshold_upper"),
+  alert: column("alert"),
+}));
+
+/** Whether a bag or a period asks for a second look. */
+export const isDoubted = (found, i) => !GOOD.includes(found.words[i]);
+
+export const nDoubted = (found) => found.words.filter((word) => !GOOD.includes(word)).length;

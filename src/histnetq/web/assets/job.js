@@ -1,0 +1,98 @@
+// Work that the server does: how far it is, and Cancel.
+
+import * as api from "./api.js";
+import { announce, el, place } from "./dom.js";
+import { duration } from "./format.js";
+
+const FIRST_WAIT = 250; // milliseconds between two looks at a job; they grow
+const LONGEST_WAIT = 1000;
+const PASSING = [0, 429, 503]; // codes of a server that may answer the next time
+const ANNOUNCED_EVERY = 15000; // milliseconds: a voice that speaks more often cannot be listened to
+
+const pause = (milliseconds, signal) => new Promise((resolve) => {
+  const timer = setTimeout(resolve, milliseconds);
+  signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
+});
+
+/** Show a job's progress until it ends, and give it as it is then; null if the view was left before. */
+export async function follow(context, title, describe) {
+  const { signal } = context;
+  let job = await api.job(context.job, signal);
+  if (!isRunning(job)) return job;
+  const shown = progressCard(context, title, describe);
+  place(context, shown.element);
+  let wait = FIRST_WAIT;
+  let spoken = -Infinity;
+  while (isRunning(job)) {
+    shown.update(job);
+    if (performance.now() - spoken > ANNOUNCED_EVERY) {
+      announce(wordsOf(job));
+      spoken = performance.now();
+    }
+    await pause(wait, signal);
+    if (signal.aborted) return null;
+    wait = Math.min(1.2 * wait, LONGEST_WAIT);
+    try {
+      job = await api.job(context.job, signal);
+    } catch (error) {
+      if (!PASSING.includes(error.status)) throw error;
+      shown.tell(error.message);
+    }
+  }
+  return job;
+}
+
+const isRunning = (job) => job.state === "queued" || job.state === "running";
+
+function wordsOf(job) {
+  if (job.state === "queued") return "This waits until other work is done.";
+  const left = job.seconds_left > 0 ? ` About ${duration(job.seconds_left)} left.` : "";
+  return `${job.stage || "This has begun"}.${left}`;
+}
+
+function progressCard(context, title, describe) {
+  const bar = el("progress", { max: 1, "aria-label": "Progress" });
+  const words = el("p", { class: "progress-words" });
+  const part = el("span", { class: "progress-part", "aria-hidden": "true" });
+  const more = el("div");
+  const stopping = "This is being stopped.";
+  const cancel = el("button", { type: "button", class: "button quiet" }, "Cancel");
+  cancel.addEventListener("click", async () => {
+    cancel.disabled = true;
+    words.textContent = stopping;
+    try {
+      await api.cancel(context.job);
+    } catch (error) {
+      cancel.disabled = false;
+      context.report(error);
+    }
+  });
+  const subtitle = el("p", { class: "lead" });
+  const told = el("div", { class: "grow" }, el("div", { class: "progress-head" }, words, part), bar);
+  const element = el("section", {}, el("h1", {}, title), subtitle,
+    el("div", { class: "card" }, el("div", { class: "progress-row" }, told, cancel), more));
+  return {
+    element,
+    tell: (sentence) => { words.textContent = sentence; },
+    update(job) {
+      const known = job.state === "running" && typeof job.progress === "number";
+      if (known) bar.value = job.progress;
+      else bar.removeAttribute("value");
+      part.textContent = known ? `${Math.floor(100 * job.progress)} %` : "";
+      words.textContent = cancel.disabled ? stopping : wordsOf(job);
+      subtitle.textContent = describe.subtitle(job);
+      describe.more?.(more, job);
+    },
+  };
+}
+
+/** Show that work has not come to its end, and the way back to what was asked. */
+export function showEnd(context, job, again) {
+  const cancelled = job.state === "cancelled";
+  announce(cancelled ? "This was cancelled." : "");
+  place(context, el("section", { class: "card narrow" },
+    el("h1", {}, cancelled ? "Cancelled" : "This did not work"),
+    el("p", { role: cancelled ? null : "alert", class: cancelled ? null : "notice bad" },
+      cancelled ? "Nothing was kept of it." : job.error),
+    el("p", { class: "actions" }, el("a", { class: "button", href: again }, "Change what was asked"))));
+}

@@ -1,0 +1,71 @@
+// Models: cards to choose from, and what is known of one.
+
+import { el, newId } from "./dom.js";
+import { count, listed, many, percent } from "./format.js";
+
+const MOST_CLASSES = 12;
+
+/** Cards, of which one is chosen. */
+export function modelChoice(models, chosen, onchange) {
+  const name = newId("model");
+  const cards = models.map((model) => {
+    const input = el("input", {
+      type: "radio", name, value: model.name, checked: model.name === chosen, onchange: () => onchange(model),
+    });
+    const error = model.errors && `error ${(100 * model.errors.ae).toFixed(1)} points`;
+    const facts = [model.method, many(model.classes.length, "class"), error];
+    return el("label", { class: "choice" }, input,
+      el("span", {}, el("b", {}, model.name), el("small", {}, facts.filter(Boolean).join(" · "))));
+  });
+  return el("fieldset", { class: "choices" }, el("legend", { class: "unseen" }, "Model"), cards);
+}
+
+/** What a model was learned from, what it expects, and how good it is. */
+export function modelCard(model) {
+  const rows = [];
+  const add = (term, ...what) => rows.push(el("dt", {}, term), el("dd", {}, what));
+  add("Learned from", sourceOf(model.learned_from));
+  add("Classes", classBars(model));
+  const names = (model.columns ?? []).map((column) => column.name);
+  add("Expected columns", names.length ? listed(names, 10) : "The model has no names of columns.");
+  add("Intervals", model.intervals.calibrated
+    ? `Calibrated ${model.intervals.words || `by ${many(model.intervals.bags, "bag")}`}.`
+    : "None: the model is not calibrated, so that estimates come without intervals and trust is unchecked.");
+  if (model.why) add("Why this method", model.why);
+  if (model.warning) add("Warning", el("p", { class: "notice warn" }, model.warning));
+  return el("div", { class: "model-card" },
+    el("h3", {}, model.name, " ", el("span", { class: "method" }, model.method)),
+    el("div", { class: "model-facts" },
+      el("dl", { class: "facts" }, rows), model.errors ? errorTable(model.errors) : null));
+}
+
+function sourceOf(known) {
+  const { sources, bags, rows, date } = known ?? {};
+  const amount = [bags > 1 && many(bags, "bag"), rows && many(rows, "row")].filter(Boolean).join(" of ");
+  const parts = [amount, sources?.length && `from ${listed(sources, 3)}`, date && `on ${date}`];
+  const told = parts.filter(Boolean).join(" ");
+  return told ? `${told}.` : "Unknown: the model does not say.";
+}
+
+function classBars(model) {
+  const shown = model.classes.slice(0, MOST_CLASSES);
+  const more = model.classes.length - shown.length;
+  return [
+    el("ul", { class: "classes" }, shown.map((name, j) => el("li", {},
+      el("span", {}, String(name)), el("span", { class: "fine" }, percent(model.train_prevalences[j])),
+      el("i", { "--share": `${100 * model.train_prevalences[j]}%`, "aria-hidden": "true" })))),
+    el("small", {}, `${more > 0 ? `And ${count(more)} more. ` : ""}The shares are those in training.`),
+  ];
+}
+
+/** Mean errors of the methods that were compared, from the best on. */
+function errorTable({ bags, methods }) {
+  const pairs = Object.entries(methods).sort((a, b) => a[1] - b[1]);
+  return el("table", { class: "errors" },
+    el("caption", {}, `Mean error of a share in ${many(bags, "bag")} kept apart, in percentage points.`),
+    el("thead", {}, el("tr", {},
+      el("th", { scope: "col" }, "Method"), el("th", { scope: "col", class: "number" }, "Error"))),
+    el("tbody", {}, pairs.map(([name, error]) => el("tr", {},
+      el("th", { scope: "row" }, name),
+      el("td", { class: "number" }, el("data", { value: error }, (100 * error).toFixed(2)))))));
+}

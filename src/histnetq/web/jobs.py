@@ -1,0 +1,182 @@
+"""Work that takes longer than a request: how far it is, how it is cancelled, and how long its results are kept."""
+
+from __future__ import annotations
+
+import shutil
+import time
+import uuid
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from histnetq.web.refusals import LOG, RefusedError, StoppedError
+from histnetq.web.spool import Spool
+from histnetq.web.workers import Stop
+
+_KEPT = 3600.0  # seconds after the end
+_MOST = 200
+_ENDED = ("done", "failed", "cancelled")
+_MOST_MESSAGES = 200
+
+
+@dataclass
+class Job:
+    """A piece of work.
+
+    Attributes
+    ----------
+    kind : str
+        "estimate" or "learn".
+    folder : Path
+        Where its files are.
+    asked : dict
+        What was asked for, and `table_name`.
+    state : str
+        "queued", "running", "done", "failed" or "cancelled".
+    progress : float
+        How much of it is done, from 0 to 1.
+    stage : str
+        What it does, in words.
+    left : (float, float) or None
+        Seconds that it would take, and when this was known.
+    methods : list of dict
+        The methods that are compared.
+    """
+
+    kind: str
+    folder: Path
+    id: str
+    asked: dict[str, Any]
+    state: str = "queued"
+    progress: float = 0.0
+    stage: str = "Waiting"
+    left: tuple[float, float] | None = None
+    messages: list[str] = field(default_factory=list)
+    error: str | None = None
+    methods: list[dict[str, Any]] = field(default_factory=list)
+    result: dict[str, Any] | None = None
+    began: float = field(default_factory=time.monotonic)
+    ended: float | None = None
+    stop: Stop = field(default_factory=Stop)
+    on_cancel: Callable[[], None] = lambda: None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it has ended."""
+        return self.state in _ENDED
+
+    def start(self, stage: str) -> None:
+        """Begin, unless it was cancelled."""
+        self.stop.check()
+        self.state, self.stage, self.began = "running", stage, time.monotonic()
+
+    def tell(self, *messages: str) -> None:
+        """Add sentences."""
+        self.messages += messages[: _MOST_MESSAGES - len(self.messages)]
+
+    def expect(self, seconds: float | None) -> None:
+        """Note how many seconds are left."""
+        self.left = None if seconds is None else (seconds, time.monotonic())
+
+    def finish(self, result: dict[str, Any]) -> None:
+        """End with a result, unless it was cancelled."""
+        self.stop.check()
+        self.result, self.progress, self.stage = result, 1.0, "Done"
+        self._end("done")
+
+    def fail(self, error: BaseException) -> None:
+        """End with a sentence about what was wrong."""
+        if isinstance(error, StoppedError) or self.state == "cancelled":
+            self.cancel()
+            return
+        if isinstance(error, RefusedError):
+            self.error = error.sentence
+        else:
+            LOG.error("A job failed.", exc_info=error)
+            self.error = "server: an internal error happened, which is in its log; try again."
+        self._end("failed")
+
+    def cancel(self) -> None:
+        """End it, whatever it does."""
+        if not self.is_over:
+            self.stop.set()
+            self.stage = "Cancelled"
+            self._end("cancelled")
+            self.on_cancel()
+
+    def describe(self, result: bool = True) -> dict[str, Any]:
+        """Tell how far it is, and what it found."""
+        now = time.monotonic()
+        left = 0.0 if self.left is None or self.is_over else self.left[0] - (now - self.left[1])
+        end = now if self.ended is None else self.ended
+        return {
+            "id": self.id, "kind": self.kind, "asked": self.asked, "state": self.state,
+            "progress": round(self.progress, 4), "seconds_left": left if left > 0 else None,
+            "seconds": round(end - self.began, 2),
+            "stage": self.stage, "messages": list(self.messages), "error": self.error,
+            "methods": [dict(method) for method in self.methods], "result": self.result if result else None,
+            "expires_in": _KEPT if self.ended is None else max(0.0, round(_KEPT - (now - self.ended), 1)),
+        }  # fmt: skip
+
+    def _end(self, state: str) -> None:
+        self.left, self.ended = None, time.monotonic()
+        self.state = state
+
+
+class Jobs:
+    """Jobs by their ids.
+
+    Parameters
+    ----------
+    spool : Spool
+        Where their files are.
+    """
+
+    def __init__(self, spool: Spool) -> None:
+        self.spool, self._jobs = spool, dict[str, Job]()
+
+    def add(self, kind: str, asked: dict[str, Any]) -> Job:
+        """Make a job that waits."""
+        self.expire()
+        over = [job for job in self._jobs.values() if job.is_over]
+        if len(self._jobs) >= _MOST:
+            if not over:
+                raise RefusedError(429, f"jobs: {_MOST} of them run or wait; try again later.", Retry_After="10")
+            self.drop(over[0])
+        key = f"j_{uuid.uuid4().hex}"
+        self._jobs[key] = job = Job(kind, self.spool.make(key), key, asked)
+        return job
+
+    def get(self, key: str) -> Job:
+        """Give a job that has not expired."""
+        self.expire()
+        if key not in self._jobs:
+            raise RefusedError(404, "job: there is none of this id, or it has expired; start it again.")
+        return self._jobs[key]
+
+    def listed(self) -> list[Job]:
+        """List all jobs, the newest first."""
+        self.expire()
+        return list(self._jobs.values())[::-1]
+
+    def drop(self, job: Job) -> None:
+        """Forget a job and delete its files."""
+        self._jobs.pop(job.id, None)
+        shutil.rmtree(job.folder, ignore_errors=True)
+
+    def expire(self) -> None:
+        """Forget jobs that ended an hour ago."""
+        before = time.monotonic() - _KEPT
+        for job in [j for j in self._jobs.values() if j.ended is not None and j.ended < before]:
+            self.drop(job)
+
+    def count(self) -> dict[str, int]:
+        """Count the jobs by their state."""
+        states = [job.state for job in self._jobs.values()]
+        return {state: states.count(state) for state in ("queued", "running", *_ENDED)}
+
+    def cancel_all(self) -> None:
+        """Cancel what has not ended."""
+        for job in list(self._jobs.values()):
+            job.cancel()

@@ -1,0 +1,294 @@
+"""The job that learns a model: the command line itself, in a process of its own, one at a time.
+
+The process works in a hidden directory beside the models. One rename puts the finished model in its place, so that
+whatever is killed, no half model is there; directories of killed servers are deleted by the next start. The process
+tells how far it is through a pipe, and ends when nobody reads that any more.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import csv
+import io
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import AsyncIterator
+from pathlib import Path
+from typing import Any
+
+import histnetq
+from histnetq.training.progress import EVENTS
+from histnetq.web.answers import arguments, command
+from histnetq.web.jobs import Job
+from histnetq.web.refusals import RefusedError
+from histnetq.web.schemas import LearnJob
+from histnetq.web.shelf import Shelf
+from histnetq.web.spool import Spool, delete_abandoned
+from histnetq.web.tables import StoredTable
+
+_HIDDEN = ".learning-"
+_MOST = 4  # jobs that run or wait
+_NICE = 10
+_GRACE = 10.0  # seconds to end in
+
+
+class Learner:
+    """Learns models one after the other.
+
+    Parameters
+    ----------
+    shelf : Shelf
+        Where they are put.
+    """
+
+    def __init__(self, shelf: Shelf) -> None:
+        self.shelf, self._one, self._tasks = shelf, asyncio.Lock(), set[asyncio.Task[None]]()
+        if not shelf.single:
+            delete_abandoned(shelf.place, _HIDDEN)
+
+    def require_room(self) -> None:
+        """Refuse more jobs than may wait."""
+        if len(self._tasks) >= _MOST:
+            raise RefusedError(429, f"server: {_MOST} models are learned or wait; try again later.", Retry_After="30")
+
+    def add(self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> None:
+        """Learn as soon as those before have ended."""
+        task = asyncio.create_task(self._learn(job, asked, table, proportions))
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+
+    async def close(self) -> None:
+        """Wait for the jobs to end, which were cancelled before."""
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def _learn(self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> None:
+        used = [table] if proportions is None else [table, proportions]
+        try:
+            async with self._one:
+                job.start("Reading the table")
+                with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
+                    await _Process(job, asked, table, proportions, hidden.make("work")).run()
+                    job.stop.check()
+                    self._put(hidden.path / "work" / asked.name, asked.name)
+            card, line = self.shelf.card(asked.name), _line(asked, table, proportions)
+            job.finish({"command": line, "model": card, "downloads": []})
+        except Exception as error:
+            job.fail(error)
+        finally:
+            for one in used:
+                one.release()
+
+    def _put(self, made: Path, name: str) -> None:
+        """Give a finished model its place, unless another has taken it meanwhile."""
+        self.shelf.refuse_name(name)
+        os.rename(made, self.shelf.place / name)
+
+
+class _Process:
+    """A run of ``histnetq fit`` for a job, and how far it is."""
+
+    def __init__(
+        self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None, place: Path
+    ) -> None:
+        self.job, self.place, self._arguments = job, place, _arguments(asked, table, proportions)
+        self._now, self._began, self._errors = "", time.monotonic(), list[str]()
+        os.symlink(table.path, place / table.name)
+        if proportions is not None:
+            os.symlink(proportions.path, place / _proportions_name(proportions))
+
+    async def run(self) -> None:
+        """Learn; the model is in the place then."""
+        reading, writing = os.pipe()
+        try:
+            process = await asyncio.create_subprocess_exec(
+                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=_environment(writing),
+                pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+                stderr=asyncio.subprocess.PIPE, start_new_session=True,
+            )  # fmt: skip
+        except (OSError, ValueError) as error:
+            os.close(reading)
+            raise RefusedError(422, f"server: learning cannot be started ({error}); check the names.") from None
+        finally:
+            os.close(writing)
+        with contextlib.suppress(OSError):
+            os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+        self.job.on_cancel = lambda: _send(process, signal.SIGTERM)
+        if self.job.is_over:
+            self.job.on_cancel()
+        killer = asyncio.create_task(self._kill_if_late(process))
+        try:
+            assert process.stdout is not None
+            assert process.stderr is not None
+            await asyncio.gather(
+                self._hear(reading), self._note(process.stdout, False), self._note(process.stderr, True)
+            )
+            code = await process.wait()
+        finally:
+            killer.cancel()
+            _send(process, signal.SIGKILL)
+        if code != 0:
+            self.job.stop.check()
+            raise RefusedError(422, self._failure(code))
+
+    async def _kill_if_late(self, process: asyncio.subprocess.Process) -> None:
+        while not self.job.is_over:
+            await asyncio.sleep(0.5)
+        await asyncio.sleep(_GRACE)
+        _send(process, signal.SIGKILL)
+
+    async def _note(self, stream: asyncio.StreamReader, is_error: bool) -> None:
+        async for line in _lines(stream):
+            if is_error and line.startswith("Error: "):
+                self._errors.append(line.removeprefix("Error: "))
+            elif line and not line.startswith("Interrupted"):
+                self.job.tell(line)
+
+    async def _hear(self, pipe: int) -> None:
+        reader = asyncio.StreamReader()
+        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb")
+        )
+        try:
+            async for line in _lines(reader):
+                with contextlib.suppress(ValueError, KeyError):
+                    self._understand(json.loads(line))
+        finally:
+            transport.close()
+
+    def _understand(self, event: dict[str, Any]) -> None:
+        """Bring the job up to date."""
+        kind, job = event["kind"], self.job
+        if kind == "methods":
+            job.methods = [
+                {"name": name, "state": "waiting", "progress": 0.0, "epoch": None, "epochs": None, "error": None,
+                 "seconds": None} for name in event["names"]
+            ]  # fmt: skip
+            job.stage = "Comparing methods"
+        elif kind == "method":
+            self._begin(event["name"])
+            self._method.update(state="running")
+        elif kind == "judged":
+            self._method.update(state="done", progress=1.0, error=event["error"], seconds=round(event["seconds"], 2))
+            job.expect(event["left"])
+        elif kind == "fitting":
+            self._begin("")
+            job.stage = f"Fitting {event['name']} to all that is given"
+        elif kind == "epoch":
+            self._note_epoch(event)
+        elif kind == "calibrating":
+            job.stage = "Calibrating intervals"
+            job.expect(event["left"])
+        elif kind == "saving":
+            job.stage = "Saving"
+        job.progress = self._progress(kind, event.get("part", 0.0))
+
+    def _begin(self, name: str) -> None:
+        self._now, self._began = name, time.monotonic()
+
+    @property
+    def _method(self) -> dict[str, Any]:
+        return next((method for method in self.job.methods if method["name"] == self._now), {})
+
+    def _note_epoch(self, event: dict[str, Any]) -> None:
+        part = float(event["part"])
+        self._method.update(progress=part, epoch=event["done"], epochs=event["total"])
+        if not self._now and part > 0.02:
+            self.job.expect((time.monotonic() - self._began) * (1 - part) / part)
+
+    def _progress(self, kind: str, part: float) -> float:
+        """How much is done: methods count alike, and so do the last fit and calibration."""
+        n, n_done = len(self.job.methods), sum(method["state"] == "done" for method in self.job.methods)
+        now = {"method": 0.0, "epoch": part, "calibrating": 1.0, "saving": 1.9}.get(kind, 0.0)
+        return max(self.job.progress, min(0.99, (n_done + now) / (n + 2)))
+
+    def _failure(self, code: int) -> str:
+        if self._errors:
+            return self._errors[-1]
+        if code == -signal.SIGKILL:
+            return "server: learning was killed, probably as memory was full; use fewer rows."
+        return f"server: learning ended with code {code}; try again."
+
+
+async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
+    while True:
+        try:
+            line = await stream.readline()
+        except ValueError:  # it is longer than the buffer
+            continue
+        if not line:
+            return
+        yield line.decode("utf-8", "replace").rstrip()
+
+
+def _send(process: asyncio.subprocess.Process, number: int) -> None:
+    """Send a signal to a process that has not ended, and to those that it has started."""
+    if process.returncode is None:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.killpg(process.pid, number)
+
+
+def _environment(pipe: int) -> dict[str, str]:
+    """The variables of the process: it uses this very package, and imports nothing from its directory."""
+    package = str(Path(histnetq.__file__).parents[1])
+    others = os.environ.get("PYTHONPATH")
+    path = package if not others else f"{package}{os.pathsep}{others}"
+    return {**os.environ, EVENTS: str(pipe), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+
+
+def _proportions_name(table: StoredTable) -> str:
+    return f"proportions-{table.name}"
+
+
+def _options(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> dict[str, Any]:
+    features = _features(asked, table)
+    return {
+        "bag": list(asked.bag), "label": asked.label,
+        "prevalences": None if proportions is None else _proportions_name(proportions),
+        "counts": True if asked.counts else None, "features": features,
+        "missing": None if asked.missing == "refuse" else asked.missing,
+        "method": None if asked.method == "auto" else asked.method, "output": asked.name,
+    }  # fmt: skip
+
+
+def _arguments(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> list[str]:
+    return arguments("fit", table.name, **_options(asked, table, proportions))
+
+
+def _line(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> str:
+    return command("fit", table.name, **_options(asked, table, proportions))
+
+
+def _features(asked: LearnJob, table: StoredTable) -> list[str] | None:
+    """The columns of numbers that are not to be ignored; None for all, of which keys and the like are left out."""
+    if not asked.ignore:
+        return None
+    special = {*asked.ignore, *asked.bag, asked.label}
+    numbers = [column["name"] for column in table.about["columns"] if column["kind"] in ("number", "truth")]
+    kept = [name for name in numbers if name not in special]
+    if not kept:
+        raise RefusedError(422, "ignore: no column of numbers is left to learn from; ignore fewer.")
+    if len(kept) == 1:  # one name is taken for several with commas between them, unless it is quoted
+        text = io.StringIO()
+        csv.writer(text, lineterminator="").writerow(kept)
+        kept = [text.getvalue()]
+    return kept
+
+
+def check_learning(asked: LearnJob, table: StoredTable) -> None:
+    """Refuse what cannot be learned, before anything is started."""
+    known = {column["name"] for column in table.about["columns"]}
+    for argument, names in {"bag": asked.bag, "label": [asked.label] if asked.label else []}.items():
+        for name in names:
+            if name not in known:
+                raise RefusedError(422, f"{argument}: {table.name} has no column {name[:80]!r}; name one that it has.")
+    if (asked.label is None) == (asked.proportions_table is None):
+        raise RefusedError(422, "label: expected either a label column or a table of proportions; give one of them.")
+    if asked.proportions_table is not None and not asked.bag:
+        raise RefusedError(422, "bag: expected the bag column that the table of proportions has; name it.")
+    if asked.proportions_table == asked.table:
+        raise RefusedError(422, "proportions_table: expected another table than that of the rows; send it, too.")
+    _features(asked, table)

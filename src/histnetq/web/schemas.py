@@ -1,0 +1,152 @@
+"""What requests may ask for and what answers hold, checked at the border and shown in the OpenAPI schema."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import AfterValidator, BaseModel, ConfigDict, Field
+
+PERIOD = Literal["min", "h", "D", "W", "M", "Q", "Y"]
+MISSING = Literal["refuse", "drop", "mean"]
+INTERVAL = Literal["conformal", "bayes", "bootstrap", "standard-errors"]
+
+
+def _plain(text: str) -> str:
+    if "\0" in text or (not text.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in text)):
+        raise ValueError("expected text without NUL and halves of characters")
+    return text
+
+
+def _different(names: list[str]) -> list[str]:
+    if len(set(names)) < len(names):
+        raise ValueError("expected every column once")
+    return names
+
+
+Text = Annotated[str, Field(min_length=1, max_length=1000), AfterValidator(_plain)]
+Columns = Annotated[list[Text], Field(max_length=100), AfterValidator(_different)]
+Coverage = Annotated[float, Field(gt=0, lt=1)]
+
+
+class _Asked(BaseModel):
+    model_config = ConfigDict(extra="forbid")
+
+
+class EstimateJob(_Asked):
+    """Estimate the bags of a table."""
+
+    kind: Literal["estimate"]
+    table: Text
+    model: Text
+    bag: Columns = []
+    missing: MISSING = "refuse"
+    coverage: Coverage | None = None
+    time: Text | None = None
+    period: PERIOD = "W"
+    reference: Text | None = None
+
+
+class LearnJob(_Asked):
+    """Learn a model from a table with labels, or with a table of proportions beside it."""
+
+    kind: Literal["learn"]
+    name: Text
+    table: Text
+    bag: Columns = []
+    label: Text | None = None
+    proportions_table: Text | None = None
+    counts: bool = False
+    ignore: Annotated[list[Text], Field(max_length=10_000)] = []
+    missing: MISSING = "refuse"
+    method: Annotated[str, Field(pattern=r"^[a-z]{1,30}$")] = "auto"
+
+
+AskedJob = Annotated[EstimateJob | LearnJob, Field(discriminator="kind")]
+
+
+class Failure(BaseModel):
+    """Why a request was refused, in one sentence."""
+
+    error: str
+
+
+class Card(BaseModel):
+    """A model: what it was learned from, its classes, the columns that it expects, its errors and intervals."""
+
+    name: str
+    problem: str | None = None
+    method: str | None = None
+    classes: list[str | bool | int | float] | None = None
+    train_prevalences: list[float] | None = None
+    learned_from: dict[str, Any] | None = None
+    columns: list[dict[str, Any]] | None = None
+    scores: bool | None = None
+    errors: dict[str, Any] | None = None
+    intervals: dict[str, Any] | None = None
+    why: str | None = None
+    warning: str | None = None
+
+
+class Cards(BaseModel):
+    """All models, and what the server allows."""
+
+    models: list[Card]
+    can_learn: bool
+    learns_into: str
+    limits: dict[str, int]
+
+
+class TableAbout(BaseModel):
+    """An uploaded table."""
+
+    id: str
+    name: str
+    bytes: int
+    rows: int
+    rows_exact: bool
+    columns: list[dict[str, str]]
+    preview: list[list[str | None]]
+    guess: dict[str, Any]
+    expires_in: float
+
+
+class JobAbout(BaseModel):
+    """A job: how far it is, and its result once it is done."""
+
+    id: str
+    kind: Literal["estimate", "learn"]
+    asked: dict[str, Any]
+    state: Literal["queued", "running", "done", "failed", "cancelled"]
+    progress: float
+    seconds_left: float | None
+    seconds: float
+    stage: str
+    messages: list[str]
+    error: str | None
+    methods: list[dict[str, Any]]
+    result: dict[str, Any] | None
+    expires_in: float
+
+
+class JobList(BaseModel):
+    """All jobs, the newest first, without their results."""
+
+    jobs: list[JobAbout]
+
+
+class Prediction(BaseModel):
+    """Estimates: an entry for each bag and class, or with `wide` for each bag."""
+
+    model: str
+    bags: int
+    doubted: int
+    messages: list[str]
+    estimates: list[dict[str, Any]]
+
+
+class Health(BaseModel):
+    """Whether the server works, its version, and whether it needs a token."""
+
+    status: Literal["ok"]
+    version: str
+    token: bool

@@ -1,0 +1,175 @@
+"""What stands before every request: hosts, origins and the token are checked, and answers get headers that protect."""
+
+from __future__ import annotations
+
+import hmac
+import ipaddress
+import re
+import time
+from collections.abc import Awaitable, Callable, MutableMapping
+from dataclasses import dataclass
+from typing import Any
+
+import anyio
+from starlette.exceptions import HTTPException
+from starlette.responses import JSONResponse
+
+from histnetq.web.metrics import Metrics
+
+Scope = MutableMapping[str, Any]
+App = Callable[[Scope, Any, Any], Awaitable[None]]
+_SAFE = ("GET", "HEAD", "OPTIONS")
+_METHODS = (*_SAFE, "POST", "DELETE", "PUT", "PATCH")
+_PROTECTED = ("/v1", "/metrics")
+_TABLES = re.compile(r"/v1/(tables|models/[^/]+/predict)")  # whose bodies go to files
+_LARGEST_BODY, _BODY_SECONDS = 1 << 20, 30.0  # of all others
+_POLICY = (
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
+    "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
+)
+_HEADERS = [
+    (b"content-security-policy", _POLICY.encode()),
+    (b"x-content-type-options", b"nosniff"),
+    (b"x-frame-options", b"DENY"),
+    (b"referrer-policy", b"no-referrer"),
+    (b"cross-origin-opener-policy", b"same-origin"),
+    (b"cross-origin-resource-policy", b"same-origin"),
+    (b"permissions-policy", b"camera=(), microphone=(), geolocation=()"),
+]
+
+
+@dataclass(frozen=True)
+class Door:
+    """Who may come in.
+
+    Attributes
+    ----------
+    hosts : tuple of str
+        Names in the header Host that are accepted beside localhost.
+    any_address : bool
+        Whether numeric addresses are accepted that are not this machine's own loopback. A page of another site can make
+        its name point here, but has that name in the header, and no number.
+    token : bytes or None
+        What requests must bring.
+    """
+
+    hosts: tuple[str, ...] = ()
+    any_address: bool = False
+    token: bytes | None = None
+
+    def refusal(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
+        """Give the status and sentence by which a request is refused, or None."""
+        host = [value.decode("latin-1") for name, value in headers if name == b"host"]
+        if len(host) != 1 or not self._knows(host[0]):
+            return 421, "Host: expected a name that this server knows; start it with --allow-host for another."
+        first = {name: value.decode("latin-1") for name, value in reversed(headers)}
+        if method not in _SAFE:
+            origin, site = first.get(b"origin"), first.get(b"sec-fetch-site", "none")
+            own = (f"http://{host[0]}".lower(), f"https://{host[0]}".lower())
+            foreign = origin is not None and origin.lower() not in own
+            if foreign or site not in ("same-origin", "none"):
+                return 403, "Origin: this came from a page of another site; use the server's own page."
+        if self.token is not None and path.startswith(_PROTECTED):
+            given = [value for name, value in headers if name == b"authorization"]
+            kind, _, token = (given[0] if len(given) == 1 else b"").partition(b" ")
+            if kind.lower() != b"bearer" or not hmac.compare_digest(token.strip(), self.token):
+                return 401, "Authorization: expected the token of this server, as Bearer; send it."
+        return None
+
+    def _knows(self, host: str) -> bool:
+        name = _host_name(host)
+        if name == "localhost" or name in self.hosts:
+            return True
+        try:
+            address = ipaddress.ip_address(name)
+        except ValueError:
+            return False
+        return self.any_address or address.is_loopback
+
+
+def _host_name(host: str) -> str:
+    """Give the name in a header Host, without its port.
+
+    Examples
+    --------
+    >>> _host_name("LocalHost:8765"), _host_name("[::1]:80"), _host_name("a:b:c")
+    ('localhost', '::1', '')
+    """
+    name, port = (host, "")
+    if host.startswith("["):
+        name, _, port = host[1:].partition("]")
+        port = port.removeprefix(":")
+    elif host.count(":") <= 1:
+        name, _, port = host.partition(":")
+    else:
+        name = ""
+    return name.lower() if not port or (port.isascii() and port.isdigit()) else ""
+
+
+class Guard:
+    """The application behind its door.
+
+    Parameters
+    ----------
+    app : callable
+        The application, by ASGI.
+    door : Door
+        Who may come in.
+    metrics : Metrics
+        What counts the requests.
+    """
+
+    def __init__(self, app: App, door: Door, metrics: Metrics) -> None:
+        self.app, self.door, self.metrics = app, door, metrics
+
+    async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
+        """Answer a request."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        began, status = time.perf_counter(), 500
+
+        async def protect(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                headers = [*message["headers"], *_HEADERS]
+                if not scope["path"].startswith("/assets/"):
+                    headers.append((b"cache-control", b"no-store"))
+                message = {**message, "headers": headers}
+            await send(message)
+
+        try:
+            refused = self.door.refusal(scope["method"], scope["path"], scope["headers"])
+            if refused is None:
+                bounded = receive if _TABLES.fullmatch(scope["path"]) else _bounded(receive)
+                await self.app(scope, bounded, protect)
+            else:
+                headers = {"WWW-Authenticate": "Bearer"} if refused[0] == 401 else None
+                await JSONResponse({"error": refused[1]}, refused[0], headers)(scope, receive, protect)
+        finally:
+            route = scope.get("route")
+            path = getattr(route, "path", "other")
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            self.metrics.note_request(method, path, status, time.perf_counter() - began)
+
+
+def _bounded(receive: Any) -> Any:
+    """Let a request be received that is small and comes soon."""
+    n_bytes, until = 0, anyio.current_time() + _BODY_SECONDS
+
+    async def receive_part() -> Any:
+        nonlocal n_bytes, until
+        try:
+            with anyio.fail_after(until - anyio.current_time()):
+                message = await receive()
+        except TimeoutError:
+            raise HTTPException(408, f"expected all of the body within {_BODY_SECONDS:.0f} seconds") from None
+        n_bytes += len(message.get("body", b""))
+        if n_bytes > _LARGEST_BODY:
+            raise HTTPException(413, f"expected a body of at most {_LARGEST_BODY:,} bytes")
+        if not message.get("more_body", False):
+            until = float("inf")  # what comes then is the end of the connection
+        return message
+
+    return receive_part

@@ -1,0 +1,273 @@
+"""Uploaded tables: where they are kept, what their columns look like, and which of them are probably what."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import time
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from histnetq.data.table_files import Table, is_number, open_table, release_memory
+from histnetq.web.limits import Limits
+from histnetq.web.refusals import RefusedError, told_to_users
+from histnetq.web.spool import Received, Spool
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+_KEPT = 3600.0  # seconds after the last use
+_PREVIEW, _LONGEST = 10, 80  # rows, and characters of a cell
+_LOOKED_AT = 20_000  # rows that guesses are made from
+_TIME = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}.*)?)?)?$"
+_BAG_NAMES = ("bag", "tow", "haul", "sample", "batch", "site", "station", "group", "lot", "trap", "plot", "id")
+_LABEL_NAMES = ("label", "class", "species", "target", "category", "y", "truth", "diagnosis")
+_TIME_NAMES = ("time", "date", "timestamp", "ts", "when", "day")
+
+
+@dataclass
+class StoredTable:
+    """An uploaded table.
+
+    Attributes
+    ----------
+    id, name : str
+        What requests call it, and the cleaned name of its file.
+    path : Path
+        The file.
+    about : dict
+        What is told of it.
+    n_rows : int
+        Number of rows; of CSV files, the number of line breaks.
+    used : float
+        When it was used last.
+    n_users : int
+        How many jobs need it.
+    """
+
+    id: str
+    name: str
+    path: Path
+    about: dict[str, Any]
+    n_rows: int
+    used: float = field(default_factory=time.monotonic)
+    n_users: int = 0
+
+    def release(self) -> None:
+        """Note that a job has ended."""
+        self.n_users -= 1
+        self.used = time.monotonic()
+
+    def describe(self) -> dict[str, Any]:
+        """Tell what it is."""
+        self.used = time.monotonic()
+        return {**self.about, "expires_in": _KEPT}
+
+
+class Tables:
+    """Uploaded tables by their ids.
+
+    Parameters
+    ----------
+    spool : Spool
+        Where they are kept.
+    limits : Limits
+        How large one may be. All together may be four times as large.
+    """
+
+    def __init__(self, spool: Spool, limits: Limits) -> None:
+        self.spool, self.limits, self._tables = spool, limits, dict[str, StoredTable]()
+
+    def get(self, key: str) -> StoredTable:
+        """Give a table that has not expired."""
+        self.expire()
+        if key not in self._tables:
+            raise RefusedError(404, "table: there is none of this id, or it has expired; send the file again.")
+        table = self._tables[key]
+        table.used = time.monotonic()
+        return table
+
+    def begin(self, name: str) -> StoredTable:
+        """Make the place of a table that is to be received."""
+        clean = clean_name(name)
+        self.expire()
+        self._make_room()
+        key = f"t_{uuid.uuid4().hex}"
+        return StoredTable(key, clean, self.spool.make(key) / clean, {}, 0)
+
+    def finish(self, table: StoredTable, received: Received) -> StoredTable:
+        """Look at a table that was received; it is kept if it can be read."""
+        with told_to_users(table.path.parent):
+            self.limits.check_file(table.path)
+            table.about = look_at(table, received, self.limits)
+        table.n_rows = table.about["rows"]
+        self._tables[table.id] = table
+        return table
+
+    def drop(self, table: StoredTable) -> None:
+        """Delete a table."""
+        self._tables.pop(table.id, None)
+        shutil.rmtree(table.path.parent, ignore_errors=True)
+
+    def expire(self) -> None:
+        """Delete what was not used for an hour."""
+        before = time.monotonic() - _KEPT
+        for table in [t for t in self._tables.values() if t.used < before and not t.n_users]:
+            self.drop(table)
+
+    def _make_room(self) -> None:
+        """Delete the tables that were used longest ago, where there is no room for a further one."""
+        idle = sorted((t for t in self._tables.values() if not t.n_users), key=lambda t: t.used)
+        while sum(t.about["bytes"] for t in self._tables.values()) > 3 * self.limits.bytes or len(self._tables) >= 100:
+            if not idle:
+                raise RefusedError(429, "tables: those in use take all room; try again later.", Retry_After="60")
+            self.drop(idle.pop(0))
+
+
+def clean_name(name: str) -> str:
+    """Give the name of an uploaded file without directories and signs that mean something to a shell.
+
+    Examples
+    --------
+    >>> clean_name("../../etc/my rows (1).CSV")
+    'my_rows_1_.csv'
+    """
+    last = re.split(r"[/\\]", name)[-1]
+    stem, dot, ending = last.rpartition(".")
+    ending = f".{ending.lower()}"
+    if not dot or ending not in ENDINGS:
+        raise RefusedError(415, f"name: expected a file that ends in {', '.join(ENDINGS)}; convert it to one of them.")
+    clean = re.sub(r"[^\w.-]+", "_", stem, flags=re.ASCII).lstrip("-.")[:80]
+    return f"{clean or 'table'}{ending}"
+
+
+def look_at(table: StoredTable, received: Received, limits: Limits) -> dict[str, Any]:
+    """Describe the columns and first rows of a table."""
+    opened = open_table([str(table.path)], "table")
+    if len(opened.columns) > limits.columns:
+        raise RefusedError(413, f"table: expected at most {limits.columns:,} columns; send those that are needed.")
+    exact = table.path.suffix in (".parquet", ".pq")
+    n_rows = _parquet_rows(table.path) if exact else max(0, received.n_lines - 1)
+    limits.check_rows(n_rows)
+    first = _first_rows(opened, table.path if exact else None)
+    release_memory()
+    shown = set(first.schema.names)
+    kinds = {n: _kind(opened.types[n], first.column(n)) if n in shown else "other" for n in opened.columns}
+    return {
+        "id": table.id, "name": table.name, "bytes": received.n_bytes, "rows": n_rows, "rows_exact": exact,
+        "columns": [{"name": name, "kind": kind} for name, kind in kinds.items()],
+        "preview": _preview(first, opened.columns), "guess": guess(first, kinds),
+    }  # fmt: skip
+
+
+def _parquet_rows(path: Path) -> int:
+    from pyarrow import parquet
+
+    return int(parquet.ParquetFile(path).metadata.num_rows)
+
+
+def _first_rows(table: Table, path: Path | None) -> pa.RecordBatch:
+    """Some rows of all columns; of a Parquet file few, which may stand for much."""
+    from pyarrow import parquet
+
+    if path is None:
+        readable = table.columns
+        return next(batch for _, batch in table.batches([], readable)).slice(0, _LOOKED_AT)
+    file = parquet.ParquetFile(path, pre_buffer=False)
+    flat = [name for name in table.columns if _is_flat(table.types[name])]
+    first = next(file.iter_batches(min(_LOOKED_AT, 1 + 2_000_000 // max(1, len(flat))), columns=flat), None)
+    if first is None:
+        raise RefusedError(422, f"{path.name}: has no rows; check the file.")
+    return first
+
+
+def _is_flat(kind: Any) -> bool:
+    import pyarrow as pa
+
+    return not pa.types.is_nested(kind)
+
+
+def _kind(kind: Any, cells: Any) -> str:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    kinds = pa.types
+    if kinds.is_boolean(kind):
+        return "truth"
+    if is_number(kind):
+        return "number"
+    if kinds.is_timestamp(kind) or kinds.is_date(kind):
+        return "time"
+    if kinds.is_dictionary(kind):
+        kind, cells = kind.value_type, cells.dictionary
+    if not (kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_null(kind)):
+        return "other"
+    known = cells.drop_null()
+    fits = len(known) > 0 and not kinds.is_null(kind) and pc.all(pc.match_substring_regex(known, _TIME)).as_py()
+    return "time" if fits else "text"
+
+
+def _preview(first: pa.RecordBatch, names: list[str]) -> list[list[str | None]]:
+    """The first cells as texts; None for those without a value, and for lists and the like."""
+    few, known = first.slice(0, _PREVIEW), set(first.schema.names)
+    nothing = [None] * few.num_rows
+    columns = [[_shown(c) for c in few.column(name).to_pylist()] if name in known else nothing for name in names]
+    return [list(row) for row in zip(*columns, strict=True)]
+
+
+def _shown(cell: Any) -> str | None:
+    if cell is None:
+        return None
+    text = f"{cell:.6g}" if isinstance(cell, float) else str(cell)
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
+
+
+def guess(first: pa.RecordBatch, kinds: Mapping[str, str]) -> dict[str, Any]:
+    """Guess which columns name bags, hold times and hold classes, by their names and first rows.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> rows = {"tow": ["a", "a", "b", "b"], "length": [1.0, 2.0, 3.5, 4.0], "species": ["cod", "eel", "cod", "cod"]}
+    >>> guess(pa.record_batch(rows), {"tow": "text", "length": "number", "species": "text"})
+    {'bag': ['tow'], 'time': None, 'label': 'species'}
+    """
+    n = first.num_rows
+    counts = {name: len(first.column(name).unique()) for name in first.schema.names}
+    few = [name for name, count in counts.items() if 2 <= count <= max(2, n // 2) and kinds[name] in ("text", "truth")]
+    label = _named(few, _LABEL_NAMES)
+    time_ = _named([name for name, kind in kinds.items() if kind == "time"], _TIME_NAMES, first=True)
+    repeated = [
+        name for name, count in counts.items()
+        if count < n and name != label and (kinds[name] in ("text", "time") or _is_whole(first.column(name)))
+    ]  # fmt: skip
+    bag = _named([name for name in repeated if name != time_], _BAG_NAMES) or next(
+        (name for name in few if name != label), None
+    )
+    return {"bag": [] if bag is None else [bag], "time": time_, "label": label}
+
+
+def _named(columns: list[str], known: tuple[str, ...], first: bool = False) -> str | None:
+    """The column that is called so, or in part; else the first of all, if that is asked for."""
+    for name in known:
+        for column in columns:
+            if column.lower() == name:
+                return column
+    for name in known:
+        for column in columns:
+            if name in re.split(r"[^a-z]+", column.lower()):
+                return column
+    return columns[0] if first and columns else None
+
+
+def _is_whole(cells: Any) -> bool:
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    if pa.types.is_integer(cells.type):
+        return True
+    return bool(pa.types.is_string(cells.type) and pc.all(pc.match_substring_regex(cells, r"^\d+$")).as_py())

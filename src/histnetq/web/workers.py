@@ -1,0 +1,103 @@
+"""A bounded number of threads with a bounded queue: what does not fit in is refused at once."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import math
+import threading
+import time
+from collections.abc import Callable
+from concurrent.futures import Future, ThreadPoolExecutor
+from typing import Any, TypeVar
+
+from histnetq.web.refusals import RefusedError, StoppedError
+
+T = TypeVar("T")
+
+
+class Workers:
+    """Threads that predict.
+
+    Parameters
+    ----------
+    n_threads : int
+        Their number.
+    n_waiting : int
+        How many pieces of work may wait for them.
+    name : str
+        What the threads are called.
+    """
+
+    def __init__(self, n_threads: int, n_waiting: int, name: str) -> None:
+        import torch
+
+        self.n_threads, self.most, self.n_busy = n_threads, n_threads + n_waiting, 0
+        # Each thread keeps its own number of torch's threads, which would else be what another has just set.
+        self._pool = ThreadPoolExecutor(n_threads, name, torch.set_num_threads, (torch.get_num_threads(),))
+        self._seconds = 0.1  # that a piece of work takes, about
+
+    def require_room(self) -> None:
+        """Refuse more work than may wait."""
+        if self.n_busy >= self.most:
+            after = max(1, math.ceil(self._seconds * self.n_busy / self.n_threads))
+            raise RefusedError(
+                429, f"server: {self.n_busy} requests are being worked on, which is the most; try again in {after} s.",
+                Retry_After=str(after),
+            )  # fmt: skip
+
+    def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
+        """Let a thread work as soon as one is free; called in the thread of the event loop."""
+        self.require_room()
+        self.n_busy += 1
+        loop = asyncio.get_running_loop()
+        future = self._pool.submit(self._timed, work, arguments)
+        future.add_done_callback(lambda _: self._note_end(loop))
+        return future
+
+    async def run(self, work: Callable[[Stop], T], seconds: float) -> T:
+        """Wait for a piece of work, for so many seconds at most; it is told to stop after these."""
+        stop = Stop()
+        future = asyncio.wrap_future(self.submit(work, stop))
+        done, _ = await asyncio.wait([future], timeout=seconds)
+        if not done:
+            stop.set()
+            future.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
+            raise RefusedError(
+                503, f"server: it took more than {seconds:.0f} seconds; send fewer rows.", Retry_After="10"
+            )
+        return future.result()
+
+    def close(self) -> None:
+        """Finish what runs, and leave the rest."""
+        self._pool.shutdown(cancel_futures=True)
+
+    def _timed(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
+        began = time.monotonic()
+        try:
+            return work(*arguments)
+        finally:
+            self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
+
+    def _note_end(self, loop: asyncio.AbstractEventLoop) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop has ended
+            loop.call_soon_threadsafe(self._free)
+
+    def _free(self) -> None:
+        self.n_busy -= 1
+
+
+class Stop:
+    """A sign for work to end early, looked at between batches of rows."""
+
+    def __init__(self) -> None:
+        self._event = threading.Event()
+
+    def set(self) -> None:
+        """Tell the work to end."""
+        self._event.set()
+
+    def check(self) -> None:
+        """End the work if it is told to."""
+        if self._event.is_set():
+            raise StoppedError

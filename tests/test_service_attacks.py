@@ -1,0 +1,405 @@
+"""Requests that mean no good are refused with a sentence, and the server goes on."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import threading
+import zlib
+
+import httpx
+import numpy as np
+import pyarrow as pa
+import pytest
+import schemathesis
+import uvicorn
+from click.testing import CliRunner
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.errors import Unsatisfiable
+from pyarrow import csv, parquet
+
+from histnetq.cli import main
+from histnetq.web import server as protocol
+from histnetq.web.limits import Limits
+from histnetq.web.refusals import RefusedError
+from histnetq.web.security import Door
+from tests.serving import fish, make_models, serving, until
+
+CSV, PARQUET, JSON = "text/csv", "application/vnd.apache.parquet", "application/json"
+TOKEN = "0123456789abcdef0123"
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory):
+    return make_models(tmp_path_factory.mktemp("attacked") / "models")
+
+
+@pytest.fixture(scope="module")
+def server(models):
+    with serving(models, "--max-upload", "8") as served:
+        yield served
+
+
+def talk(server, *parts, seconds=20.0, silent=True):
+    """Send bytes as they are, and give what comes back until the connection ends, or is silent if it may be."""
+    with socket.create_connection(("127.0.0.1", server.port), timeout=seconds) as line:
+        found = b""
+        with contextlib.suppress(ConnectionError):  # it may be closed before all is sent
+            for part in parts:
+                line.sendall(part)
+        try:
+            while part := line.recv(65536):
+                found += part
+        except TimeoutError:
+            assert silent
+        except ConnectionError:
+            pass
+        return found
+
+
+@pytest.mark.parametrize(
+    ("method", "headers", "status"),
+    [
+        ("GET", {"Host": "evil.example"}, 421),
+        ("GET", {"Host": "evil.example:80"}, 421),
+        ("GET", {"Host": "localhost.evil.example"}, 421),
+        ("GET", {"Host": "192.168.1.7"}, 421),
+        ("GET", {"Host": "localhost:port"}, 421),
+        ("GET", {"Host": "[::1]:8765"}, 200),
+        ("GET", {"Host": "LOCALHOST"}, 200),
+        ("POST", {"Origin": "http://evil.example"}, 403),
+        ("POST", {"Origin": "null"}, 403),
+        ("POST", {"Origin": "http://127.0.0.1:1"}, 403),
+        ("POST", {"Sec-Fetch-Site": "cross-site"}, 403),
+        ("POST", {"Sec-Fetch-Site": "same-site"}, 403),
+        ("DELETE", {"Origin": "http://evil.example"}, 403),
+        ("POST", {"Sec-Fetch-Site": "same-origin"}, 422),
+    ],
+)
+def test_other_hosts_and_origins_are_refused(server, method, headers, status):
+    path = {"GET": "/v1/models", "POST": "/v1/jobs", "DELETE": "/v1/jobs/j_1"}[method]
+    answer = server.client.request(method, path, headers=headers)
+    assert answer.status_code == status
+    assert status in (200, 422) or list(answer.json()) == ["error"]
+
+
+def test_two_hosts_or_none_are_refused(server):
+    for hosts in (b"Host: localhost\r\nHost: evil.example\r\n", b""):
+        answer = talk(server, b"GET /healthz HTTP/1.1\r\n" + hosts + b"Connection: close\r\n\r\n")
+        assert answer.split()[1] in (b"400", b"421")
+
+
+def test_every_answer_has_headers_that_protect(server):
+    for address in ("/", "/v1/models", "/assets/nothing", "/nothing", "/openapi.json"):
+        headers = server.client.get(address).headers
+        policy = headers["content-security-policy"]
+        assert "default-src 'none'" in policy
+        assert "unsafe" not in policy
+        assert headers["x-content-type-options"] == "nosniff"
+        assert headers["x-frame-options"] == "DENY"
+        assert "access-control-allow-origin" not in headers
+        assert "server" not in headers
+
+
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/v1/models/..", "/v1/models/../../secret", "/v1/models/%2e%2e%2fsecret", "/v1/models/..%2f..%2fetc%2fpasswd",
+        "/v1/models/.", "/v1/models/%00", "/v1/models/%ff%fe", "/v1/models/pacc%2Fconfig.json", "/assets/../app.py",
+        "/assets/%2e%2e/app.py", "/assets/..%2fapp.py", "/assets//etc/passwd", "/v1/jobs/..%2f..%2f/estimates.csv",
+        "/v1/tables/%2e%2e",
+    ],
+)  # fmt: skip
+def test_names_lead_to_no_other_files(server, path):
+    answer = talk(server, f"GET {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n".encode())
+    assert answer.split()[1] in (b"404", b"405")
+    assert b"import" not in answer
+    assert b"root:" not in answer
+
+
+@pytest.mark.parametrize("name", ["..", "../x", "a/b", ".hidden", "", "a" * 65, "e\u0301", "con\0", "x."])
+def test_names_of_new_models_lead_to_no_other_place(server, models, name):
+    before = sorted(os.listdir(models))
+    table = server.upload(fish().to_csv(index=False).encode())
+    job = {"kind": "learn", "name": name, "table": table, "label": "species", "method": "cc"}
+    assert server.client.post("/v1/jobs", json=job).status_code == 422
+    assert sorted(os.listdir(models)) == before
+
+
+def test_models_that_point_outside_are_refused(server, models, tmp_path):
+    elsewhere = make_models(tmp_path / "elsewhere") / "pacc"
+    (models / "linked").symlink_to(elsewhere)
+    (models / "alias").symlink_to(models / "pacc")
+    (models / "mixed").mkdir()
+    for file in os.listdir(elsewhere):
+        (models / "mixed" / file).symlink_to(elsewhere / file)
+    try:
+        body, headers = b"length,depth\n1,2\n", {"Content-Type": CSV}
+        for name in ("linked", "alias", "mixed"):
+            expected = {"error": f"model: {name} points outside of its directory; copy the model there."}
+            for answer in (
+                server.client.get(f"/v1/models/{name}"),
+                server.client.post(f"/v1/models/{name}/predict", content=body, headers=headers),
+            ):
+                assert (answer.status_code, answer.json()) == (403, expected)
+        told = {card["name"]: card["problem"] for card in server.client.get("/v1/models").json()["models"]}
+        assert told["pacc"] is None
+        assert told["linked"] == "model: linked points outside of its directory; copy the model there."
+    finally:
+        for name in ("linked", "alias"):
+            (models / name).unlink()
+        for file in os.listdir(models / "mixed"):
+            (models / "mixed" / file).unlink()
+        (models / "mixed").rmdir()
+
+
+def test_a_damaged_model_is_told_and_the_others_work(server, models):
+    (models / "damaged").mkdir()
+    (models / "damaged/config.json").write_text('{"format": 2}')
+    answer = server.client.get("/v1/models/damaged")
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("damaged does not match its checksum")
+    assert server.client.get("/v1/models/pacc").status_code == 200
+    (models / "damaged/config.json").unlink()
+    (models / "damaged").rmdir()
+
+
+def test_a_token_is_required_where_others_can_reach_the_server(models, tmp_path):
+    refused = CliRunner().invoke(main, ["serve", str(models), "--host", "0.0.0.0", "--port", "0"])
+    assert refused.exit_code == 2
+    assert "--host: 0.0.0.0 can be reached from other machines, expected --token-file beside it" in refused.output
+    short = tmp_path / "short"
+    short.write_text("abc")
+    refused = CliRunner().invoke(main, ["serve", str(models), "--token-file", str(short)])
+    assert refused.exit_code == 2
+    assert "--token-file: expected one word of 16 to 1000 letters" in refused.output
+    file = tmp_path / "token"
+    file.write_text(f"{TOKEN}\n")
+    options = ("--host", "0.0.0.0", "--token-file", str(file), "--allow-host", "quant.example.org")
+    with serving(models, *options) as served:
+        assert served.client.get("/healthz").json()["token"] is True
+        assert served.client.get("/").status_code == 200
+        for path in ("/v1/models", "/metrics", "/v1/jobs", "/v1/nothing", "/v1/models/pacc"):
+            answer = served.client.get(path)
+            assert answer.status_code == 401
+            assert answer.json() == {"error": "Authorization: expected the token of this server, as Bearer; send it."}
+        for given_token in ("", TOKEN, f"Basic {TOKEN}", f"Bearer {TOKEN}x", "Bearer", f"Bearer {TOKEN[:-1]}"):
+            assert served.client.get("/v1/models", headers={"Authorization": given_token}).status_code == 401
+        right = {"Authorization": f"Bearer {TOKEN}"}
+        assert served.client.get("/v1/models", headers=right).status_code == 200
+        named = {"Host": "quant.example.org", **right}
+        assert served.client.get("/v1/models", headers=named).status_code == 200
+        assert served.client.get("/v1/models", headers={**named, "Host": "other.example.org"}).status_code == 421
+
+
+def test_two_tokens_are_none():
+    door = Door(token=TOKEN.encode())
+    right = (b"authorization", f"Bearer {TOKEN}".encode())
+    host = (b"host", b"localhost")
+    assert door.refusal("GET", "/v1/models", [host, right]) is None
+    assert door.refusal("GET", "/v1/models", [host, right, right])[0] == 401
+    assert door.refusal("GET", "/v1/models", [host, (b"authorization", "Bearer é".encode())])[0] == 401
+
+
+def bomb(path, **columns):
+    parquet.write_table(pa.table(columns), path, compression="zstd", use_dictionary=False)
+    return path
+
+
+def test_small_files_that_unpack_to_huge_tables_are_refused(tmp_path, server):
+    rows = bomb(tmp_path / "rows.parquet", length=np.zeros(8_000_000), depth=np.zeros(8_000_000))
+    assert rows.stat().st_size < 100_000
+    answer = server.client.post("/v1/tables?name=rows.parquet", content=rows.read_bytes())
+    assert answer.status_code == 413
+    expected = "table: expected at most 33,554,432 bytes when unpacked, got "
+    assert answer.json()["error"].startswith(expected)
+    # A list of one long text, which stands for many rows.
+    longest = pa.DictionaryArray.from_arrays(np.zeros(300_000, np.int32), ["x" * 60_000])
+    parquet.write_table(pa.table({"tow": longest, "length": np.zeros(300_000)}), tmp_path / "text.parquet")
+    with pytest.raises(RefusedError, match=r"^table: 131,072 rows have 7,864,320,000 bytes of text, expected at most"):
+        Limits(1 << 30).check_file(tmp_path / "text.parquet", ["tow"])
+
+
+@pytest.mark.parametrize("name", ["rows.csv", "rows.parquet"])
+def test_tables_have_few_columns_and_short_cells(server, tmp_path, name):
+    wide = pa.table({f"c{i}": [0] for i in range(10_001)})
+    long = pa.Table.from_pandas(fish(2).assign(tow="x" * 70_000))
+    parts = {"columns, got 10,001": wide, "column 'tow' has a cell of 70,000 bytes": long}
+    for words, table in parts.items():
+        sink, write = pa.BufferOutputStream(), csv.write_csv if name.endswith("csv") else parquet.write_table
+        write(table, sink)
+        content, kind = sink.getvalue().to_pybytes(), CSV if name.endswith("csv") else PARQUET
+        answer = server.client.post(
+            "/v1/models/pacc/predict?bag=tow", content=content, headers={"Content-Type": kind}
+        )  # fmt: skip
+        assert answer.status_code == 413, answer.text
+        assert words in answer.json()["error"]
+
+
+def test_a_line_of_a_million_cells_is_refused_before_it_is_read(server):
+    for line in (b"," * 3_000_000 + b"\n1\n", b'"\n",' + b"a;" * 1_000_000 + b"\n"):
+        answer = server.client.post("/v1/tables?name=rows.csv", content=line)
+        assert answer.status_code == 413
+        assert "expected at most 10,000 columns, got " in answer.json()["error"]
+
+
+def test_values_that_nothing_is_said_about_are_refused_in_words(server):
+    long_name = b'length,depth,"' + b"y\n" * 2_000_000 + b'"\n1,2,3\n'
+    answer = server.client.post("/v1/models/pacc/predict", content=long_name, headers={"Content-Type": CSV})
+    assert answer.status_code == 422
+    assert answer.json()["error"].startswith("body.csv: ")
+    sink = pa.BufferOutputStream()
+    parquet.write_table(pa.table({"length": [b"\xff"], "depth": [1.0]}), sink)
+    answer = server.client.post(
+        "/v1/models/pacc/predict", content=sink.getvalue().to_pybytes(), headers={"Content-Type": PARQUET}
+    )  # fmt: skip
+    assert answer.status_code == 422
+    assert answer.json() == {"error": "table: its values cannot be worked with; check the columns that are used."}
+
+
+def test_nested_columns_are_shown_and_not_used(server):
+    table = pa.table({"length": [1.0, 2.0], "depth": [1.0, 2.0], "lists": [[1], [2, 3]], "things": [{"a": 1}] * 2})
+    sink = pa.BufferOutputStream()
+    parquet.write_table(table, sink)
+    content = sink.getvalue().to_pybytes()
+    answer = server.client.post("/v1/tables?name=rows.parquet", content=content).json()
+    assert [column["kind"] for column in answer["columns"]] == ["number", "number", "other", "other"]
+    headers = {"Content-Type": PARQUET}
+    assert server.client.post("/v1/models/pacc/predict", content=content, headers=headers).status_code == 200
+    answer = server.client.post("/v1/models/pacc/predict?bag=lists", content=content, headers=headers)
+    assert answer.status_code == 422
+    assert "column 'lists' holds list" in answer.json()["error"]
+
+
+def test_altered_parquet_files_never_break_the_server(server):
+    content = bytearray(fish(3).drop(columns="species").to_parquet(index=False))
+    rng, statuses = np.random.default_rng(0), set()
+    for _ in range(60):
+        altered = bytearray(content)
+        for place in rng.integers(4, len(content) - 8, rng.integers(1, 9)):
+            altered[place] = rng.integers(256)
+        answer = server.client.post(
+            "/v1/models/pacc/predict?bag=tow", content=bytes(altered), headers={"Content-Type": PARQUET}
+        )  # fmt: skip
+        statuses.add(answer.status_code)
+    assert statuses <= {200, 413, 422}
+    assert 422 in statuses
+
+
+def test_nothing_that_is_uploaded_is_unpickled(server, models, tmp_path):
+    mark = tmp_path / "mark"
+    evil = b"cos\nsystem\n(S'touch " + str(mark).encode() + b"'\ntR."
+    for name, content in {"a.csv": evil, "a.parquet": evil, "b.csv": zlib.compress(evil)}.items():
+        assert server.client.post("/v1/tables", params={"name": name}, content=content).status_code in (201, 422)
+    assert server.client.post("/v1/tables?name=a.pkl", content=evil).status_code == 415
+    assert not mark.exists()
+
+
+class Answering:
+    """A server in this process, whose patience the test chooses, that answers everything without reading it."""
+
+    def __init__(self):
+        async def app(scope, receive, send):
+            await send({"type": "http.response.start", "status": 413, "headers": [(b"content-length", b"0")]})
+            await send({"type": "http.response.body"})
+
+        config = uvicorn.Config(app, port=0, http=protocol.Protocol, lifespan="off", log_level="error")
+        self.server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
+        self.port = listening.getsockname()[1]
+        self.thread = threading.Thread(target=self.server.run, args=([listening],))
+        self.thread.start()
+
+    def end(self):
+        self.server.should_exit = True
+        self.thread.join()
+
+
+def test_neither_heads_nor_refused_bodies_are_waited_for(monkeypatch):
+    monkeypatch.setattr(protocol, "_HEADER_SECONDS", 0.2)
+    monkeypatch.setattr(protocol, "_LINGER", 0.2)
+    server = Answering()
+    try:
+        head = b"POST / HTTP/1.1\r\nHost: localhost\r\n"
+        for silent in (b"", b"GET / HT", head, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n" + head):
+            answer = talk(server, silent, seconds=30, silent=False)  # ends, and not as it is silent for long
+            assert answer.count(b"HTTP/1.1 413") == silent.count(b"\r\n\r\n")
+        refused = talk(server, head + b"Content-Length: 100000\r\n\r\n" + b"x" * 1000, seconds=30, silent=False)
+        assert refused.count(b"HTTP/1.1 413") == 1
+    finally:
+        server.end()
+
+
+def test_broken_heads_are_refused(server):
+    for nonsense in (b"\x00\x01\x02\r\n\r\n", b"GET / HTTP/9.9\r\n\r\n", b"G" * 100_000):
+        answer = talk(server, nonsense, seconds=2)
+        assert not answer or answer.split()[1] in (b"400", b"421")
+    many = b"".join(b"X-%d: 1\r\n" % i for i in range(200_000))
+    answer = talk(server, b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n" + many + b"\r\n", seconds=5)
+    assert not answer or answer.split()[1] == b"400"
+    assert server.client.get("/healthz").status_code == 200
+
+
+def test_bodies_that_do_not_fit_their_heads(server):
+    head = (
+        b"POST /v1/models/pacc/predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: text/csv\r\nConnection: close\r\n"
+    )
+    chunked = head + b"Transfer-Encoding: chunked\r\n"
+    assert talk(server, chunked + b"\r\nzz\r\nlength\r\n").split()[1:2] in ([b"400"], [])
+    both = chunked + b"Content-Length: 3\r\n\r\n11\r\nlength,depth\n1,2\n\r\n0\r\n\r\n"
+    assert talk(server, both).split()[1] in (b"400", b"200")
+    assert talk(server, head + b"Content-Length: -1\r\n\r\n").split()[1] == b"400"
+    assert talk(server, head + b"Content-Length: 99999999999\r\n\r\nlength").split()[1] == b"413"
+    large = b'{"kind": "' + b"a" * 2_000_000 + b'"}'
+    answer = server.client.post("/v1/jobs", content=large, headers={"Content-Type": JSON})
+    assert answer.status_code == 413
+    nested = b"[" * 100_000
+    answer = server.client.post("/v1/jobs", content=nested, headers={"Content-Type": JSON})
+    assert answer.status_code == 400
+    half = server.client.post("/v1/jobs", content=b'{"kind": "learn", "name": "\\ud800"}')
+    assert half.status_code == 422
+
+
+def test_a_job_is_cancelled_by_many_at_once(server):
+    table = server.upload(fish(200).to_csv(index=False).encode())
+    for _ in range(3):
+        job = server.start(kind="estimate", table=table, model="pacc", bag=["tow"])
+        states = {httpx.delete(f"{server.address}/v1/jobs/{job['id']}").status_code for _ in range(4)}
+        assert states <= {200, 404}
+    assert until(lambda: server.client.get("/metrics").text, lambda text: 'histnetq_busy{of="jobs"} 0' in text)
+
+
+def fuzz(server, n_examples):
+    """Requests that the schema describes, and some that it does not: none may break the server."""
+    schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
+    operations = [found.ok() for found in schema.get_all_operations()]
+    statuses = set()
+    for operation in operations:
+        for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
+
+            @settings(
+                max_examples=max(1, n_examples // (2 * len(operations))), database=None, deadline=None,
+                phases=[Phase.generate], suppress_health_check=list(HealthCheck),
+            )  # fmt: skip
+            @given(case=operation.as_strategy(generation_mode=mode))
+            def ask(case):
+                answer = case.call(timeout=30)
+                assert answer.status_code < 500, (case.as_curl_command(), answer.text)
+                assert answer.status_code < 400 or list(answer.json()) == ["error"]
+                statuses.add(answer.status_code)
+
+            try:
+                ask()
+            except Unsatisfiable:  # nothing can be wrong about some requests
+                continue
+    assert statuses - {200}
+    assert server.client.get("/healthz").status_code == 200
+
+
+def test_no_request_breaks_the_server(server):
+    fuzz(server, 150)
+
+
+@pytest.mark.hard
+def test_no_request_of_many_breaks_the_server(server):
+    fuzz(server, 3000)
