@@ -331,6 +331,29 @@ def test_wrong_files_are_told_and_the_form_goes_on(opened, place):
     estimate(tab, place / "bare.csv")
 
 
+def test_servers_without_models_with_limits_or_without_an_answer(opened, place):
+    """The answers are made up here: each would need a server of its own."""
+    answer = {"models": [], "can_learn": False, "learns_into": "", "limits": {"upload_bytes": 1000}}
+    tab = opened()
+    tab.route("**/v1/models", lambda route: route.fulfill(json=answer))
+    tab.reload()
+    tab.get_by_role("link", name="Learn a model").click()
+    tab.get_by_text("This server serves one model and keeps no others").wait_for()
+    broken = {"name": "old", "problem": "old: cannot be read; learn it again."}
+    answer.update(can_learn=True, models=[broken])
+    tab.reload()
+    tab.locator("input[type=file]").set_input_files(place / "rows.csv")
+    assert re.fullmatch(r"rows.csv has \d+ kB, and this server takes 1.0 kB at most; send a part .*", alert(tab))
+    tab.get_by_role("link", name="Estimate", exact=True).click()
+    tab.get_by_text("old: cannot be read; learn it again.").wait_for()
+    assert tab.get_by_role("heading", name="There is no model yet").is_visible()
+    tab.unroute("**/v1/models")
+    tab.route("**/v1/models", lambda route: route.abort())
+    tab.get_by_role("link", name="Learn", exact=True).click()
+    assert alert(tab) == "The server does not answer; look whether histnetq serve still runs, then try again."
+    tab.get_by_role("link", name="Start anew").wait_for()
+
+
 def test_two_tabs_do_not_disturb_each_other(opened, place):
     few = draw_rows(5, 30, seed=1)
     few.to_csv(place / "few.csv", index=False)
@@ -400,6 +423,14 @@ def test_large_files_show_how_far_they_are(opened, place, megabytes):
     tab.locator(".file.done").wait_for()
     tab.get_by_role("button", name="Estimate", exact=True).click()
     tab.get_by_role("progressbar", name="Progress").wait_for()
+    if megabytes > 100:  # which takes long enough
+        tab.get_by_role("button", name="Cancel").click()
+        tab.get_by_role("heading", name="Cancelled").wait_for()
+        tab.get_by_role("link", name="Change what was asked").click()
+        tab.get_by_role("button", name="Estimate", exact=True).click()
+        tab.get_by_role("progressbar", name="Progress").wait_for()
+        tab.reload()
+        tab.get_by_role("progressbar", name="Progress").wait_for()
     tab.locator(".tiles").wait_for()
     assert f"{40_000 * n_blocks:,} rows" in tab.locator(".tiles").text_content()
     (place / "large.csv").unlink()
