@@ -123,7 +123,7 @@ def test_without_a_model_a_rare_class_has_about_wilsons_upper_end():
         upper = extend_labels(bags.rows, bags, drawn, labels, 3, 0.9).upper[0, 1]
         p = count / n
         wilson = (p + z2 / (2 * n) + np.sqrt(z2 * p * (1 - p) / n + z2**2 / (4 * n**2))) / (1 + z2 / n)
-        assert 0.97 < upper / wilson < 1.11
+        assert 0.97 < upper / wilson < 1.15  # by Student's quantile
 
 
 def coverage(bags, y, n, seed=0):
@@ -135,9 +135,17 @@ def coverage(bags, y, n, seed=0):
 @pytest.mark.parametrize("spoilt", [lambda p: p, lambda p: np.roll(p, 1, axis=1), lambda p: p[::-1].copy()])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_intervals_hold_the_truth_whatever_the_model(spoilt, weighted):
-    bags, y = made_bags([600] * 120, weighted=weighted, doubt=1.5)
+    bags, y = made_bags([600] * 400, weighted=weighted, doubt=1.5)
     bags.rows = spoilt(bags.rows)
-    assert (0.82 if weighted else 0.86) < coverage(bags, y, 150).mean() < 0.97
+    # 1,200 intervals, of which those of a bag err together: a standard error of about 0.01.
+    assert 0.88 < coverage(bags, y, 150).mean() < 0.94
+
+
+@pytest.mark.parametrize("doubt", [0.8, 1.0])
+def test_few_errors_among_the_labels_leave_intervals_that_hold_the_truth(doubt):
+    """Five labels of 150, or one, differ from the prediction: a variance from them is hardly known."""
+    bags, y = made_bags([600] * 400, doubt=doubt)
+    assert 0.84 < coverage(bags, y, 150).mean() < 0.94
 
 
 def test_a_good_model_makes_intervals_narrow():
