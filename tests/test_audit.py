@@ -206,6 +206,23 @@ def test_methods_with_posteriors_and_one_without():
          "sample: expected rows of each of the 2 bags, got rows of 1; select the bags that have some."),
         (lambda q, b, d, y: hq.audit(q, b, hq.RowSample.simple(b, [3]), y[:1]),
          "sample: expected at least 2 drawn rows of each stratum, got one alone; draw more rows."),
+        (lambda q, b, d, y: hq.audit(q, made_bags([100, 50])[0][1:], d, y),
+         "sample: expected rows that were drawn from these bags, got others; pass the bags that they were drawn from."),
+        (lambda q, b, d, y: hq.audit(q, b, None, y),
+         "sample: expected what sample_rows gave, got NoneType; draw rows by it first."),
+        (lambda q, b, d, y: hq.audit(q, b.rows, d, y), "bags: expected Bags, got ndarray; make them by Bags."),
+        (lambda q, b, d, y: hq.audit(None, b, d, y), "model: expected a fitted quantifier such as EMQ, got NoneType;"),
+        (lambda q, b, d, y: hq.audit(q, b, d, y, classes=["a", "b", "c", "c"]),
+         "classes: expected different names, got ['a', 'b', 'c', 'c']."),
+        (lambda q, b, d, y: hq.sample_rows(q, b.rows, 20), "bags: expected Bags, got ndarray; make them by Bags.from_"),
+        (lambda q, b, d, y: hq.sample_rows(q, b, 20, random_state=-1),
+         "random_state: expected a whole number of at least 0, or None, got -1; 0 gives the same draws each time."),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[0.5, 0.5]], [[0.2, 0.3, 0.5]]),
+         "p_pred: expected rows of shares that sum to 1, of at least 2 classes and as many bags in both, got shape "),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[0.5, 0.6]], [[0.5, 0.5]]),
+         "p_true: expected rows of shares that sum to 1, of at least 2 classes and as many bags in both, got others"),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[np.nan, 0.5]], [[0.5, 0.5]]), "p_true: expected rows of shares"),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[1.0]], [[1.0]]), "p_true: expected rows of shares"),
         (lambda q, b, d, y: hq.RowSample.simple(b, [3, 3]),
          "rows: expected different rows, each in one bag alone, got others; name each row of the bags once."),
     ],
@@ -213,7 +230,7 @@ def test_methods_with_posteriors_and_one_without():
 def test_wrong_arguments(act, message):
     bags, y = made_bags([100])
     drawn = hq.sample_rows(Fixed(), bags, 20)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises((ValueError, TypeError)) as caught:
         act(Fixed(), bags, drawn, Fixed.classes_[y[drawn.rows]])
     assert message in str(caught.value)
 

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from histnetq.cli.columns import listed
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import KNOWN, PATH, command_line, fill_table, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
-from histnetq.data.files import refuse_existing
+from histnetq.data.files import refuse_existing, whole_file
 
 if TYPE_CHECKING:
     from histnetq.cli.estimating import Estimates
@@ -67,21 +68,20 @@ def predict(
         raise click.UsageError("expected --random beside --audited, whose rows it is about.")
     if audited is not None and row_file is not None:
         raise click.UsageError("expected --rows without --audited: probabilities of rows are by the model's estimates.")
-    in_rows = None
     if row_file is not None:
-        from histnetq.cli.rows import estimate_rows
-
-        refuse_existing(row_file, force)
-        if output is not None and row_file.absolute() == output.absolute():
+        refuse_existing(row_file, force, "row_file")
+        if output is not None and row_file.resolve() == output.resolve():
             raise ValueError("row_file: expected another file than that of the estimates; name one.")
-        in_rows = estimate_rows(model, new, **{name: reading[name] for name in ("bag", "weight", "missing", "dask")})
     if audited is None:
-        found = estimate(model, new, progress=not as_json, **reading)
+        found = estimate(model, new, progress=not as_json, with_rows=row_file is not None, **reading)
     else:
         found = _audited(model, new, audited, random=random, **reading)
     table = found.to_frame(wide)
-    if row_file is not None and in_rows is not None:
-        write_table(in_rows, row_file, force)
+    with contextlib.ExitStack() as written:  # both files take their places together, when both are there
+        for name, part, path in (("row_file", found.rows, row_file), ("output", table, output)):
+            if part is not None and path is not None:
+                fill_table(part, written.enter_context(whole_file(path, name)), path.suffix)
+                refuse_existing(path, force, name)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
@@ -91,7 +91,6 @@ def predict(
         text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
         echo(text.rstrip("\n"))
         return
-    write_table(table, output, force)
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
     lines = [f"{len(found)} bags estimated, written to {output}."]
     if one_bag:

@@ -13,6 +13,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from histnetq.cli.rows import refuse_without_rows, row_table
 from histnetq.data.bags import Bags
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.indexing import natural_keys
@@ -49,12 +50,15 @@ class Estimates:
     classes : (n_classes,)
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
+    rows : DataFrame or None
+        The class probabilities of each row, where they were asked for.
     """
 
     names: pd.DataFrame
     about: pd.DataFrame
     classes: NDArray
     values: Mapping[str, Floats]
+    rows: pd.DataFrame | None = None
 
     @classmethod
     def of(
@@ -93,8 +97,9 @@ class Estimates:
 
 
 def estimate(
-    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
-) -> Estimates:
+    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, with_rows: bool = False,
+    **reading: Any,
+) -> Estimates:  # fmt: skip
     """Estimate the bags of a table, or of sketches, by a stored model.
 
     Parameters
@@ -104,12 +109,17 @@ def estimate(
         sketches that `sketch` wrote, all of them added up.
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
+    with_rows : bool
+        Whether the class probabilities of the rows, which all are in memory then, are given too.
     **reading
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
         bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`.
     """
     model = load(path)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
+    if with_rows:
+        refuse_without_rows(source, reading)
+        whole = whole or "probabilities are of rows"
     bags, unseen = _find_bags(model, source, whole, **reading)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
@@ -120,8 +130,9 @@ def estimate(
         values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
     names = name_columns(np.asarray(bags.ids), list(keys))
+    rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
     trust = judge(model, bags, unseen)["trust"].to_numpy()
-    return Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values)
+    return replace(Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:

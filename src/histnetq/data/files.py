@@ -25,17 +25,25 @@ def is_first_process() -> bool:
     return not are_processes_together() or os.environ["RANK"] == "0"
 
 
-def refuse_existing(path: Path | None, force: bool) -> None:
+class _ToldError(OSError):
+    """An error that says in a sentence which file it is about."""
+
+
+class _ExistsError(_ToldError, FileExistsError):
+    pass
+
+
+def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
     """Refuse to replace a file or a directory; called before work that takes long, too.
 
-    A device or a pipe is written to, which replaces nothing.
+    A device or a pipe is written to, which replaces nothing. Messages begin with the argument that named the path.
     """
     if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
-        raise FileExistsError(f"output: {path} exists; choose another name or pass --force to replace it.")
+        raise _ExistsError(f"{argument}: {path} exists; choose another name or pass --force to replace it.")
 
 
 @contextlib.contextmanager
-def whole_file(path: Path) -> Iterator[Path]:
+def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
     """A place to write to; what is there in the end takes the path, unless something failed.
 
     A link stays, and the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is written to
@@ -49,8 +57,11 @@ def whole_file(path: Path) -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
         with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
             yield partial
+    except _ToldError:  # about another file, which is written beside this one
+        raise
     except OSError as error:
-        raise OSError(f"output: {path} cannot be written ({error.strerror or error}); choose another place.") from None
+        reason = error.strerror or error
+        raise _ToldError(f"{argument}: {path} cannot be written ({reason}); choose another place.") from None
 
 
 @contextlib.contextmanager

@@ -39,7 +39,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_names, match_names, wrong
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
-from histnetq.uncertainty.row_samples import RowSample
+from histnetq.uncertainty.row_samples import RowSample, posteriors_of
 
 _CARE = 0.2  # c of common classes; that of rare ones is 1
 _FEWEST_FREE = 15  # degrees of freedom of a variance from few differences, which κ allows for
@@ -90,16 +90,24 @@ def audit(
     >>> found.estimates.round(2), found.contains([[1 - y[200:].mean(), y[200:].mean()]]).tolist()
     (array([[0.47, 0.53]]), [[True, True]])
     """
-    names = model.classes_ if classes is None else np.asarray(classes)
+    posteriors = posteriors_of(model, bags)
+    names = model.classes_ if classes is None else check_names("classes", classes, np.size(classes), "class")
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():
         raise wrong("classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them")
+    if not isinstance(sample, RowSample):
+        raise wrong("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first", TypeError)
     found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
     refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
     codes = match_names(found, names, refusal)[codes]
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
         raise wrong("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
-    return extend_labels(model.predict_rows(bags), bags, sample, codes, len(names), coverage)
+    entries = np.clip(sample.entries, 0, len(bags.index) - 1)
+    if (bags.index[entries] != sample.rows).any() or (bags.bag_of_entry[entries] != sample.bags).any():
+        raise wrong(
+            "sample", "rows that were drawn from these bags", "others", "pass the bags that they were drawn from"
+        )
+    return extend_labels(posteriors, bags, sample, codes, len(names), coverage)
 
 
 def extend_labels(
