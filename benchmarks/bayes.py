@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 import time
 from collections.abc import Callable, Iterator
@@ -35,7 +36,7 @@ def run() -> Iterator[Row]:
 
 
 def _seconds_per_bag(n_classes: int, n_labelled: int, bag_size: int) -> tuple[float, float]:
-    import numpyro
+    numpyro = importlib.import_module("numpyro")
     from quapy.method.confidence import BayesianCC
 
     numpyro.enable_validation(False)  # of counts, which fails with numpy's
