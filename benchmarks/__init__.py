@@ -4,5 +4,5 @@ __all__ = ["NAMES"]
 
 NAMES = (
     "histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables",
-    "pools", "streaming", "monitoring", "fitting", "busy", "learning", "service",
+    "pools", "streaming", "monitoring", "fitting", "busy", "learning", "service", "bayes",
 )  # fmt: skip

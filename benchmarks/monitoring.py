@@ -16,11 +16,11 @@ import numpy as np
 import histnetq as hq
 from benchmarks.memory import peak
 from benchmarks.timing import in_turns, seconds_of
-from histnetq.estimating import estimate
 from histnetq.monitoring.monitor import judge_chunks
 from histnetq.monitoring.reading import How
 from histnetq.monitoring.state import State
 from histnetq.quantifiers.saving import load
+from histnetq.report.estimating import estimate
 
 __all__ = ["run"]
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +13,15 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import histnetq as hq
+from histnetq.data.files import whole_file
 from histnetq.uncertainty.audit import extend_labels
 from histnetq.uncertainty.row_samples import draw_rows
 
 __all__ = ["DATA", "LABELS", "SHIFTS", "run_audit", "summary"]
 
 Floats = NDArray[np.float64]
-DATA = {"digits": 1000, "4 normal classes": 1000, "2 normal classes": 1000}  # rows of a bag
+# Rows of a bag.
+DATA = {"digits": 1000, "4 normal classes": 1000, "3 classes far apart": 1000, "2 normal classes": 1000}
 SHIFTS = (
     "prior shift", "covariate shift", "features moved", "a new class", "survey weights", "wrong model: other names",
     "wrong model: noise", "wrong model: sure of one class",
@@ -62,7 +65,7 @@ class World:
             X, y = np.asarray(digits.train.gather()), digits.train.labels[digits.train.index]
         else:
             n_classes = int(name[0])
-            center = 1.7 * np.eye(n_classes, 4)
+            center = (3.0 if name.endswith("far apart") else 1.7) * np.eye(n_classes, 4)
             y = rng.integers(n_classes, size=22_000)
             X = rng.normal(size=(len(y), 4)) + center[y]
             (X, self.X), (y, self.y) = np.split(X, [2000]), np.split(y, [2000])
@@ -101,18 +104,29 @@ class World:
         return Altered(self.model, shift) if shift.startswith("wrong") else self.model
 
 
-def run_audit(name: str, n_bags: int, sizes: tuple[int, ...]) -> Iterator[pd.DataFrame]:
-    """One row per bag and class: the share, whether the interval holds it, its width and that of Wilson's."""
+def run_audit(name: str, n_bags: int, sizes: tuple[int, ...], work: Path) -> Iterator[pd.DataFrame]:
+    """The summary of each shift; those that are finished are kept in the directory `work`, and not repeated."""
     world = World(name)
     for shift in SHIFTS:
         model = world.quantifier(shift)
         if model is None:
             continue
-        rng = np.random.default_rng(0)
-        for start in range(0, n_bags, _AT_ONCE):
-            bags, y = world.bags(shift, min(_AT_ONCE, n_bags - start), rng)
-            posteriors = model.predict_rows(bags)
-            yield from (_audit(world, shift, posteriors, bags, y, n, start) for n in sizes)
+        place = work / f"{name}, {shift.replace(':', ',')}, {n_bags}.csv"
+        if not place.exists():
+            place.parent.mkdir(parents=True, exist_ok=True)
+            found = summary(pd.concat(_audited(world, shift, model, n_bags, sizes)))
+            with whole_file(place) as file:
+                found.to_csv(file, index=False)
+        yield pd.read_csv(place)
+
+
+def _audited(world: World, shift: str, model: Any, n_bags: int, sizes: tuple[int, ...]) -> Iterator[pd.DataFrame]:
+    """One row per bag and class: the share, whether the interval holds it, its width and that of Wilson's."""
+    rng = np.random.default_rng(0)
+    for start in range(0, n_bags, _AT_ONCE):
+        bags, y = world.bags(shift, min(_AT_ONCE, n_bags - start), rng)
+        posteriors = model.predict_rows(bags)
+        yield from (_audit(world, shift, posteriors, bags, y, n, start) for n in sizes)
 
 
 def _audit(

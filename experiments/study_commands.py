@@ -439,12 +439,14 @@ def trust(draws: int, bags: int, output: Path) -> None:
 
 
 @main.command()
-@click.option("--on", default="digits,4 normal classes,2 normal classes", show_default=True,
+@click.option("--on", default="digits,4 normal classes,3 classes far apart,2 normal classes", show_default=True,
               help="Data sets, with commas between.")  # fmt: skip
-@click.option("--bags", default=1000, show_default=True, type=click.IntRange(1), help="Of each shift.")
-@options("output")
-def audit(on: str, bags: int, output: Path) -> None:
+@click.option("--bags", default=2000, show_default=True, type=click.IntRange(1), help="Of each shift.")
+@options("work", "output")
+def audit(on: str, bags: int, work: Path, output: Path) -> None:
     """How often intervals from labels of the bag itself hold the truth, and how wide they are beside Wilson's.
+
+    Finished shifts are kept and not repeated.
 
     Example: python -m experiments audit --on digits --bags 200
     """
@@ -453,10 +455,11 @@ def audit(on: str, bags: int, output: Path) -> None:
     from experiments import audit as experiment
     from experiments.tables import to_markdown, write_frame
 
-    parts = []
+    parts: list[pd.DataFrame] = []
     for name in choose(on, list(experiment.DATA), "--on"):
-        parts.append(experiment.summary(pd.concat(experiment.run_audit(name, bags, experiment.LABELS))))
-        click.echo(parts[-1].to_string(index=False, float_format="{:.3f}".format))
+        for part in experiment.run_audit(name, bags, experiment.LABELS, work / "audit"):
+            click.echo(part.to_string(index=False, header=not parts, float_format="{:.3f}".format))
+            parts.append(part)
     table = pd.concat(parts)
     about = (
         "Intervals of 90 % from some labels of the bag itself, by `hq.sample_rows` and `hq.audit` with EMQ. Bags of "

@@ -123,7 +123,7 @@ def test_without_a_model_a_rare_class_has_about_wilsons_upper_end():
         upper = extend_labels(bags.rows, bags, drawn, labels, 3, 0.9).upper[0, 1]
         p = count / n
         wilson = (p + z2 / (2 * n) + np.sqrt(z2 * p * (1 - p) / n + z2**2 / (4 * n**2))) / (1 + z2 / n)
-        assert 0.97 < upper / wilson < 1.11
+        assert 0.97 < upper / wilson < 1.15  # by Student's quantile
 
 
 def coverage(bags, y, n, seed=0):
@@ -135,9 +135,17 @@ def coverage(bags, y, n, seed=0):
 @pytest.mark.parametrize("spoilt", [lambda p: p, lambda p: np.roll(p, 1, axis=1), lambda p: p[::-1].copy()])
 @pytest.mark.parametrize("weighted", [False, True])
 def test_intervals_hold_the_truth_whatever_the_model(spoilt, weighted):
-    bags, y = made_bags([600] * 120, weighted=weighted, doubt=1.5)
+    bags, y = made_bags([600] * 400, weighted=weighted, doubt=1.5)
     bags.rows = spoilt(bags.rows)
-    assert (0.82 if weighted else 0.86) < coverage(bags, y, 150).mean() < 0.97
+    # 1,200 intervals, of which those of a bag err together: a standard error of about 0.01.
+    assert 0.88 < coverage(bags, y, 150).mean() < 0.94
+
+
+@pytest.mark.parametrize("doubt", [0.8, 1.0])
+def test_few_errors_among_the_labels_leave_intervals_that_hold_the_truth(doubt):
+    """Five labels of 150, or one, differ from the prediction: a variance from them is hardly known."""
+    bags, y = made_bags([600] * 400, doubt=doubt)
+    assert 0.84 < coverage(bags, y, 150).mean() < 0.94
 
 
 def test_a_good_model_makes_intervals_narrow():
@@ -198,6 +206,23 @@ def test_methods_with_posteriors_and_one_without():
          "sample: expected rows of each of the 2 bags, got rows of 1; select the bags that have some."),
         (lambda q, b, d, y: hq.audit(q, b, hq.RowSample.simple(b, [3]), y[:1]),
          "sample: expected at least 2 drawn rows of each stratum, got one alone; draw more rows."),
+        (lambda q, b, d, y: hq.audit(q, made_bags([100, 50])[0][1:], d, y),
+         "sample: expected rows that were drawn from these bags, got others; pass the bags that they were drawn from."),
+        (lambda q, b, d, y: hq.audit(q, b, None, y),
+         "sample: expected what sample_rows gave, got NoneType; draw rows by it first."),
+        (lambda q, b, d, y: hq.audit(q, b.rows, d, y), "bags: expected Bags, got ndarray; make them by Bags."),
+        (lambda q, b, d, y: hq.audit(None, b, d, y), "model: expected a fitted quantifier such as EMQ, got NoneType;"),
+        (lambda q, b, d, y: hq.audit(q, b, d, y, classes=["a", "b", "c", "c"]),
+         "classes: expected different names, got ['a', 'b', 'c', 'c']."),
+        (lambda q, b, d, y: hq.sample_rows(q, b.rows, 20), "bags: expected Bags, got ndarray; make them by Bags.from_"),
+        (lambda q, b, d, y: hq.sample_rows(q, b, 20, random_state=-1),
+         "random_state: expected a whole number of at least 0, or None, got -1; 0 gives the same draws each time."),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[0.5, 0.5]], [[0.2, 0.3, 0.5]]),
+         "p_pred: expected rows of shares that sum to 1, of at least 2 classes and as many bags in both, got shape "),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[0.5, 0.6]], [[0.5, 0.5]]),
+         "p_true: expected rows of shares that sum to 1, of at least 2 classes and as many bags in both, got others"),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[np.nan, 0.5]], [[0.5, 0.5]]), "p_true: expected rows of shares"),
+        (lambda q, b, d, y: hq.metrics.csmf_accuracy([[1.0]], [[1.0]]), "p_true: expected rows of shares"),
         (lambda q, b, d, y: hq.RowSample.simple(b, [3, 3]),
          "rows: expected different rows, each in one bag alone, got others; name each row of the bags once."),
     ],
@@ -205,7 +230,7 @@ def test_methods_with_posteriors_and_one_without():
 def test_wrong_arguments(act, message):
     bags, y = made_bags([100])
     drawn = hq.sample_rows(Fixed(), bags, 20)
-    with pytest.raises(ValueError) as caught:
+    with pytest.raises((ValueError, TypeError)) as caught:
         act(Fixed(), bags, drawn, Fixed.classes_[y[drawn.rows]])
     assert message in str(caught.value)
 

@@ -182,6 +182,11 @@ def cell(column, value, row=4):
     return change(act)
 
 
+def own(table):
+    """The table without what histnetq sample added."""
+    return table[["label", "tow", "length", "depth"]]
+
+
 def text(content, name):
     return lambda: Path(name).write_text(content)
 
@@ -274,18 +279,39 @@ WRONG_AUDITS = {
     "workers": (None, [*PREDICT, "--dask", "local"], "expected --audited without --interval and --dask"),
     "coverage": (None, [*PREDICT, "--coverage", "90"], "--coverage: expected a number between 0 and 1, such as 0.9"),
     "dropped rows": (None, [*PREDICT, "--missing", "drop"], "--missing: expected refuse or mean beside labels, whose"),
+    "a stratified sample as a random one": (
+        None, [*PREDICT, "--random"],
+        "labelled.csv: has the column 'audit_probability', so histnetq sample drew its rows, not all with the same "
+        "probability; leave out --random.",
+    ),
+    "labels in other letters": (
+        change(lambda d: d.assign(label=d["label"].str.upper())), PREDICT,
+        "a class of the model, got ",
+    ),
+    "labels of other names": (
+        change(lambda d: d.assign(label=(d["label"] == "eel").astype(int))), PREDICT,
+        "--audited: expected labels such as ['cod', 'eel'], got ['0', '1']; name classes as the model does.",
+    ),
+    "the rows' file too": (None, [*PREDICT, "--rows", "r.csv"], "expected --rows without --audited"),
+    "a feature as the weight": (
+        None, [*PREDICT, "--weight", "depth"],
+        "features: expected columns of their own, got 'depth', which is the bag, label or weight column",
+    ),
+    "an empty file": (text("", "labelled.csv"), PREDICT, "labelled.csv: is empty"),
     "random rows of another table": (
-        cell("length", 1234.5), [*PREDICT, "--random"],
+        change(lambda d: own(d).assign(length=d["length"].where(d.index != 4, "1234.5"))), [*PREDICT, "--random"],
         "labelled.csv: row 5 is no row of its bag, or is there more often"
     ),
     "random rows twice": (
-        change(lambda d: pd.concat([d, d])), [*PREDICT, "--random"], "labelled.csv: row 121 is no row of its bag, or is"
+        change(lambda d: own(pd.concat([d, d]))), [*PREDICT, "--random"],
+        "labelled.csv: row 121 is no row of its bag, or is"
     ),
     "random rows without a label": (
-        cell("label", None), [*PREDICT, "--random"], "labelled.csv: row 5 has nothing in column 'label'; fill it in."
+        change(lambda d: own(d).assign(label=d["label"].where(d.index != 4))), [*PREDICT, "--random"],
+        "labelled.csv: row 5 has nothing in column 'label'; fill it in."
     ),
     "one random row": (
-        change(lambda d: d[:1]), [*PREDICT, "--random"],
+        change(lambda d: own(d)[:1]), [*PREDICT, "--random"],
         "--audited: expected at least 2 labels of each bag, got one alone"
     ),
 }  # fmt: skip

@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from histnetq import estimating
 from histnetq.cli import main
 from histnetq.cli.candidates import Candidate
+from histnetq.report import estimating
 from histnetq.training.loop import Run
 
 

@@ -290,12 +290,15 @@ def test_intervals_from_few_bags():
     assert found["coverage"].between(0.75, 1).all()
 
 
-def test_audited_intervals_under_shifts(monkeypatch):
+def test_audited_intervals_under_shifts(monkeypatch, tmp_path):
     monkeypatch.setitem(audit.DATA, "4 normal classes", 300)
-    found = audit.summary(pd.concat(audit.run_audit("4 normal classes", 20, (60,)))).set_index("shift")
+    found = pd.concat(audit.run_audit("4 normal classes", 20, (60,), tmp_path)).set_index("shift")
     assert list(found.index) == list(audit.SHIFTS)
     assert found["common_coverage"].between(0.7, 1).all()
     assert found.loc["prior shift", "common_width"] < 0.9
+    monkeypatch.setattr(audit, "extend_labels", None)  # finished shifts are not repeated
+    again = pd.concat(audit.run_audit("4 normal classes", 20, (60,), tmp_path)).set_index("shift")
+    pd.testing.assert_frame_equal(again, found)
 
 
 def test_coverage_of_a_trained_quantifier():

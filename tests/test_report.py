@@ -18,9 +18,8 @@ import pandas as pd
 import pytest
 
 import histnetq as hq
-from histnetq import estimating
 from histnetq.evaluation import plots
-from histnetq.report import write_report
+from histnetq.report import estimating, write_report
 from histnetq.uncertainty.trust import DOUBT
 from tests.conftest import QUICK, exactly, known_bags, labelled
 

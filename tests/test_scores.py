@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -379,6 +380,10 @@ BAD_FITS = {
         None, ["--proba", "cod=p_cod,eel=p_eel"],
         "--proba: expected a column for each class, got none for 'hake'",
     ),
+    "two lines": (
+        None, ["--proba", "cod=p_cod\neel=p_eel"],
+        "has no column 'p_cod eel=p_eel', its columns are",
+    ),
     "a class without a name": (None, ["--proba", "=p_cod,eel=p_eel"], "--proba: expected CLASS=COLUMN, got =p_cod"),
     "a column without a name": (None, ["--proba", "cod=,eel=p_eel"], "--proba: expected CLASS=COLUMN, got cod="),
     "a pair without a column": (None, ["--proba", "cod=p_cod,eel"], "--proba: expected CLASS=COLUMN, got eel="),
@@ -508,7 +513,7 @@ BAD_PREDICTS = {
     ),
     "rows in a file that exists": (
         None, ["--rows", "new.csv"],
-        "new.csv exists; choose another name or pass --force",
+        "Error: --rows: new.csv exists; choose another name or pass --force",
     ),
     "rows that are left out": (
         None, ["--rows", "rows.csv", "--missing", "drop"],
@@ -522,7 +527,19 @@ BAD_PREDICTS = {
         lambda f: f.rename(columns={"site": "cod"}), ["--rows", "rows.csv"],
         "--rows: two columns would be named 'cod'",
     ),
-    "rows in a place that is none": (None, ["--rows", "new.csv/rows.csv"], "new.csv/rows.csv cannot be written"),
+    "rows in a place that is none": (
+        None, ["--rows", "new.csv/rows.csv"],
+        "--rows: new.csv/rows.csv cannot be written (Not a directory); choose another place.",
+    ),
+    "rows in the file of the estimates by another name": (
+        None, ["--rows", "no/../estimates.csv"],
+        "--rows: expected another file than that of the estimates",
+    ),
+    "estimates in a place that is none": (
+        None, ["--rows", "rows.csv", "-o", "new.csv/estimates.csv"],
+        "--output: new.csv/estimates.csv cannot be written (Not a directory); choose another place.",
+    ),
+    "the bag as a score": (None, ["--bag", "p_cod"], "features: expected columns of their own, got 'p_cod', which is"),
     "a weight that is a text": (
         lambda f: f.assign(w="much"), ["--weight", "w"],
         "column 'w' holds string, expected numbers",
@@ -571,7 +588,8 @@ def test_new_scores_that_are_none_are_refused_in_a_sentence(files, model, kind):
     (new if change is None else change(new)).to_csv("new.csv", index=False)
     before = sorted(path.name for path in files.iterdir())
     bag = [] if "--bag" in arguments else ["--bag", "cod" if "one name" in kind else "site"]
-    refused(run("predict", model, "new.csv", *bag, "-o", "estimates.csv", *arguments), words)
+    output = [] if "-o" in arguments else ["-o", "estimates.csv"]
+    refused(run("predict", model, "new.csv", *bag, *output, *arguments), words)
     assert sorted(path.name for path in files.iterdir()) == before
 
 
@@ -593,12 +611,73 @@ def test_there_are_enough_bad_inputs():
      "y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them."),
     (lambda f: hq.PACC().fit_posteriors(hq.Bags([[0.5, 0.5]])),
      "posteriors: expected bags with classes, got some without; pass classes= when making them."),
+    (lambda f: hq.read_bags(f, label="y", prediction=["y_pred"]),
+     "prediction: expected the name of a column, got list; name one."),
+    (lambda f: hq.PACC().fit_posteriors([["much", "little"]], ["a"]),
+     "posteriors: expected an array of numbers, one row per example, got list that does not convert to one; give each "
+     "row a probability of each class."),
+    (lambda f: hq.PACC().fit_posteriors([[0.5, 0.5], [1.0]], ["a", "b"]),
+     "posteriors: expected an array of numbers, one row per example, got list that does not convert to one; give each "
+     "row a probability of each class."),
+    (lambda f: (q := hq.PACC().fit(in_bags(f))).predict_rows(q.sketch(in_bags(f))),
+     "X: expected rows, got a sketch, which holds none; pass the Bags themselves."),
+    (lambda f: (q := hq.PACC().fit(in_bags(f))).estimate_performance(q.sketch(in_bags(f))),
+     "X: expected rows, got a sketch, which holds none; pass the Bags themselves."),
     (lambda f: hq.read_bags(f, prediction="y_pred"),
      "prediction: expected beside the column of true classes, got no label; name it."),
 ])  # fmt: skip
 def test_what_is_wrong_in_python(frame, make, told):
     with pytest.raises((ValueError, TypeError), match=exactly(told)):
         make(frame)
+
+
+EXCHANGED = [
+    lambda f: hq.read_bags(f, label="species", proba="cod=p_eel,eel=p_cod,hake=p_hake"),
+    lambda f: hq.read_bags(f.assign(y_pred=(f["y_pred"] + 1) % 3), label="y", prediction="y_pred"),
+    lambda f: hq.EMQ().fit_posteriors(posteriors(f)[:, ::-1], f["species"]),
+]
+
+
+@pytest.mark.parametrize("make", EXCHANGED)
+def test_exchanged_columns_are_told(frame, make):
+    told = r"rows of class '.+' have 0\.\d+ on average in column '.+', and rows of class '.+' 0\.\d+, expected more for"
+    with pytest.warns(UserWarning, match=told):
+        make(frame)
+
+
+def test_scores_that_tell_nothing_are_not_called_exchanged(frame):
+    flat = np.random.default_rng(0).dirichlet(np.ones(3), len(frame))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hq.EMQ().fit_posteriors(flat, frame["species"])
+        hq.EMQ().fit_posteriors(np.full((len(frame), 3), 1 / 3), frame["species"])
+
+
+def test_tuning_on_scores(files):
+    known = ["tune", "scored.csv", "--bag", "site", "--label", "species", "--trials", "2", "-o", "model"]
+    told = run(*known, "--proba", "p_*", "--method", "kdey")
+    assert told.exit_code == 0, told.output
+    assert hq.load("model").scores_
+    assert "bandwidth" in hq.load("model").provenance_["why"]
+    for method in ("pacc", "acc"):
+        refused(run(*known, "--force", "--proba", "p_*", "--method", method), "has nothing to tune on scores; fit it.")
+    refused(run(*known, "--force", "--proba", "q_*", "--method", "emq"), "--proba: no column is like 'q_*'")
+    refused(run(*known, "--force", "--proba", "p_*", "--method", "emq", "--classifier", "mlp"),
+            "expected no --classifier beside --proba")  # fmt: skip
+
+
+def test_rows_are_estimated_once(files, model, monkeypatch):
+    calls = []
+    monkeypatch.setattr(hq.PACC, "_quantify", lambda self, *a, old=hq.PACC._quantify: calls.append(1) or old(self, *a))
+    assert run("predict", model, "new.csv", "--bag", "site", "-o", "estimates.csv", "--rows", "rows.csv").exit_code == 0
+    assert len(calls) == 1
+
+
+def test_models_of_scores_have_bayesian_intervals(files, model):
+    told = run("predict", model, "new.csv", "--bag", "site", "--interval", "bayes", "-o", "estimates.csv")
+    assert told.exit_code == 0, told.output
+    found, truth = pd.read_csv("estimates.csv"), in_bags(scored_rows(seed=1)).prevalences.ravel()
+    assert ((found["lower"] <= truth) & (truth <= found["upper"])).mean() > 0.8
 
 
 TAMPERED = {

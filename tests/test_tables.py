@@ -175,7 +175,11 @@ def test_defects_of_rows(tmp_path, monkeypatch, text, message):
     ("options", "message"),
     [
         ({"features": ["y"]}, "t.csv: has no column 'y', its columns are ['tow', 'x', 'k']; name one of them."),
-        ({"features": ["tow"]}, "features: 'tow' is the bag, label or weight column and no feature; leave it out."),
+        (
+            {"features": ["tow"]},
+            "features: expected columns of their own, got 'tow', which is the bag, label or weight column; leave it "
+            "out, or name another column for that use.",
+        ),
         ({"features": "x"}, "features: expected a list of column names, got 'x'."),
         ({"label": "kind"}, "t.csv: has no column 'kind', its columns are ['tow', 'x', 'k']; name one of them."),
         ({"label": "k", "classes": ["d"]}, "classes: 'c' occurs but is not among ['d']; add it."),

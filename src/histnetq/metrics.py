@@ -106,6 +106,15 @@ def csmf_accuracy(p_true: Array, p_pred: Array, sizes: Array | None = None) -> A
     >>> csmf_accuracy(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([[0.5, 0.5], [1.0, 0.0]]))
     array([1., 0.])
     """
+    p_true, p_pred = np.asarray(p_true), np.asarray(p_pred)
+    for name, p in (("p_true", p_true), ("p_pred", p_pred)):
+        table = p.dtype.kind in "fiu" and p.ndim == 2 and p.shape[1] > 1 and p.shape == p_true.shape
+        if not table or not ((p >= 0).all() and (abs(p.sum(1) - 1) < 1e-3).all()):
+            got = "others" if table else f"shape {p.shape}"
+            raise ValueError(
+                f"{name}: expected rows of shares that sum to 1, of at least 2 classes and as many bags in both, got "
+                f"{got}; give one row per bag and one column per class."
+            )
     return 1 - nae(p_true, p_pred)
 
 

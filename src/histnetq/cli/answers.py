@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from histnetq.cli.columns import listed
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import KNOWN, PATH, command_line, fill_table, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
-from histnetq.data.files import refuse_existing
+from histnetq.data.files import refuse_existing, whole_file
 
 if TYPE_CHECKING:
-    from histnetq.estimating import Estimates
+    from histnetq.report.estimating import Estimates
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -61,27 +62,26 @@ def predict(
               histnetq predict model days/*.parquet --bag site --wide
               histnetq predict model new.csv --bag tow --audited to_label.csv
     """
-    from histnetq.estimating import estimate
+    from histnetq.report.estimating import estimate
 
     if audited is None and random:
         raise click.UsageError("expected --random beside --audited, whose rows it is about.")
     if audited is not None and row_file is not None:
         raise click.UsageError("expected --rows without --audited: probabilities of rows are by the model's estimates.")
-    in_rows = None
     if row_file is not None:
-        from histnetq.cli.rows import estimate_rows
-
-        refuse_existing(row_file, force)
-        if output is not None and row_file.absolute() == output.absolute():
+        refuse_existing(row_file, force, "row_file")
+        if output is not None and row_file.resolve() == output.resolve():
             raise ValueError("row_file: expected another file than that of the estimates; name one.")
-        in_rows = estimate_rows(model, new, **{name: reading[name] for name in ("bag", "weight", "missing", "dask")})
     if audited is None:
-        found = estimate(model, new, progress=not as_json, **reading)
+        found = estimate(model, new, progress=not as_json, with_rows=row_file is not None, **reading)
     else:
         found = _audited(model, new, audited, random=random, **reading)
     table = found.to_frame(wide)
-    if row_file is not None and in_rows is not None:
-        write_table(in_rows, row_file, force)
+    with contextlib.ExitStack() as written:  # both files take their places together, when both are there
+        for name, part, path in (("row_file", found.rows, row_file), ("output", table, output)):
+            if part is not None and path is not None:
+                fill_table(part, written.enter_context(whole_file(path, name)), path.suffix)
+                refuse_existing(path, force, name)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
@@ -91,7 +91,6 @@ def predict(
         text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
         echo(text.rstrip("\n"))
         return
-    write_table(table, output, force)
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
     lines = [f"{len(found)} bags estimated, written to {output}."]
     if one_bag:
@@ -128,8 +127,8 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
              histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
              histnetq predict model days/*.parquet --bag site
     """
-    from histnetq.estimating import sketch as make
     from histnetq.quantifiers.saving import load
+    from histnetq.report.estimating import sketch as make
 
     made = make(load(model), table, progress=not as_json, **reading)
     made.save(output, overwrite=force)
@@ -153,7 +152,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
     Example: histnetq evaluate model rows.csv --bag tow --label species
     """
-    from histnetq.estimating import score
+    from histnetq.report.estimating import score
 
     refuse_unknown(known["prevalences"], known["label"])
     found = score(model, table, **known)
@@ -194,7 +193,7 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
     Examples: histnetq report model new.csv --bag tow -o report.html
               histnetq report model checked.csv --bag tow --label species --against other
     """
-    from histnetq.estimating import report as write
+    from histnetq.report.estimating import report as write
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])

@@ -20,8 +20,8 @@ from histnetq.data.table_columns import counted
 from histnetq.data.table_files import Table, is_number, open_table
 from histnetq.data.table_names import name_of, of_one_type
 from histnetq.data.tables import read_bags_and_unseen
-from histnetq.estimating import Estimates, judge, name_columns
 from histnetq.quantifiers.saving import load
+from histnetq.report.estimating import Estimates, judge, name_columns
 from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.audit import extend_labels
 from histnetq.uncertainty.row_samples import RowSample, sample_rows
@@ -79,6 +79,11 @@ def estimate_audited(
     if LABEL not in table.types:
         raise ValueError(f"{table.name}: has no column {LABEL!r}; add one with the class of each row.")
     labels = _read_labels(table)
+    if random and "audit_probability" in table.types:
+        raise ValueError(
+            f"{table.name}: has the column 'audit_probability', so histnetq sample drew its rows, not all with the "
+            "same probability; leave out --random."
+        )
     if random:
         sample = RowSample.simple(bags, bags.index[_find_rows(model, bags, labelled, labels, bag, missing)])
     else:
@@ -223,6 +228,7 @@ def _content(bags: Bags) -> pd.MultiIndex:
 def _classes_of(known: NDArray, labels: NDArray) -> tuple[NDArray, Ints]:
     """The classes of a model and those that only labels have, and the class code of each label."""
     texts = [str(name) for name in known.tolist()]
+    _refuse_slips(texts, labels)
     others = sorted(set(labels.tolist()) - set(texts), key=lambda name: str(natural_keys([name])[0]))
     if others:
         warnings.warn(
@@ -231,6 +237,20 @@ def _classes_of(known: NDArray, labels: NDArray) -> tuple[NDArray, Ints]:
         )  # fmt: skip
     codes = pd.Index([*texts, *others]).get_indexer(labels)
     return (np.array([*known.tolist(), *others], object) if others else known), codes.astype(np.int64)
+
+
+def _refuse_slips(known: list[str], labels: NDArray) -> None:
+    """Refuse labels that write a class of the model in other letters, or of which none is a class of the model."""
+    alike = {name.casefold(): name for name in known}
+    for label in dict.fromkeys(labels.tolist()):
+        if label not in known and label.casefold() in alike:
+            meant = alike[label.casefold()]
+            raise ValueError(f"audited: expected {meant!r}, a class of the model, got {label!r}; write them alike.")
+    if not set(labels.tolist()) & set(known):
+        got = shown(np.unique(labels.astype(str)))
+        raise ValueError(
+            f"audited: expected labels such as {shown(np.array(known))}, got {got}; name classes as the model does."
+        )
 
 
 def _selected(bags: Bags, sample: RowSample, chosen: Ints) -> tuple[Bags, RowSample]:

@@ -166,11 +166,13 @@ class Workbench:
 
         began, model = time.perf_counter(), self.make(Candidate(method, self.classifier))
         space = METHODS[method].space
-        if not space:
-            raise ValueError(f"method: {type(model).__name__} has nothing to tune; fit it.")
-        if self.classifier is not None:
+        if self.classifier is not None or self.bags.scores is not None:
             space = {name: values for name, values in space.items() if name != "classifier"}
+        if self.classifier is not None:
             space |= CLASSIFIERS[self.classifier].space
+        if not space:
+            on_scores = " on scores" if self.bags.scores is not None else ""
+            raise ValueError(f"method: {type(model).__name__} has nothing to tune{on_scores}; fit it.")
         apart = self._kept_apart()
         options: dict[str, Any] = {"measure": "ae", "storage": storage, "random_state": self.random_state}
         with self._keeping():

@@ -71,7 +71,7 @@ def fit(
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "weight", "missing", "method", "classifier")
+@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing", "method", "classifier")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
@@ -82,9 +82,12 @@ def tune(
 ) -> None:  # fmt: skip
     """Search for good parameters of a quantifier on the rows of TRAIN, and keep the best model.
 
-    Methods from cc to quanet try all classifiers; with --classifier, parameters of that one are searched instead.
+    Methods from cc to quanet try all classifiers; with --classifier, parameters of that one are searched instead. With
+    scores of a model of your own (--proba), parameters of the method alone are searched.
 
-    Example: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
+    \b
+    Examples: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
+              histnetq tune scored.csv --bag tow --label species --proba 'p_*' --method kdey --trials 20 -o model
     """
     chosen = {"calibration": calibration, "classifier": classifier, "random_state": seed}
     bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
@@ -109,7 +112,7 @@ def compare(
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
               histnetq compare checked.csv --bag tow --label species --model old --model new
     """
-    from histnetq.estimating import compare_models
+    from histnetq.report.estimating import compare_models
 
     if models and any(given is not None for given in (methods, features, classifier, proba, prediction)):
         raise click.UsageError(

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 import click
 
 # Names of arguments in Python beside those of the option that they come from, where these differ.
-_ALIASES = {"weights": "weight", "y": "label", "labels": "label", "random_state": "seed"}
+_ALIASES = {"weights": "weight", "y": "label", "labels": "label", "random_state": "seed", "predict_rows": "model"}
 _WAYS_OUT = (
     ("missing='drop'", "--missing drop"),
     ("missing='mean'", "--missing mean"),

@@ -325,6 +325,15 @@ def check_fraction(name: str, value: Any) -> float:
     return float(value)
 
 
+def check_seed(random_state: Any) -> int | None:
+    """A seed, or None."""
+    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
+    if random_state is not None and not whole:
+        expected = "a whole number of at least 0, or None"
+        raise wrong("random_state", expected, repr(random_state), "0 gives the same draws each time")
+    return None if random_state is None else int(random_state)
+
+
 def check_whole(name: str, value: Any) -> int:
     """A whole number of at least 1."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:

@@ -19,10 +19,6 @@ if TYPE_CHECKING:
 _ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
 
-class UnwritableError(OSError):
-    """A file cannot be written."""
-
-
 def are_processes_together() -> bool:
     """Whether torchrun started this process and others."""
     return all(name in os.environ for name in _ADDRESS) and os.environ["WORLD_SIZE"] != "1"
@@ -33,13 +29,21 @@ def is_first_process() -> bool:
     return not are_processes_together() or os.environ["RANK"] == "0"
 
 
+class _ToldError(OSError):
+    """An error that says in a sentence which file it is about."""
+
+
+class _ExistsError(_ToldError, FileExistsError):
+    pass
+
+
 def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
     """Refuse to replace a file or a directory; called before work that takes long, too.
 
-    A device or a pipe is written to, which replaces nothing.
+    A device or a pipe is written to, which replaces nothing. Messages begin with the argument that named the path.
     """
     if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
-        raise FileExistsError(f"{argument}: {path} exists; choose another name or pass --force to replace it.")
+        raise _ExistsError(f"{argument}: {path} exists; choose another name or pass --force to replace it.")
 
 
 @contextlib.contextmanager
@@ -57,11 +61,11 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
         with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
             yield partial
-    except UnwritableError:  # of another file, which is written together with this one
+    except _ToldError:  # about another file, which is written beside this one
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise UnwritableError(f"{argument}: {path} cannot be written ({reason}); choose another place.") from None
+        raise _ToldError(f"{argument}: {path} cannot be written ({reason}); choose another place.") from None
 
 
 def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:

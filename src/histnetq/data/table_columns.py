@@ -178,7 +178,10 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
     for name in features:
         column, _, value = name.partition("=")
         if name in special:
-            raise ValueError(f"features: {name!r} is the bag, label or weight column and no feature; leave it out.")
+            raise ValueError(
+                f"features: expected columns of their own, got {name!r}, which is the bag, label or weight column; "
+                "leave it out, or name another column for that use."
+            )
         if name in table.types:
             if is_number(table.types[name]) or scores:  # texts in place of scores are refused when they are read
                 parts.append(Feature(name))

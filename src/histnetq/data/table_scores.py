@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import warnings
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ from histnetq.simplex import row_sums
 Proba = str | Mapping[Any, str]
 _TOLERANCE = 0.02  # by which rounded scores may miss the sum 1
 _ROUNDING = 1e-6  # by which sums of floats may leave [0, 1]
+_FEWEST, _CLEARLY = 10, 5.0  # rows of a class whose mean scores are compared, and standard errors between them
 
 
 def find_scores(
@@ -51,6 +53,8 @@ def find_scores(
     """
     if proba is not None and prediction is not None:
         raise ValueError("proba, prediction: expected one of them, got both; leave out the predictions.")
+    if not isinstance(prediction, str | None):
+        raise TypeError(f"prediction: expected the name of a column, got {type(prediction).__name__}; name one.")
     table.require([column for column in (label, prediction) if column is not None])
     found = None if label is None else sorted(_values(table, label)) if classes is None else list(classes)
     if found is not None and len(found) < 2:
@@ -117,6 +121,37 @@ def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: st
     rows /= sums[:, None]
 
 
+def warn_exchanged(rows: NDArray, labels: NDArray, classes: Sequence[Any], columns: Sequence[str], table: str) -> None:
+    """Warn where rows of another class have clearly higher scores for a class than its own rows have.
+
+    Examples
+    --------
+    >>> import warnings
+    >>> rows, labels = np.tile([[0.9, 0.1], [0.2, 0.8]], (20, 1)), np.tile([1, 0], 20)
+    >>> with warnings.catch_warnings(record=True) as told:
+    ...     warn_exchanged(rows, labels, ["a", "b"], ["p_a", "p_b"], "rows.csv")
+    >>> print(told[0].message)
+    rows.csv: rows of class 'a' have 0.2 on average in column 'p_a', and rows of class 'b' 0.9, expected more for its \
+own class; see whether columns or names of classes are exchanged.
+    """
+    some = np.flatnonzero(np.bincount(labels, minlength=len(classes)) >= _FEWEST)
+    if len(some) < 2:
+        return
+    own = [rows[labels == c].astype(np.float64) for c in some]
+    means = np.stack([part.mean(0) for part in own])[:, some]
+    errors = np.stack([part.var(0) / len(part) for part in own])[:, some]  # squares of standard errors
+    above = (means - np.diag(means)) ** 2 > _CLEARLY**2 * (errors + np.diag(errors))
+    above &= means > np.diag(means) + _TOLERANCE
+    if above.any():
+        j = int(np.argmax(above.any(0)))
+        c = int(np.argmax(np.where(above[:, j], means[:, j], -1)))
+        warnings.warn(
+            f"{table}: rows of class {str(classes[some[j]])!r} have {means[j, j]:.2g} on average in column "
+            f"{columns[some[j]]!r}, and rows of class {str(classes[some[c]])!r} {means[c, j]:.2g}, expected more for "
+            "its own class; see whether columns or names of classes are exchanged.", UserWarning, stacklevel=3,
+        )  # fmt: skip
+
+
 def _values(table: Table, column: str) -> list[Any]:
     codes = Codes(table.name, [column], table.written)
     for n, batch in table.batches([], [column]):
@@ -136,7 +171,8 @@ def _read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
     if isinstance(proba, Mapping):
         pairs = [(str(name), column) for name, column in proba.items()]
     elif "=" in proba:
-        parts = [part.partition("=") for part in next(csv.reader([proba], skipinitialspace=True))]
+        line = proba.replace("\n", " ").replace("\r", " ")
+        parts = [part.partition("=") for part in next(csv.reader([line], skipinitialspace=True))]
         pairs = [(name.strip(), column.strip()) for name, _, column in parts]
     else:
         pairs = _matched(proba, columns)

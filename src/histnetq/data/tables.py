@@ -28,7 +28,7 @@ from histnetq.data.table_columns import (
 )
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
-from histnetq.data.table_scores import Proba, check_scores, find_scores
+from histnetq.data.table_scores import Proba, check_scores, find_scores, warn_exchanged
 from histnetq.data.table_watch import Facts, Watch
 
 Names = str | Sequence[str] | None
@@ -125,7 +125,10 @@ def read_bags(
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
     table = LongTable(opened, bag, features, label, weight, missing, scores)
-    return table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
+    bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
+    if scores is not None and bags.labels is not None and bags.feature_names is not None:
+        warn_exchanged(bags.rows, bags.labels, scores, bags.feature_names, opened.name)
+    return bags
 
 
 def read_bags_and_unseen(

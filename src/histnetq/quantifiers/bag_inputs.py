@@ -87,6 +87,8 @@ class BagInputs(BaseEstimator):
     def _as_bags(self, X: Any, row_axes: int | None = None) -> Bags:
         """Give bags, a list of arrays, or one bag as an array; refuse if there are none, or nothing was learned."""
         self._require_fitted()
+        if isinstance(X, BagSketch):
+            raise TypeError("X: expected rows, got a sketch, which holds none; pass the Bags themselves.")
         if not isinstance(X, Bags):
             return Bags.from_arrays(X) if self._are_several(X, row_axes) else Bags(X)
         if len(X) == 0:

@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, encode_labels, used_rows
 from histnetq.data.class_names import are_scores
+from histnetq.data.table_scores import warn_exchanged
 from histnetq.quantifiers.cross_fitting import CrossFitted, entries_with_labels
 from histnetq.simplex import Floats, Ints, first_off_simplex, row_sums
 
@@ -24,7 +25,7 @@ def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
     """
     if isinstance(posteriors, Bags):
         return _marked(posteriors, y)
-    p = check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
+    p = check_posteriors(_numbers(posteriors), None)
     if y is None:
         raise TypeError("y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them.")
     labels, names = encode_labels(y, classes, len(p))
@@ -32,9 +33,23 @@ def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
         raise ValueError(
             f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
         )
-    bags = Bags(p[:, column_order(column_names(posteriors), names)], labels=labels, classes=names)
+    order = column_order(column_names(posteriors), names)
+    bags = Bags(p[:, order], labels=labels, classes=names)
     bags.scores = bags.classes
+    warn_exchanged(bags.rows, labels, names.tolist(), [f"{j}" for j in range(len(names))], "posteriors")
     return bags
+
+
+def _numbers(posteriors: Any) -> Floats:
+    try:
+        array = np.asarray(posteriors)
+        return array.astype(np.float64, casting="unsafe" if array.dtype.kind == "O" else "same_kind")
+    except (TypeError, ValueError):
+        got = type(posteriors).__name__
+        raise TypeError(
+            f"posteriors: expected an array of numbers, one row per example, got {got} that does not convert to one; "
+            "give each row a probability of each class."
+        ) from None
 
 
 def _marked(bags: Bags, y: Any) -> Bags:

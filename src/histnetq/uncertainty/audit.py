@@ -13,8 +13,10 @@ Where the share is ``θ = estimate + δ``, the most likely rates have ``a + b = 
 rates of the sum *s* and the difference *D*. So the ends are the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` with
 ``κ = t² U``, a quantile *t* and ``c = 1``. Without a model, this is Wilson's interval of a rare class. Where a class is
 common, unseen differences upwards and downwards cancel, and ``c = 1`` is too careful: *c* falls to a value that was
-chosen by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as
-the variance has.
+chosen by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as the
+variance has: two for each of so many equal squares as tell as much. Where rows have different weights, a sample that
+lacks heavy rows has both a small variance and squares that seem equal; the squares are then taken for as many fewer as
+the weights alone would make them, and *c* for as much smaller.
 
 References
 ----------
@@ -37,10 +39,10 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_names, match_names, wrong
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
-from histnetq.uncertainty.row_samples import RowSample
+from histnetq.uncertainty.row_samples import RowSample, posteriors_of
 
 _CARE = 0.2  # c of common classes; that of rare ones is 1
-_FEWEST_FREE = 20  # degrees of freedom of a variance from few differences, which κ allows for
+_FEWEST_FREE = 15  # degrees of freedom of a variance from few differences, which κ allows for
 
 
 def audit(
@@ -88,16 +90,24 @@ def audit(
     >>> found.estimates.round(2), found.contains([[1 - y[200:].mean(), y[200:].mean()]]).tolist()
     (array([[0.47, 0.53]]), [[True, True]])
     """
-    names = model.classes_ if classes is None else np.asarray(classes)
+    posteriors = posteriors_of(model, bags)
+    names = model.classes_ if classes is None else check_names("classes", classes, np.size(classes), "class")
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():
         raise wrong("classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them")
+    if not isinstance(sample, RowSample):
+        raise wrong("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first", TypeError)
     found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
     refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
     codes = match_names(found, names, refusal)[codes]
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
         raise wrong("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
-    return extend_labels(model.predict_rows(bags), bags, sample, codes, len(names), coverage)
+    entries = np.clip(sample.entries, 0, len(bags.index) - 1)
+    if (bags.index[entries] != sample.rows).any() or (bags.bag_of_entry[entries] != sample.bags).any():
+        raise wrong(
+            "sample", "rows that were drawn from these bags", "others", "pass the bags that they were drawn from"
+        )
+    return extend_labels(posteriors, bags, sample, codes, len(names), coverage)
 
 
 def extend_labels(
@@ -142,26 +152,41 @@ def extend_labels(
     far = y_far - tuned[sample.bags] * f_far
     second, third, fourth = (by_bag(unbiased ** (k // 2) * summed(far**k)) for k in (2, 3, 4))
     unit, free = by_bag(factor * summed(units**2) / n_drawn[:, None]), np.bincount(bag, n_drawn - 1)[:, None]
-    lower, upper = _ends(raw, second, third, fourth, unit, np.maximum(free, 1), coverage)
+    of_units, of_rows = (
+        _equal_squares(*(by_bag(unbiased**k * summed(size ** (2 * k))) for k in (1, 2)))
+        for size in (units, np.ones_like(units))
+    )
+    even = np.where(of_rows > 0, of_units / np.where(of_rows > 0, of_rows, 1), 1)
+    lower, upper = _ends(raw, second, third, fourth, unit, even, np.maximum(free, 1), coverage)
     estimates = project(raw)
     lower, upper = np.minimum(np.clip(lower, 0, 1), estimates), np.maximum(np.clip(upper, 0, 1), estimates)
     radius = _radius(estimates, lower, upper, coverage)
     return Intervals.around(estimates, lower, upper, bags.sizes, coverage, radius)
 
 
+def _equal_squares(second: Floats, fourth: Floats) -> Floats:
+    """How many equal squares have these sums of squares and of their squares."""
+    number: Floats = second**2 / np.where(fourth > 0, fourth, np.inf)
+    return number
+
+
 def _ends(
-    raw: Floats, second: Floats, third: Floats, fourth: Floats, unit: Floats, free: Ints, coverage: float
+    raw: Floats, second: Floats, third: Floats, fourth: Floats, unit: Floats, even: Floats, free: Ints, coverage: float
 ) -> tuple[Floats, Floats]:
-    """The outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` around the estimates, from sums of powers of differences."""
+    """The outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` around the estimates, from sums of powers of differences.
+
+    `even` is 1 where all rows weigh as much; else it is by how much weights make equal squares fewer.
+    """
     known = np.where(unit > 0, unit, 1)  # 0 where all rows have labels
-    # As if the variance came from so many equal squares, of which the tuned factor has fitted one.
-    squares = second**2 / np.where(fourth > 0, fourth, np.inf)
-    effective = np.clip(2 * squares, _FEWEST_FREE, free)
+    # The tuned factor has fitted one of the squares.
+    squares = even * _equal_squares(second, fourth)
+    effective = np.minimum(np.maximum(2 * squares, _FEWEST_FREE * np.sqrt(even)), free)
     seen = second / known * (1 + 2 / effective)
     skew = np.clip(third / known, -seen, seen)
     reach = student.ppf((1 + coverage) / 2, effective) ** 2 * unit
     rarer = np.minimum(np.clip(raw, 0, 1), np.clip(1 - raw, 0, 1))
-    care = _CARE + (1 - _CARE) * reach / np.where(unit > 0, reach + rarer, 1)
+    common = _CARE * even
+    care = common + (1 - common) * (reach / np.where(unit > 0, reach + rarer, 1)) ** 2
     size = 2 * np.sqrt(reach * (seen + care * reach) / 3)
     cosine = np.where(size > 0, 4 * reach**2 * skew / np.where(size > 0, size, 1) ** 3, 0)
     angle = np.arccos(np.clip(cosine, -1, 1)) / 3

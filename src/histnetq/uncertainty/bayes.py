@@ -4,14 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import pairwise
-from numbers import Integral
 from typing import Any
 
 import numpy as np
 from scipy.special import gammaincinv
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, check_fraction, check_whole, wrong
+from histnetq.data.checks import check_choice, check_fraction, check_seed, check_whole, wrong
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.label_draws import sweep
 from histnetq.simplex import Floats, Ints
@@ -64,7 +63,7 @@ class Bayes(IntervalMethod):
         coverage, n_draws = check_fraction("coverage", coverage), check_whole("n_draws", n_draws)
         check_choice("target", target, _TARGETS)
         concentrations = _check_prior(prior, len(model.classes_))
-        rng = np.random.default_rng(_check_seed(random_state))
+        rng = np.random.default_rng(check_seed(random_state))
         _refuse_large(bags)
         kind = CellLikelihoods if model.reads == "class" else RowLikelihoods
         learned = model.training_posteriors_.astype(np.float64), model.training_labels_.astype(np.int64)
@@ -188,14 +187,6 @@ def _check_prior(prior: Any, n_classes: int) -> Floats:
         expected = f"one number above 0, or one for each of the {n_classes} classes"
         raise wrong("prior", expected, repr(prior), "1 is a flat prior")
     return found.copy()
-
-
-def _check_seed(random_state: Any) -> int | None:
-    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
-    if random_state is not None and not whole:
-        expected = "a whole number of at least 0, or None"
-        raise wrong("random_state", expected, repr(random_state), "0 gives the same draws each time")
-    return None if random_state is None else int(random_state)
 
 
 def _refuse_large(bags: Bags) -> None:

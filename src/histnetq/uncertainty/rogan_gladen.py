@@ -76,6 +76,7 @@ def rogan_gladen(
     check_whole("n", n)
     if isinstance(positives, bool) or not isinstance(positives, Integral) or not 0 <= positives <= n:
         raise wrong("positives", f"a whole number from 0 to n = {n}", repr(positives), "count the positive tests")
+    positives, n = int(positives), int(n)
     se, sp = _check_share("sensitivity", sensitivity), _check_share("specificity", specificity)
     if se + sp <= 1:
         way_out = "a test that is no better than chance tells nothing, or positive and negative are swapped"

@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_index, check_whole, wrong
+from histnetq.data.checks import check_index, check_seed, check_whole, wrong
 from histnetq.simplex import Floats, Ints
 
 _FEWEST_LABELS = 10  # of a bag that has as many rows
@@ -138,8 +138,18 @@ def sample_rows(model: Any, bags: Bags, n: int = 200, *, random_state: int | Non
     """
     if check_whole("n", n) < _FEWEST_LABELS:
         raise wrong("n", f"at least {_FEWEST_LABELS} rows of each bag", n, "draw more")
-    rng = np.random.default_rng(random_state)
-    return draw_rows(model.predict_rows(bags), bags, n, rng)
+    rng = np.random.default_rng(check_seed(random_state))
+    return draw_rows(posteriors_of(model, bags), bags, n, rng)
+
+
+def posteriors_of(model: Any, bags: Any) -> Floats:
+    """Posteriors of the rows of bags by a quantifier; refuse what is neither."""
+    if not isinstance(bags, Bags):
+        raise wrong("bags", "Bags", type(bags).__name__, "make them by Bags.from_arrays or read_bags", TypeError)
+    if not hasattr(model, "predict_rows"):
+        raise wrong("model", "a fitted quantifier such as EMQ", type(model).__name__, "fit or load one", TypeError)
+    found: Floats = model.predict_rows(bags)
+    return found
 
 
 def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) -> RowSample:

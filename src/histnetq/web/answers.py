@@ -17,10 +17,10 @@ import numpy as np
 import pandas as pd
 
 from histnetq.data.table_files import watched
-from histnetq.estimating import Estimates, estimate_by
 from histnetq.monitoring.monitor import check_options, judge_chunks
 from histnetq.monitoring.reading import How, read_chunks
 from histnetq.quantifiers.base import Quantifier
+from histnetq.report.estimating import Estimates, estimate_by
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.workers import Stop

@@ -7,8 +7,8 @@ import time
 from pathlib import Path
 from typing import Any
 
-from histnetq.estimating import report
 from histnetq.monitoring.page import page
+from histnetq.report.estimating import report
 from histnetq.web.answers import (
     COVERAGE,
     FALSE_ALARMS,

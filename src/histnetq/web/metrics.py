@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from histnetq.estimating import Estimates
+from histnetq.report.estimating import Estimates
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 Labels = tuple[tuple[str, str], ...]

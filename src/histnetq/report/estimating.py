@@ -24,7 +24,8 @@ from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.saving import load
-from histnetq.report import write_report
+from histnetq.report.page import write_report
+from histnetq.report.rows import refuse_without_rows, row_table
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
 from histnetq.sketches.tables import sketch_table
@@ -49,12 +50,15 @@ class Estimates:
     classes : (n_classes,)
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
+    rows : DataFrame or None
+        The class probabilities of each row, where they were asked for.
     """
 
     names: pd.DataFrame
     about: pd.DataFrame
     classes: NDArray
     values: Mapping[str, Floats]
+    rows: pd.DataFrame | None = None
 
     @classmethod
     def of(
@@ -93,8 +97,9 @@ class Estimates:
 
 
 def estimate(
-    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
-) -> Estimates:
+    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, with_rows: bool = False,
+    **reading: Any,
+) -> Estimates:  # fmt: skip
     """Estimate the bags of a table, or of sketches, by a stored model.
 
     Parameters
@@ -104,18 +109,24 @@ def estimate(
         sketches that `sketch` wrote, all of them added up.
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
+    with_rows : bool
+        Whether the class probabilities of the rows, which all are in memory then, are given too.
     **reading
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
         bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`.
     """
-    return estimate_by(load(path), source, coverage=coverage, interval=interval, **reading)
+    return estimate_by(load(path), source, coverage=coverage, interval=interval, with_rows=with_rows, **reading)
 
 
 def estimate_by(
-    model: Quantifier, source: Any, *, coverage: float | None = None, interval: str | None = None, **reading: Any
-) -> Estimates:
+    model: Quantifier, source: Any, *, coverage: float | None = None, interval: str | None = None,
+    with_rows: bool = False, **reading: Any,
+) -> Estimates:  # fmt: skip
     """Estimate the bags of a table by a model that is loaded already; the rest is as in `estimate`."""
     whole = "" if interval is None else INTERVALS[interval].needs_rows
+    if with_rows:
+        refuse_without_rows(source, reading)
+        whole = whole or "probabilities are of rows"
     bags, unseen = _find_bags(model, source, whole, **reading)
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
@@ -126,8 +137,9 @@ def estimate_by(
         values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
     names = name_columns(np.asarray(bags.ids), list(keys))
+    rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
     trust = judge(model, bags, unseen)["trust"].to_numpy()
-    return Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values)
+    return replace(Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
