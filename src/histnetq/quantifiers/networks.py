@@ -48,6 +48,7 @@ from histnetq.training.supervision import Supervision
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 _DEFAULT_ENCODER = (256, 128)
+_RIDGE = 0.01
 _FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
 
 
@@ -202,6 +203,17 @@ class _PooledQuantifier(DeepQuantifier):
     """Base of the networks that are an encoder, a pooling and a head."""
 
     head: Any = (512,)
+    ridge: Any = _RIDGE
+
+    def _check_params(self) -> None:
+        check_ridge(self.ridge)
+
+    def _start(self) -> Start | None:
+        if self.ridge is None:
+            return None
+        from histnetq.quantifiers.features_start import start_features
+
+        return partial(start_features, self.ridge, self.training)
 
     def _pooling(self, n_features: int) -> Pooling:
         """Make the layer that makes the difference."""
@@ -260,9 +272,10 @@ class HistNetQ(_PooledQuantifier):
     cumulative : bool, default=False
         Whether a head of hidden layers reads cumulative histograms: it learns from many weak features (texts of many
         classes) in a fraction of the epochs so, and from a few good ones not as well.
-    ridge : float or None, default=0.01
+    ridge : "auto", float or None, default="auto"
         Penalty of the logistic regressions by which labels are found that proportions imply, and which scores without
-        hidden layers come from. None starts from random weights, as do fewer than 100 different rows.
+        hidden layers come from. None starts from random weights, as do fewer than 100 different rows. "auto" is 0.01
+        before a head that unmixes, and None before the paper's hidden layers.
 
     Attributes
     ----------
@@ -303,19 +316,22 @@ class HistNetQ(_PooledQuantifier):
     n_bins: int = field(default=16, kw_only=False)
     head: Sequence[int] | str = "unmix"
     cumulative: bool = False
-    ridge: float | None = 0.01
+    ridge: float | str | None = "auto"
 
     def _check_params(self) -> None:
-        check_ridge(self.ridge)
+        if self.ridge != "auto":
+            check_ridge(self.ridge)
         if isinstance(self.head, str):
             check_choice("head", self.head, ("unmix",))
 
     def _start(self) -> Start | None:
-        if self.ridge is None or self.head != "unmix":
+        if self.head != "unmix":
+            return None if self.ridge == "auto" else super()._start()
+        if self.ridge is None:
             return None
         from histnetq.quantifiers.histnetq_start import start_histograms
 
-        return partial(start_histograms, self.ridge, self.training)
+        return partial(start_histograms, _RIDGE if self.ridge == "auto" else self.ridge, self.training)
 
     def _network(
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
@@ -363,6 +379,10 @@ class DeepSets(_PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
+    ridge : float or None, default=0.01
+        The encoder first learns the labels of rows, known or implied by proportions, and the layers after it rehearse
+        on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the logistic regressions by which
+        labels are found that proportions imply. None starts from random weights, as do fewer than 100 different rows.
 
     Attributes
     ----------
@@ -434,6 +454,10 @@ class SetTransformer(_PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
+    ridge : float or None, default=0.01
+        The encoder first learns the labels of rows, known or implied by proportions, and the layers after it rehearse
+        on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the logistic regressions by which
+        labels are found that proportions imply. None starts from random weights, as do fewer than 100 different rows.
 
     Attributes
     ----------
