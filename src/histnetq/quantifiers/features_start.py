@@ -59,7 +59,8 @@ def start_features(
     examples = Examples.of(given, network, rng)
     if examples is None:
         return False
-    pooling = network.pooling
+    pooling, head = network.pooling, network.head
+    assert head is not None
     last = nn.Linear(pooling.n_features, examples.n_classes, dtype=examples.rows.dtype)
     scores = nn.Sequential(network.encoder, last)
     judged = learn_scores(scores, examples, ridge, training.weight_decay, rng, in_folds=False)
@@ -79,6 +80,6 @@ def start_features(
     def practise() -> Estimates:
         return draw(lambda offsets, rows: network.quantify(pool(offsets, rows)), rng)
 
-    learned = [*(pooling.parameters() if learns else ()), *network.head.parameters()]
+    learned = [*(pooling.parameters() if learns else ()), *head.parameters()]
     rehearse([(learned, _RATE)], practise, loss, training.epochs)
     return True
