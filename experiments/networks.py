@@ -20,10 +20,10 @@ from experiments.runs import Run
 __all__ = ["NETWORKS", "Trials", "run_network"]
 
 NETWORKS: dict[str, Callable[..., Any]] = {
-    "DeepSets-avg": lambda **common: hq.DeepSets("mean", ridge=None, **common),
-    "DeepSets-median": lambda **common: hq.DeepSets("median", ridge=None, **common),
-    "DeepSets-max": lambda **common: hq.DeepSets("max", ridge=None, **common),
-    "SetTransformer": lambda **common: hq.SetTransformer(ridge=None, **common),
+    "DeepSets-avg": lambda **common: hq.DeepSets("mean", **common),
+    "DeepSets-median": lambda **common: hq.DeepSets("median", **common),
+    "DeepSets-max": lambda **common: hq.DeepSets("max", **common),
+    "SetTransformer": lambda **common: hq.SetTransformer(**common),
     "HistNetQ-hard": lambda **common: hq.HistNetQ("hard", **common),
     "HistNetQ-soft": lambda **common: hq.HistNetQ("soft", **common),
     "HistNetQ-rbf": lambda **common: hq.HistNetQ("rbf", **common),

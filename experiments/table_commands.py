@@ -47,7 +47,9 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
 
 
 @main.command()
-@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(0), help="Processor time of a training.")
+@click.option(
+    "--seconds", default=60.0, show_default=True, type=click.FloatRange(0), help="Processor time of a training."
+)
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of runs, seeded 0, 1, …")
 @options("output")
 def starts(seconds: float, seeds: int, output: Path) -> None:

@@ -20,7 +20,7 @@ from histnetq.quantifiers.row_scores import class_shares, encode_examples, learn
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
-_RATE = 1e-3  # of a rehearsal
+_RATE = 3e-3  # of a rehearsal
 _LIKE_TRAINING = 1000  # bags that say what those of training are like, where these are drawn
 _ATTENDED = 20_000  # entries of an update, at most, for poolings that learn
 

@@ -48,7 +48,6 @@ from histnetq.training.supervision import Supervision
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 _DEFAULT_ENCODER = (256, 128)
-_RIDGE = 0.01
 _FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
 
 
@@ -203,7 +202,7 @@ class _PooledQuantifier(DeepQuantifier):
     """Base of the networks that are an encoder, a pooling and a head."""
 
     head: Any = (512,)
-    ridge: Any = _RIDGE
+    ridge: Any = None
 
     def _check_params(self) -> None:
         check_ridge(self.ridge)
@@ -331,7 +330,7 @@ class HistNetQ(_PooledQuantifier):
             return None
         from histnetq.quantifiers.histnetq_start import start_histograms
 
-        return partial(start_histograms, _RIDGE if self.ridge == "auto" else self.ridge, self.training)
+        return partial(start_histograms, 0.01 if self.ridge == "auto" else self.ridge, self.training)
 
     def _network(
         self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
@@ -379,10 +378,11 @@ class DeepSets(_PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    ridge : float or None, default=0.01
-        The encoder first learns the labels of rows, known or implied by proportions, and the layers after it rehearse
-        on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the logistic regressions by which
-        labels are found that proportions imply. None starts from random weights, as do fewer than 100 different rows.
+    ridge : float or None, default=None
+        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
+        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
+        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
+        fewer than 100 different rows.
 
     Attributes
     ----------
@@ -454,10 +454,11 @@ class SetTransformer(_PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    ridge : float or None, default=0.01
-        The encoder first learns the labels of rows, known or implied by proportions, and the layers after it rehearse
-        on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the logistic regressions by which
-        labels are found that proportions imply. None starts from random weights, as do fewer than 100 different rows.
+    ridge : float or None, default=None
+        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
+        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
+        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
+        fewer than 100 different rows.
 
     Attributes
     ----------
