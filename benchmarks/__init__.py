@@ -4,5 +4,5 @@ __all__ = ["NAMES"]
 
 NAMES = (
     "histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables",
-    "pools", "streaming", "fitting", "busy", "learning",
+    "pools", "streaming", "monitoring", "fitting", "busy", "learning",
 )  # fmt: skip

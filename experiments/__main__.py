@@ -1,6 +1,12 @@
 """``python -m experiments RUN``: run one experiment, print its table and write its results."""
 
-from experiments import study_commands, table_commands, word_commands  # noqa: F401 - they add their commands
+from experiments import (  # noqa: F401 - they add their commands
+    monitor_commands,
+    score_commands,
+    study_commands,
+    table_commands,
+    word_commands,
+)
 from experiments.arguments import main
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.networks import NETWORKS, Trials, run_network
 from experiments.runs import Run
-from histnetq.quantifiers.posteriors import bag_means
+from histnetq.sketches.posteriors import bag_means
 
 __all__ = ["BUDGETS", "FILE", "METHODS", "Elections", "read_elections", "run"]
 

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from histnetq.evaluation import plots
 from histnetq.evaluation.comparison import Comparison
-from histnetq.evaluation.plots import COLORS
+from histnetq.evaluation.plot_style import COLORS
 
 __all__ = ["coverage_panels", "draw_by_shift", "draw_curves", "draw_errors", "draw_mixture", "draw_over_time", "save"]
 

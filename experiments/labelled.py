@@ -10,21 +10,18 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 from numpy.typing import NDArray
-from scipy.special import softmax
 
 import histnetq as hq
 from experiments.fashion import BAG_SIZE, CHOOSING_BAGS, TEST_BAGS
 from experiments.runs import Run, Runs, digest
-from histnetq.training.batches import prepare_rows
+from experiments.staged import encoder_posteriors
 
 __all__ = ["METHODS", "Rows", "errors_of", "images_of", "learn", "table_of"]
 
 METHODS = ["HistNetQ", "EMNetQ", "EMQ-BCTS"]
 _BESIDE = "EMQ-BCTS on the encoder of {}"
 _HELD = 0.2  # of the rows to learn from: they stop training, and calibrate EMQ on a network's encoder
-_AT_ONCE = 2000  # rows
 
 
 @dataclass(frozen=True)
@@ -81,7 +78,7 @@ def learn(
         if method != "EMQ-BCTS":
             runs.keep(_BESIDE.format(method), seed, _beside(q, rows.held, test))
         began = time.perf_counter()
-        estimates = q.predict(test)
+        estimates = q.predict(test)[:, _columns(q, test)]
         loss = getattr(q, "validation_loss_", float("nan"))
         return Run(estimates, "", 1, loss, seconds, time.perf_counter() - began)
 
@@ -99,7 +96,7 @@ def errors_of(rows: Rows, test: hq.Bags, runs: Runs) -> pd.DataFrame:
                     m: float(getattr(hq.metrics, m)(test.prevalences, run.estimates, test.sizes).mean())
                     for m in ("ae", "rae")
                 }
-                about = {"data": rows.name, "method": name, "seed": seed, "validation": run.validation}
+                about: dict[str, Any] = {"data": rows.name, "method": name, "seed": seed, "validation": run.validation}
                 found.append({**about, **errors, "minutes": run.fit_seconds / 60, "n_bags": len(test)})
     return pd.DataFrame(found)
 
@@ -114,23 +111,23 @@ def _make(method: str, minutes: float, seed: int) -> Any:
 
 def _beside(q: Any, held: hq.Bags, test: hq.Bags) -> Run:
     """EMQ-BCTS on the scores of the network's encoder, calibrated on rows that were held out."""
-    network = q.network_
-    scores = network.encoder[0] if isinstance(q, hq.HistNetQ) else network.encoder
-
-    def posteriors(bags: hq.Bags, used: NDArray[np.int64]) -> NDArray[np.float64]:
-        parts = np.array_split(used, -(-len(used) // _AT_ONCE))
-        shape = bags.rows.shape[1:]
-        with torch.no_grad():
-            found = [scores(prepare_rows(network, bags, some).unflatten(1, shape)) for some in parts]
-        return softmax(torch.cat(found).double().numpy(), axis=1)
-
     began = time.perf_counter()
+    assert held.labels is not None
+    assert held.classes is not None
     emq = hq.EMQ(calibration="bcts").fit_posteriors(
-        posteriors(held, held.index), held.labels[held.index], classes=range(len(held.classes))
+        encoder_posteriors(q, held, held.index)[:, _columns(q, held)],
+        held.labels[held.index],
+        classes=range(len(held.classes)),
     )
-    pool = posteriors(test, np.arange(test.rows.shape[0]))
+    pool = encoder_posteriors(q, test, np.arange(test.rows.shape[0]))[:, _columns(q, test)]
     estimates = emq.predict_posteriors(hq.Bags(pool, test.index, test.offsets))
     return Run(estimates, "", 1, float("nan"), 0.0, time.perf_counter() - began)
+
+
+def _columns(q: Any, bags: hq.Bags) -> NDArray[np.int64]:
+    """The columns of a quantifier's estimates, in the order of the bags' classes."""
+    assert bags.classes is not None
+    return np.array([list(q.classes_).index(name) for name in bags.classes])
 
 
 def _labelled(bags: hq.Bags) -> tuple[NDArray, NDArray]:

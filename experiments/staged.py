@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +25,17 @@ from histnetq.data.checks import used_rows
 from histnetq.datasets import Dataset
 from histnetq.training.batches import prepare_rows
 
-__all__ = ["MEASURES", "METHODS", "SETTINGS", "Staged", "names_of", "staged_table"]
+__all__ = [
+    "MEASURES",
+    "METHODS",
+    "SETTINGS",
+    "Staged",
+    "compact",
+    "encoder_posteriors",
+    "make_network",
+    "names_of",
+    "staged_table",
+]
 
 MEASURES = ("ae", "rae")
 _HIDDEN = {"dropout": 0.5, "input_dropout": 0.2, "weight_decay": 0.1}
@@ -39,6 +50,7 @@ SETTINGS: dict[str, list[dict[str, Any]]] = {
 }
 _BESIDE = "EMQ-BCTS"  # on a logistic regression of the labelled rows, and on the encoder of the network
 METHODS = ["HistNetQ", "HistNetQ-labels", _BESIDE]
+_AT_ONCE = 2000  # rows
 
 
 class Staged:
@@ -64,7 +76,7 @@ class Staged:
         place = digest(bags, SETTINGS[name], minutes)
         directory = work / f"staged-{name}-{data.train.fingerprint()[:8]}"
         self.runs, self.posteriors = Runs(directory / place, seeds), Posteriors(data, directory)
-        self.compact = {"bags": _compact(data.bags), "validation": _compact(data.validation)}
+        self.compact = {"bags": compact(data.bags), "validation": compact(data.validation)}
 
     def fill(self, methods: Sequence[str], measures: Sequence[str], say: Callable[[str], Any]) -> None:
         """Train and score what is not done yet."""
@@ -90,10 +102,8 @@ class Staged:
         return Run(estimates, text, len(found), q.validation_loss_, seconds, took, curves)
 
     def _fit(self, setting: dict[str, Any], measure: str, seed: int, labels: bool) -> Any:
-        options = {k: v for k, v in setting.items() if k in hq.Training().get_params()}
-        own = {k: v for k, v in setting.items() if k not in options}
-        training = hq.Training(minutes=self.minutes, patience=2, progress=False, **options)
-        q = hq.HistNetQ(**own, loss=measure, training=training, random_state=seed)
+        training = hq.Training(minutes=self.minutes, patience=2, progress=False)
+        q = make_network({**setting, "loss": measure}, training, seed)
         if not labels:
             return q.fit(self.compact["bags"], validation=self.compact["validation"])
         rows, y = self._labelled()
@@ -107,20 +117,14 @@ class Staged:
     def _write_beside(self, q: Any, what: str, seed: int) -> None:
         """Score EMQ-BCTS on the scores of the network's encoder, calibrated on the labelled rows."""
         rows, y = self._labelled()
-
-        def posteriors(bags: hq.Bags, used: NDArray[np.int64]) -> NDArray[np.float64]:
-            with torch.no_grad():
-                parts = [q.network_.encoder[0](prepare_rows(q.network_, bags, some)) for some in _parts(used)]
-            return softmax(torch.cat(parts).double().numpy(), axis=1)
-
         own = hq.Bags(rows)
         emq = hq.EMQ(calibration="bcts").fit_posteriors(
-            posteriors(own, np.arange(len(rows))), y, classes=range(len(self.data.classes))
+            encoder_posteriors(q, own, np.arange(len(rows))), y, classes=range(len(self.data.classes))
         )
         test = self.data.test
         used, index = used_rows(test.index, test.rows.shape[0])
         began = time.perf_counter()
-        estimates = emq.predict_posteriors(hq.Bags(posteriors(test, used), index, test.offsets))
+        estimates = emq.predict_posteriors(hq.Bags(encoder_posteriors(q, test, used), index, test.offsets))
         run = Run(estimates, "", 1, float("nan"), 0.0, time.perf_counter() - began)
         self.runs.keep(what, seed, run)
 
@@ -163,12 +167,25 @@ def names_of(methods: Sequence[str], measures: Sequence[str]) -> list[str]:
     return rows
 
 
-def _compact(bags: hq.Bags) -> hq.Bags:
+def compact(bags: hq.Bags) -> hq.Bags:
     """The same bags on a pool of the rows that they use, in memory."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
     rows = np.asarray(bags.rows[used], dtype=np.float32)
     return hq.Bags(rows, index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
 
 
-def _parts(rows: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    return np.array_split(rows, max(1, len(rows) // 20_000))
+def make_network(setting: dict[str, Any], training: hq.Training, seed: int) -> hq.HistNetQ:
+    """HistNetQ by a setting, which holds options of training and parameters of its own."""
+    options = {name: setting[name] for name in setting.keys() & training.get_params()}
+    own = {name: value for name, value in setting.items() if name not in options}
+    return hq.HistNetQ(**own, training=replace(training, **options), random_state=seed)
+
+
+def encoder_posteriors(q: Any, bags: hq.Bags, rows: NDArray[np.int64]) -> NDArray[np.float64]:
+    """(n_rows, n_classes): what the scores that HistNetQ or EMNetQ has learned say of some rows of a pool."""
+    network = q.network_
+    scores = network.encoder[0] if isinstance(q, hq.HistNetQ) else network.encoder
+    parts = np.array_split(rows, max(1, len(rows) // _AT_ONCE))
+    with torch.no_grad():
+        found = [scores(prepare_rows(network, bags, some).unflatten(1, bags.rows.shape[1:])) for some in parts]
+    return softmax(torch.cat(found).double().numpy(), axis=1)

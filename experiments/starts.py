@@ -1,54 +1,83 @@
-"""Networks that start at random weights, and that learn labels and rehearse first, on scikit-learn's digits."""
+"""Networks that start at random weights, and that learn labels and rehearse first."""
 
 from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
 import histnetq as hq
+from experiments.presets import PRESETS
+from experiments.runs import Run, Runs, digest
+from experiments.staged import compact
 
-__all__ = ["run_starts", "starts_table"]
+__all__ = ["CASES", "NETWORKS", "run_starts", "starts_table"]
 
-_BAGS, _SIZE = 400, 100
-_NETWORKS: dict[str, Callable[..., Any]] = {"DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer}
+CASES = ("digits, labels", "newsgroups, proportions")
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "HistNetQ": partial(hq.HistNetQ, head=(512,)), "DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer,
+}  # fmt: skip
 _STARTS = {"random": None, "in stages": 0.01}
 
 
-def run_starts(most: float, seeds: int, say: Callable[[str], Any]) -> pd.DataFrame:
+def run_starts(
+    case: str, networks: Sequence[str], most: float, seeds: int, data: Path, work: Path, say: Callable[[str], Any]
+) -> pd.DataFrame:
     """Train each network until it has taken so many seconds of processor time, its start included.
 
-    The result has one row per source, network, start and seed, with the AE on validation and test bags.
+    Runs that are done are not repeated. The result has one row per network, start and seed that there is, with the AE
+    on validation and test bags.
     """
-    data = hq.datasets.digits()
-    train = data.train
-    assert train.labels is not None
-    drawn = hq.APP(_SIZE).draw(train, _BAGS, random_state=2)
-    bags = hq.Bags(drawn.rows, drawn.index, drawn.offsets, prevalences=drawn.prevalences, classes=drawn.classes)
-    given = {"labels": (train.rows, train.labels), "proportions": (bags,)}
-    found = []
-    for source, network, start, seed in itertools.product(given, _NETWORKS, _STARTS, range(seeds)):
+    given, validation, test = _case(case, data)
+    runs = Runs(work / f"starts-{case.replace(', ', '-')}-{digest(test.fingerprint(), most)}", seeds)
+
+    def act(name: str, seed: int) -> Run:
+        network, start = name.split(", ")
         began = time.process_time()
         training = hq.Training(progress=False, callbacks=(partial(_is_late, began + most),))
-        q = _NETWORKS[network](ridge=_STARTS[start], training=training, random_state=seed).fit(*given[source])
-        row = {
-            "given": source, "network": network, "start": start, "seed": seed, "validation": q.validation_loss_,
-            "test": float(np.mean(hq.metrics.ae(data.test.prevalences, q.predict(data.test)))),
-            "seconds": time.process_time() - began, "best epoch": q.best_epoch_, "epochs": len(q.history_["epoch"]),
-        }  # fmt: skip
-        found.append(row)
-        say(", ".join(f"{value:.4f}" if isinstance(value, float) else str(value) for value in row.values()))
-    return pd.DataFrame(found)
+        q = NETWORKS[network](ridge=_STARTS[start], training=training, random_state=seed)
+        q.fit(*given, validation=validation)
+        seconds = time.process_time() - began
+        text = f"epochs={q.best_epoch_} of {len(q.history_['epoch'])}"
+        began = time.process_time()
+        estimates = q.predict(test)
+        return Run(estimates, text, 1, q.validation_loss_, seconds, time.process_time() - began)
+
+    runs.fill([", ".join(pair) for pair in itertools.product(networks, _STARTS)], act, partial(_tell, say, case))
+    found = []
+    for network, start in itertools.product(NETWORKS, _STARTS):
+        for seed, run in enumerate(runs.read(f"{network}, {start}")):
+            error = float(np.mean(hq.metrics.ae(test.prevalences, run.estimates)))
+            found.append({
+                "given": case, "network": network, "start": start, "seed": seed, "validation": run.validation,
+                "test": error, "seconds": run.fit_seconds, "setting": run.params, "n_bags": len(test),
+            })  # fmt: skip
+    return pd.DataFrame(found).round(6)
+
+
+def _case(case: str, data: Path) -> tuple[tuple[Any, ...], hq.Bags | None, hq.Bags]:
+    """What is learned from, bags to validate on if some are not held out, and test bags."""
+    if case == "digits, labels":
+        digits = hq.datasets.digits()
+        assert digits.train.labels is not None
+        return (digits.train.rows, digits.train.labels), None, digits.test
+    newsgroups = PRESETS["newsgroups"].load(data)
+    return (compact(newsgroups.bags),), compact(newsgroups.validation), newsgroups.test
 
 
 def _is_late(end: float, record: dict[str, float]) -> bool:
     """Tell whether the processor time has come at which training ends."""
     return time.process_time() > end
+
+
+def _tell(say: Callable[[str], Any], case: str, line: str) -> None:
+    say(f"{case}: {line}")
 
 
 def starts_table(found: pd.DataFrame) -> str:

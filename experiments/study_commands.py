@@ -283,6 +283,42 @@ def coverage(on: str, splits: int, bags: int, data: Path | None, work: Path, out
     wrote(output / "coverage.csv", output / "coverage.md", output / "coverage.png")
 
 
+@main.command()
+@click.option("--on", help="Data sets, with commas between.  [default: all]")
+@click.option("--splits", default=10, show_default=True, type=click.IntRange(1), help="Of the rows.")
+@click.option("--bags", default=60, show_default=True, type=click.IntRange(1), help="For tests, in each split.")
+@click.option(
+    "--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of the text data sets."
+)
+@options("output")
+def bayes(on: str | None, splits: int, bags: int, data: Path | None, output: Path) -> None:
+    """How often Bayesian intervals, which need no calibration bags, hold the truth, beside conformal ones.
+
+    Example: python -m experiments bayes --on digits
+    """
+    import pandas as pd
+
+    from experiments import bayes as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    chosen = choose(on, list(experiment.DATA), "--on")
+    about = (
+        "Intervals without calibration bags, beside conformal ones of the same method and bags (500 calibration bags). "
+        f"{splits} splits of the rows, {bags} test bags in each, by APP; digits: 898 labelled rows, others in each "
+        "split, bags of 20 to 100; imdb: 5,000 labelled rows, or 500 of them, others in each split, bags of 50 to 250. "
+        "coverage and width: means over classes, bags and splits; sd: over splits; joint: of the joint region; "
+        "ms_per_bag: processor time. "
+        f"Made by `python -m experiments bayes --splits {splits} --bags {bags}`."
+    )
+    parts: list[pd.DataFrame] = []
+    for name in chosen:
+        parts.append(experiment.run_bayes(name, data, splits, bags))
+        click.echo(experiment.summary(parts[-1]).to_string(index=False, float_format="{:.4f}".format))
+        table = pd.concat(parts)
+        write_frame(output / "bayes", table.round(6), f"{about}\n\n{to_markdown(experiment.summary(table))}")
+    wrote(output / "bayes.csv", output / "bayes.md")
+
+
 @main.command(name="few-bags")
 @click.option("--draws", default=20, show_default=True, type=click.IntRange(1), help="Of the calibration bags.")
 @options("output")
@@ -400,3 +436,37 @@ def trust(draws: int, bags: int, output: Path) -> None:
     about = "Bags doubted (nominal 0.01) whose proportions alone differ from those of calibration; " + made
     write_frame(output / "trust-mixes", mixes, f"{about}\n\n{to_markdown(mixes)}")
     wrote(output / "trust-shifts.csv", output / "trust-mixes.csv")
+
+
+@main.command()
+@click.option("--on", default="digits,4 normal classes,2 normal classes", show_default=True,
+              help="Data sets, with commas between.")  # fmt: skip
+@click.option("--bags", default=1000, show_default=True, type=click.IntRange(1), help="Of each shift.")
+@options("output")
+def audit(on: str, bags: int, output: Path) -> None:
+    """How often intervals from labels of the bag itself hold the truth, and how wide they are beside Wilson's.
+
+    Example: python -m experiments audit --on digits --bags 200
+    """
+    import pandas as pd
+
+    from experiments import audit as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    parts = []
+    for name in choose(on, list(experiment.DATA), "--on"):
+        parts.append(experiment.summary(pd.concat(experiment.run_audit(name, bags, experiment.LABELS))))
+        click.echo(parts[-1].to_string(index=False, float_format="{:.3f}".format))
+    table = pd.concat(parts)
+    about = (
+        "Intervals of 90 % from some labels of the bag itself, by `hq.sample_rows` and `hq.audit` with EMQ. Bags of "
+        f"1,000 rows, {bags:,} of each shift; their mixes are uniform on the simplex but under covariate shift, "
+        "where rows are chosen by a random direction of the features. common: classes that expect 10 labels and more "
+        "(share times labels); rare: others that are there. coverage: part of the intervals that hold the class's "
+        "share; width and error: mean width and mean absolute error, divided by those of Wilson's intervals and of the "
+        "mean on as many labels of rows drawn at random; accuracy: of the model on rows; joint: part of the "
+        "joint regions that hold the mix. Made by "
+        f"`python -m experiments audit --bags {bags}`."
+    )
+    write_frame(output / "audit", table.round(6), f"{about}\n\n{to_markdown(table)}")
+    wrote(output / "audit.csv", output / "audit.md")

@@ -74,6 +74,11 @@ def known_bags(n_bags: int = 12, seed: int = 0) -> hq.Bags:
     )
 
 
+def hard_unless(quick, cases) -> list:
+    """Cases as parameters, of which those that are not quick are for `make test-hard` alone."""
+    return [pytest.param(*case, marks=() if quick(*case) else pytest.mark.hard) for case in cases]
+
+
 def exactly(message: str) -> str:
     """A pattern that matches this message and no other."""
     return f"^{re.escape(message)}$"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
 
@@ -52,7 +53,14 @@ def bags_of_rings(n_bags: int = 60, size: int = 20, seed: int = 0) -> hq.Bags:
 
 
 @pytest.fixture
-def table(tmp_path, monkeypatch):
+def small_forests(monkeypatch):
+    """Forests of few trees, which tell rings apart as well."""
+    few = dataclasses.replace(CLASSIFIERS["forest"], make=lambda: RandomForestClassifier(n_estimators=20))
+    monkeypatch.setitem(CLASSIFIERS, "forest", few)
+
+
+@pytest.fixture
+def table(tmp_path, monkeypatch, small_forests):
     """rings.csv: labelled rows, a bag column that may be left out, and columns of very different units."""
     monkeypatch.chdir(tmp_path)
     bags = bags_of_rings()
@@ -97,7 +105,7 @@ def test_an_unknown_name_is_refused():
         hq.EMQ("forrest").fit(*labelled())
 
 
-def test_the_global_generator_is_left_alone():
+def test_the_global_generator_is_left_alone(small_forests):
     np.random.seed(0)  # noqa: NPY002
     before = np.random.get_state()[1].copy()  # noqa: NPY002
     hq.CC("forest", cv=2).fit(*labelled())
@@ -105,7 +113,7 @@ def test_the_global_generator_is_left_alone():
     np.testing.assert_array_equal(np.random.get_state()[1], before)  # noqa: NPY002
 
 
-def test_a_seed_repeats_a_forest_and_none_does_not():
+def test_a_seed_repeats_a_forest_and_none_does_not(small_forests):
     X, y = rings()
     first, again = (hq.CC("forest", cv=2, random_state=3).fit(X, y).training_posteriors_ for _ in range(2))
     np.testing.assert_array_equal(first, again)
@@ -113,12 +121,12 @@ def test_a_seed_repeats_a_forest_and_none_does_not():
     assert one != other
 
 
-def test_posteriors_are_shared_between_methods(monkeypatch):
+def test_posteriors_are_shared_between_methods(monkeypatch, small_forests):
     X, y = rings()
     once = hq.EMQ("forest", random_state=0).cross_fit(X, y)
-    monkeypatch.setattr(cross_fitting, "_fit", lambda *_: pytest.fail("fitted twice"))
-    shared = {name: REGISTRY[name].load()("forest", random_state=0).fit_crossed(once) for name in ("PACC", "KDEy")}
-    monkeypatch.undo()
+    with monkeypatch.context() as patch:
+        patch.setattr(cross_fitting, "_fit", lambda *_: pytest.fail("fitted twice"))
+        shared = {name: REGISTRY[name].load()("forest", random_state=0).fit_crossed(once) for name in ("PACC", "KDEy")}
     for name, q in shared.items():
         alone = REGISTRY[name].load()("forest", random_state=0).fit(X, y)
         np.testing.assert_array_equal(q.predict(X[:40]), alone.predict(X[:40]))
@@ -136,7 +144,7 @@ def test_short_names_reach_the_last_step():
         hq.EMQ("forest").set_params(classifier__leaves=3)
 
 
-def test_tuning_over_classifiers():
+def test_tuning_over_classifiers(small_forests):
     X, y = rings()
     found = hq.tune(hq.PACC(cv=2), {"classifier": ["logistic", "forest"]}, X, y, random_state=0)
     assert found.best_params == {"classifier": "forest"}
@@ -183,7 +191,7 @@ def test_a_fraction_of_any_kind():
 
 
 @pytest.fixture
-def without_networks(monkeypatch):
+def without_networks(monkeypatch, small_forests):
     whole = candidates.from_labels
     monkeypatch.setattr(
         "histnetq.cli.fitting.from_labels", lambda *names: [c for c in whole(*names) if "net" not in c.method]
@@ -289,7 +297,8 @@ def test_methods_are_chosen_on_a_part_of_many_rows(table, file, without_networks
 
 def test_a_classifier_is_chosen_on_the_command_line(table):
     known = ["bags.csv", "--bag", "bag", "--label", "kind"]
-    assert run("fit", *known, "--method", "pacc", "--classifier", "forest", "-o", "model").exit_code == 0
+    fit = ("fit", *known, "--method", "pacc", "--classifier", "forest", "--calibration", 0, "-o", "model")
+    assert run(*fit).exit_code == 0
     assert hq.load("model").classifier == "forest"
     told = run("compare", *known, "--methods", "pacc").output
     assert re.search(r"Trying PACC, judged by 15 bags kept apart:\n  PACC: AE 0\.\d+ after \d+ seconds?\.\n", told)
@@ -386,7 +395,7 @@ def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
 def test_networks_learn_from_rows_in_no_bags(table):
     bags = hq.read_bags("rings.csv", label="kind")
     q = Workbench(bags).make(Candidate("histnetq"))
-    q.set_params(training=hq.Training(epochs=2, bags_per_epoch=20), encoder=(8,)).fit(bags)
+    q.set_params(training=hq.Training(epochs=2, bags_per_epoch=20), encoder=()).fit(bags)
     assert "drawn from" in q.split_
 
 

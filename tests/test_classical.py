@@ -32,11 +32,12 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 import histnetq as hq
-from histnetq.quantifiers.counting import misclassification, solve_mixture
+from histnetq.quantifiers.counting import solve_mixture
 from histnetq.quantifiers.density import kernel_densities
 from histnetq.quantifiers.likelihood import maximise_likelihood
 from histnetq.quantifiers.matching import histograms, match_histograms
 from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.row_posteriors import misclassification
 from tests.conftest import QUICK, known_bags, labelled, types_to_trust
 
 METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy]
@@ -490,7 +491,7 @@ def test_labelled_bags_and_weights_are_learned_from():
         (
             lambda: hq.CC().fit_posteriors(*posteriors(20, 2)).predict(np.zeros((3, 2))),
             ValueError,
-            "predict: this quantifier was fitted on posteriors; use predict_posteriors",
+            "posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first",
         ),
     ],
 )  # fmt: skip

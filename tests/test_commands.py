@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -12,6 +13,7 @@ from click.testing import CliRunner
 import histnetq as hq
 from histnetq.cli import estimating, main
 from histnetq.cli.candidates import Candidate
+from histnetq.training.loop import Run
 
 
 def write_tables(folder, n_bags=100, size=12, seed=0):
@@ -72,7 +74,8 @@ def test_a_rank_alone_is_no_sign_of_other_processes(tables, monkeypatch):
     assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "model").exit_code == 2
 
 
-def test_proportions_alone(tables):
+def test_proportions_alone(tables, monkeypatch):
+    monkeypatch.setattr(Run, "_ends", lambda self: self.progress.epoch >= 3)
     refused = run("fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "--method", "cc", "-o", "model")
     assert refused.exit_code == 2
     assert (
@@ -171,9 +174,30 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "--interval bootstrap gives intervals." in told.output
+    assert "--interval bayes gives intervals." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
+
+
+def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
+    learn = ("fit", "rows.csv", "--bag", "tow", "--label", "species", "--calibration", 0)
+    for method in ("pacc", "mlpe"):
+        run(*learn, "--method", method, "-o", method)
+    asked = ("--bag", "tow", "--interval", "bayes", "--coverage", 0.8)
+    told = run("predict", "pacc", "bare.csv", *asked, "-o", "estimates.csv")
+    assert told.exit_code == 0, told.output
+    found = pd.read_csv("estimates.csv")
+    assert ((found["lower"] <= found["estimate"]) & (found["estimate"] <= found["upper"])).all()
+    refused = run("predict", "mlpe", "bare.csv", *asked, "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert "MLPE has no posterior of counts, which methods on posteriors such as EMQ have" in refused.output
+    run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
+    refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert "interval: the posterior of a bag's counts comes from its rows, which sketches do not hold" in refused.output
+    refused = run("predict", "pacc", "bare.csv", "--bag", "tow", "--interval", "bayesian", "-o", "others.csv")
+    assert refused.exit_code == 2
+    assert not Path("others.csv").exists()
 
 
 def test_an_unknown_method_of_fit_is_told_of_auto(tables):

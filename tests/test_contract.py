@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import json
 import re
 
@@ -18,6 +19,17 @@ from sklearn.pipeline import make_pipeline
 import histnetq as hq
 from histnetq.quantifiers.networks import DeepQuantifier
 from tests.conftest import CLASSICAL, QUANTIFIERS, bags_to_learn, exactly, known_bags, labelled, learn
+
+
+@pytest.fixture(scope="session")
+def fitted_to_bags(make):
+    return make().fit(known_bags())
+
+
+@pytest.fixture(scope="session")
+def surveyed_estimates(make_any):
+    """What is learned from survey weights in one unit."""
+    return make_any().fit(surveyed(1.0)).predict(known_bags(seed=8))
 
 
 def shuffled(bags: hq.Bags, seed: int = 0) -> hq.Bags:
@@ -144,10 +156,9 @@ def test_the_unit_of_survey_weights_is_irrelevant_to_estimates(fitted, unit):
 
 
 @pytest.mark.parametrize("unit", UNITS)
-def test_the_unit_of_survey_weights_is_irrelevant_to_learning(make_any, unit):
-    bags = known_bags(seed=8)
-    expected = make_any().fit(surveyed(1.0)).predict(bags)
-    np.testing.assert_allclose(make_any().fit(surveyed(unit)).predict(bags), expected, atol=1e-4)
+def test_the_unit_of_survey_weights_is_irrelevant_to_learning(make_any, surveyed_estimates, unit):
+    found = make_any().fit(surveyed(unit)).predict(known_bags(seed=8))
+    np.testing.assert_allclose(found, surveyed_estimates, atol=1e-4)
 
 
 def test_no_weights_equal_all_ones(fitted):
@@ -156,8 +167,8 @@ def test_no_weights_equal_all_ones(fitted):
     np.testing.assert_array_equal(fitted.predict(ones), fitted.predict(bags))
 
 
-def test_intervals_hold_the_estimate_and_survive_saving(make_any, tmp_path):
-    q = learn(make_any())
+def test_intervals_hold_the_estimate_and_survive_saving(fitted, tmp_path):
+    q = copy.deepcopy(fitted)
     with pytest.raises(NotFittedError, match=r"is not calibrated; call calibrate with bags of rows not used in train"):
         q.predict_interval(known_bags())
     q.calibrate(known_bags(30, seed=8))
@@ -189,12 +200,12 @@ def test_classes_and_training_prevalences_are_kept(fitted):
     np.testing.assert_allclose(fitted.train_prevalences_, expected)
 
 
-def test_relabelling_classes_relabels_the_output(make):
+def test_relabelling_classes_relabels_the_output(make, fitted_to_bags):
     bags = known_bags()
     renamed = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=["x", "y", "z"])
     q = make().fit(renamed)
     assert q.classes_.tolist() == ["x", "y", "z"]
-    np.testing.assert_array_equal(q.predict(bags), make().fit(bags).predict(bags))
+    np.testing.assert_array_equal(q.predict(bags), fitted_to_bags.predict(bags))
 
 
 @pytest.mark.parametrize("name", CLASSICAL)  # networks start from random weights
@@ -206,32 +217,26 @@ def test_reordering_classes_reorders_the_output(name):
     np.testing.assert_allclose(reordered, make_any().fit(X, y).predict(known_bags())[:, ::-1], atol=1e-3)
 
 
-def test_the_same_seed_gives_the_same_estimates(make_any):
-    first, second = (learn(make_any(random_state=1)).predict(known_bags()) for _ in range(2))
-    np.testing.assert_array_equal(first, second)
+def test_the_same_seed_gives_the_same_estimates(make_any, fitted):
+    np.testing.assert_array_equal(learn(make_any()).predict(known_bags()), fitted.predict(known_bags()))
 
 
-def test_the_same_seed_gives_the_same_weights(make):
-    bags = known_bags()
-    first, second, other = (make(random_state=seed).fit(bags).predict(bags) for seed in (1, 1, 2))
-    np.testing.assert_array_equal(first, second)
-    assert not np.array_equal(first, other)
-
-
-def test_fitting_leaves_the_global_random_state_alone(make):
+def test_the_same_seed_gives_the_same_weights_and_leaves_the_global_random_state_alone(make, fitted_to_bags):
     import torch
 
-    before = torch.get_rng_state()
-    make().fit(known_bags())
+    bags, before = known_bags(), torch.get_rng_state()
+    same, other = (make(random_state=seed).fit(bags).predict(bags) for seed in (0, 1))
     assert torch.equal(torch.get_rng_state(), before)
+    np.testing.assert_array_equal(same, fitted_to_bags.predict(bags))
+    assert not np.array_equal(same, other)
 
 
 @pytest.mark.parametrize("how", ["bags", "bags, prevalences", "rows", "both", "frame", "sparse", "labelled bags"])
-def test_every_kind_of_supervision(make, how):
+def test_every_kind_of_supervision(make, fitted_to_bags, how):
     X, y = labelled()
     bags = known_bags()
     if how == "bags":
-        q = make().fit(bags)
+        q = fitted_to_bags
     elif how == "bags, prevalences":
         q = make().fit(hq.Bags(bags.rows, bags.index, bags.offsets), bags.prevalences)
         assert q.classes_.tolist() == [0, 1, 2]

@@ -14,7 +14,8 @@ from scipy import sparse
 import histnetq as hq
 from histnetq.kernels import compiled, dense_compiled, using
 from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Mean, Standardize, Unmixing
-from histnetq.nn.histograms import _squash, hard_thresholds
+from histnetq.nn.histograms import hard_thresholds
+from histnetq.nn.squashing import squashed
 from histnetq.training import encoding
 from histnetq.training.batches import bag_states, predict_bags, predict_states
 from histnetq.training.encoding import BinCounts, encode_rows
@@ -184,8 +185,8 @@ def test_thresholds_are_where_the_sigmoid_reaches_the_edges():
     assert torch.equal(thresholds == -torch.inf, edges <= 0), "and at least 0"
     inside = (edges > 0) & (edges <= 1)
     at, just_below = thresholds[inside], torch.nextafter(thresholds[inside], torch.tensor(-torch.inf))
-    assert (_squash(at) >= edges[inside]).all()
-    assert (_squash(just_below) < edges[inside]).all()
+    assert (squashed(at) >= edges[inside]).all()
+    assert (squashed(just_below) < edges[inside]).all()
     assert torch.equal(edges.gather(1, ranks[:, 0] - 1), low)
     assert torch.equal(edges.gather(1, ranks[:, 3] - 1), high)
 

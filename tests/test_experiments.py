@@ -6,11 +6,12 @@ import csv
 import dataclasses
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import coverage, few_bags
+from experiments import audit, bayes, coverage, few_bags, labelled
 from experiments.__main__ import main
 from tests.test_datasets import write_npz
 
@@ -57,7 +58,9 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     ]
 
 
-def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path):
+def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
+    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     small = ("--trials", "1", "--epochs", "1")
     table = run(tmp_path, "--methods", "EMNetQ,EMNetQ-labels", *small)
@@ -270,12 +273,29 @@ def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
     assert "encoder=(1024, 1024, 300), head=(2048, 2048, 2048), lr=0.0001" in chosen[0]
 
 
+def test_intervals_without_calibration_bags(tmp_path):
+    found = bayes.summary(bayes.run_bayes("digits", None, splits=1, n_bags=10))
+    assert len(found) == 3 * len(bayes.METHODS)
+    assert ((found["coverage"] > 0.5) & (found["width_ratio"] < 2)).all()
+    refused = CliRunner().invoke(main, ["bayes", "--on", "imdb", "--output", str(tmp_path)], env={"HISTNETQ_DATA": ""})
+    assert refused.exit_code != 0
+    assert "data: imdb needs the directory of the texts; name it by --data." in refused.output
+
+
 def test_intervals_from_few_bags():
     found = few_bags.summary(few_bags.few_bags(draws=1)).set_index(["classes", "calibration_bags"])
     assert len(found) == 2 * len(few_bags.BAGS) * len(few_bags.CLASSES)
     assert (found["empty"] == 0).all()
     assert found["largest_width"].max() < 0.5
     assert found["coverage"].between(0.75, 1).all()
+
+
+def test_audited_intervals_under_shifts(monkeypatch):
+    monkeypatch.setitem(audit.DATA, "4 normal classes", 300)
+    found = audit.summary(pd.concat(audit.run_audit("4 normal classes", 20, (60,)))).set_index("shift")
+    assert list(found.index) == list(audit.SHIFTS)
+    assert found["common_coverage"].between(0.7, 1).all()
+    assert found.loc["prior shift", "common_width"] < 0.9
 
 
 def test_coverage_of_a_trained_quantifier():
@@ -289,3 +309,45 @@ def test_coverage_of_a_trained_quantifier():
     assert found.loc[0.95, "coverage"] >= found.loc[0.8, "coverage"] > 0.6
     assert found.loc[0.95, "width"] > found.loc[0.8, "width"] > 0
     assert (found["splits"] == 2).all()
+
+
+def test_alerts_are_counted_over_streams(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "2"]
+    found = CliRunner().invoke(main, ["monitor", *options])
+    assert found.exit_code == 0, found.output
+    with (tmp_path / "out/monitor-power.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [row["size"] for row in rows] == ["250"] * 4 + ["1000"] * 4
+    assert float(rows[-1]["within 8"]) == 1, "a shift of 0.2 in chunks of 1,000 rows"
+    with (tmp_path / "out/monitor-false-alarms.csv").open() as file:
+        assert [row["mix"] for row in csv.DictReader(file)] == ["0.5", "0.5", "0.2", "0.2", "0.05", "0.05"]
+
+
+def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
+    for name, value in {"BAG_SIZE": 20, "CHOOSING_BAGS": 10, "TEST_BAGS": 15}.items():
+        monkeypatch.setattr(labelled, name, value)
+    y = np.arange(600) % 3
+    rows = np.random.default_rng(0).normal(size=(600, 2)) + 2 * np.eye(3)[y, :2]
+    pd.DataFrame(rows, columns=["a", "b"]).assign(kind=y).to_csv(tmp_path / "rows.csv", index=False)
+    places = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path)]
+    args = ["labelled", "--table", str(tmp_path / "rows.csv"), "--label", "kind", "--seeds", "1", "--minutes", "0.001"]
+    result = CliRunner().invoke(main, [*args, *places])
+    assert result.exit_code == 0, result.output
+    table = pd.read_csv(tmp_path / "labelled-rows.csv")
+    beside = [f"EMQ-BCTS on the encoder of {network}" for network in ("HistNetQ", "EMNetQ")]
+    assert table["method"].tolist() == ["HistNetQ", beside[0], "EMNetQ", beside[1], "EMQ-BCTS"]
+    assert table["ae"].max() < 0.2
+
+
+def test_classes_of_labelled_rows_keep_their_order(tmp_path, monkeypatch):
+    for name, value in {"BAG_SIZE": 20, "CHOOSING_BAGS": 10, "TEST_BAGS": 15}.items():
+        monkeypatch.setattr(labelled, name, value)
+    y = np.arange(600) % 3
+    X = (np.random.default_rng(0).normal(size=(600, 2)) + 3 * np.eye(3)[y, :2]).astype(np.float32)
+    pools = (hq.Bags(X[part], labels=y[part], classes=["tin", "gold", "iron"]) for part in np.split(np.arange(600), 3))
+    rows = labelled.Rows("metals", *pools)
+    test, runs = labelled.learn(rows, ["EMNetQ"], 0.001, 1, tmp_path, print)
+    errors = labelled.errors_of(rows, test, runs)
+    assert errors["method"].tolist() == ["EMNetQ", "EMQ-BCTS on the encoder of EMNetQ"]
+    assert errors["ae"].max() < 0.15

@@ -7,7 +7,8 @@ from hypothesis import strategies as st
 
 from histnetq.kernels import using
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
-from histnetq.nn.histograms import _squash, hard_edges
+from histnetq.nn.histograms import hard_edges
+from histnetq.nn.squashing import squashed
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
@@ -84,7 +85,7 @@ def test_triangles_start_with_sum_one(kernels, dtype, n_bins, seed):
 @given(seed=seeds, start=st.integers(0, 300), n=st.integers(1, 700))
 def test_a_value_is_squashed_alike_wherever_it_stands(seed, start, n):
     rows = torch.randn(1000, 1, generator=torch.Generator().manual_seed(seed)) * 3
-    assert torch.equal(_squash(rows[start : start + n]), _squash(rows)[start : start + n])
+    assert torch.equal(squashed(rows[start : start + n]), squashed(rows)[start : start + n])
 
 
 @every_layer

@@ -29,11 +29,14 @@ from tests.conftest import known_bags
 from tests.test_commands import write_tables
 
 KNOWN = ("--bag", "tow", "--label", "species")
-# The command line with a line in the log after every epoch or trial.
+# The command line with a line in the log after every epoch or trial, and a short start of networks.
 APART = """
 import histnetq.training.progress as progress
 from histnetq.cli import main
+from histnetq.quantifiers import histnetq_start, row_scores
 progress._EVERY = 0
+histnetq_start._STEPS = dict.fromkeys((False, True), 10)
+row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 3
 main(prog_name="histnetq")
 """
 
@@ -225,7 +228,7 @@ def test_any_terminal_shows_the_choice_and_the_model_is_kept(tables, monkeypatch
     assert hq.load("model").provenance_["bags"] == 100
 
 
-@pytest.mark.parametrize("charset", ["cp1252", "ascii"])
+@pytest.mark.parametrize("charset", [pytest.param("cp1252", marks=pytest.mark.hard), "ascii"])
 def test_a_process_on_such_a_terminal(tables, charset):
     rows = pd.read_csv("rows.csv").replace({"species": {"eel": "угорь ≤"}})
     rows.to_csv("rows.csv", index=False)

@@ -12,8 +12,9 @@ from torch.func import functional_call
 
 from histnetq import kernels as kernels_module
 from histnetq.kernels import backend, compiled, plain, using
-from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, histograms
-from histnetq.nn.histograms import _squash, hard_edges
+from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram, squashing
+from histnetq.nn.histograms import hard_edges
+from histnetq.nn.squashing import squashed
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
 law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -40,7 +41,7 @@ def cut_kernels(request, monkeypatch):
     if request.param.endswith("pieces"):
         monkeypatch.setattr(plain, "_CHUNK", 7)
         # A multiple of the processor's vectors: torch rounds the sigmoid differently in what is left over.
-        monkeypatch.setattr(histograms, "_CHUNK", 96)
+        monkeypatch.setattr(squashing, "_CHUNK", 96)
         monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
         monkeypatch.setattr(compiled, "_WORTH_A_THREAD", 1)
         monkeypatch.setattr(compiled, "_WIDEST_BLOCK", 1)
@@ -104,7 +105,7 @@ def draw_hard(seed, n_bins, dtype, squash, style, sizes=(1, 25, 2, 9), weighting
             at_edge = uniform((n_rows,), generator) < 0.7
             rows[at_edge, k] = nudge(pick(edges[k], (int(at_edge.sum()),), generator), generator)
     else:
-        values = _squash(rows)
+        values = squashed(rows)
         for k in range(1, n_features):
             touching = uniform((n_bins,), generator) < 0.7
             center, edge = (nudge(pick(values[:, k], (int(touching.sum()),), generator), generator) for _ in range(2))
@@ -139,8 +140,8 @@ def hard_formula(p):
     """The definition, with everything of size entries × features × bins."""
     bag, weights, totals = share_of_entry(p)
     index = torch.arange(len(p.rows)) if p.index is None else p.index
-    squashed = p.rows if p.squash is None else _squash(p.rows)
-    v = squashed[index][:, :, None]
+    values = p.rows if p.squash is None else squashed(p.rows)
+    v = values[index][:, :, None]
     inside = ((p.centers - p.half_widths <= v) & (v < p.centers + p.half_widths)).double()
     side = (v > p.centers).double() - (v < p.centers).double()
     counts = torch.zeros(p.upstream.shape, dtype=torch.float64)
@@ -150,7 +151,7 @@ def hard_formula(p):
     pull = LN * (weights / totals[bag])[:, None, None] * p.upstream.double()[bag] * inside
     by_row = torch.zeros(p.rows.shape, dtype=torch.float64).index_add(0, index, -(pull * side).sum(2))
     if p.squash is not None:
-        by_row *= (squashed * (1 - squashed)).double()
+        by_row *= (values * (1 - values)).double()
     return density, [by_row, (pull * side).sum(0), pull.sum(0)]
 
 
@@ -198,7 +199,7 @@ def test_hard_kernel_equals_the_formula_whatever_the_bags(cut_kernels, **problem
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)
 def test_drawn_problems_touch_every_edge(dtype, squash):
     p = draw_hard(0, 32, dtype, squash, "mixed", sizes=(60,))
-    v = (p.rows if squash is None else _squash(p.rows))[:, 1:2]
+    v = (p.rows if squash is None else squashed(p.rows))[:, 1:2]
     low, high = p.centers[1] - p.half_widths[1], p.centers[1] + p.half_widths[1]
     for edge in (low, p.centers[1], high):
         beside = [torch.nextafter(edge, torch.full_like(edge, end)) for end in (-torch.inf, torch.inf)]
@@ -312,7 +313,7 @@ def smooth_formula(p, dtype):
     if p.squash is not None:
         # The layer's own rounding, the slope of the sigmoid.
         v = torch.sigmoid(rows)
-        v = v + (_squash(rows) - v).detach()
+        v = v + (squashed(rows) - v).detach()
     bins = {**dict(layer.named_parameters()), **dict(layer.named_buffers())}
     phi = smooth_phi(p, v if p.index is None else v[p.index], bins)
     terms = (weights / totals[bag])[:, None, None] * phi.double()

@@ -348,6 +348,9 @@ def test_models_of_the_first_version_still_load(name, tmp_path):
     intervals = q.predict_interval(rows, 0.5)
     assert np.all((intervals.lower >= 0) & (intervals.upper <= 1)), "finite, from the arrays of the old calibration"
     assert np.all((intervals.lower <= q.predict(rows)) & (q.predict(rows) <= intervals.upper))
+    if getattr(q, "resamples", False):
+        bayes = q.predict_interval(rows, 0.5, method="bayes", n_draws=20)
+        assert np.all((bayes.lower >= 0) & (bayes.upper <= 1)), "from the posteriors that old models keep"
     assert (q.sketch_maker().fingerprint if q.sketch_kind else None) == expected["sketch"], "sketches go on adding up"
     assert q.provenance_["command"] == "histnetq fit rows.csv"
     q.save(tmp_path / "again")

@@ -19,6 +19,7 @@ import torch
 
 import histnetq as hq
 from histnetq.evaluation import plots
+from histnetq.evaluation.plot_style import color_of
 from histnetq.nn import HardHistogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from tests.conftest import QUICK, exactly, known_bags
 
@@ -216,4 +217,4 @@ def test_without_matplotlib(model, monkeypatch):
 
 
 def test_many_classes_have_colours_of_their_own():
-    assert len({str(plots._color(i)) for i in range(28)}) == 28
+    assert len({str(color_of(i)) for i in range(28)}) == 28

@@ -208,7 +208,7 @@ def test_wrong_names(tmp_path, monkeypatch, options, message):
         ),
         ("tow\neast\n", False, "has no columns of classes beside 'tow'; add them."),
         ("tow,cod\n", False, "has no rows; check the file."),
-        ("tow,cod\neast,many\n", False, "column 'cod' holds string, expected numbers."),
+        ("tow,cod\neast,many\n", False, "column 'cod' holds string, expected numbers; correct its cells."),
     ],
 )
 def test_defects_of_proportions(tmp_path, monkeypatch, known, counts, message):

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import signal
 import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -207,46 +209,57 @@ def test_kept_weights_are_a_running_mean():
         torch.testing.assert_close(mean[name], first[name] / 11 + last[name] * 10 / 11)
 
 
-RUN = """
-import os, signal, sys
-import numpy as np
-import torch
-torch.set_num_threads(1)
-import histnetq as hq
-from tests.conftest import known_bags
-steps = 0
-def loss(p_true, p_pred, sizes):
-    global steps
+STEPS = SimpleNamespace(done=0, last=-1)  # no part of what a checkpoint remembers of a run
+
+
+def loss_of_few_steps(p_true, p_pred, sizes):
+    """AE, which kills the process in the last of its steps."""
     if p_pred.requires_grad:
-        steps += 1
-        if steps == int(sys.argv[2]):
+        STEPS.done += 1
+        if STEPS.done == STEPS.last:
             os.kill(os.getpid(), signal.SIGKILL)
     return abs(p_true - p_pred).mean(-1)
-training = hq.Training(
-    epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, average=5, device="cpu", checkpoint=sys.argv[1]
-)
-q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=loss, training=training, random_state=0)
-q.fit(known_bags())
-np.savez(sys.argv[3], **{k: v.numpy() for k, v in q.network_.state_dict().items()}, h=q.history_["train_loss"])
-"""
 
 
-def run_apart(directory: Path, name: str, killed_in_step: int = -1) -> int:
-    """Train in a process of its own, with a checkpoint and a result under `directory`; its exit code."""
-    paths = [str(directory / name), str(killed_in_step), str(directory / f"{name}.npz")]
-    return subprocess.run([sys.executable, "-c", RUN, *paths], cwd=Path(__file__).parents[1], check=False).returncode
+def run_once(checkpoint: Path) -> dict[str, np.ndarray]:
+    """Train with a checkpoint; the weights and the history."""
+    training = hq.Training(
+        epochs=6, bags_per_epoch=12, batch_bags=4, dropout=0.3, patience=2, average=5, device="cpu",
+        checkpoint=str(checkpoint),
+    )  # fmt: skip
+    q = hq.HistNetQ(n_bins=4, encoder=(8, 4), head=(6,), loss=loss_of_few_steps, training=training, random_state=0)
+    q.fit(known_bags())
+    return {k: v.numpy() for k, v in q.network_.state_dict().items()} | {"h": q.history_["train_loss"]}
 
 
+CUT = {"first": 2, "fourth": 11}  # in the first epoch of three steps, before any checkpoint, and in the fourth
+
+
+def be_killed(directory: Path) -> None:
+    """Train in children of a process that has begun nothing else, and have them killed in the steps of `CUT`."""
+    for name, step in CUT.items():
+        child = os.fork()
+        if child == 0:
+            STEPS.last = step
+            run_once(directory / name)
+            os._exit(0)
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_killed_run_resumes_to_identical_weights(tmp_path):
-    assert run_apart(tmp_path, "whole") == 0
-    for step in (2, 11):  # in the first epoch of three steps, before any checkpoint, and in the fourth
-        assert run_apart(tmp_path, f"cut{step}", step) == -signal.SIGKILL
-        assert run_apart(tmp_path, f"cut{step}") == 0
-        whole, cut = np.load(tmp_path / "whole.npz"), np.load(tmp_path / f"cut{step}.npz")
+    whole = run_once(tmp_path / "whole")
+    subprocess.run(
+        [sys.executable, "-m", "tests.test_training", str(tmp_path)], cwd=Path(__file__).parents[1], check=True
+    )
+    assert (tmp_path / "fourth").is_dir()
+    for name in CUT:
+        place = tmp_path / name
+        cut = run_once(place)
         assert set(whole) == set(cut)
-        for name in whole:
-            np.testing.assert_array_equal(cut[name], whole[name])
-        assert [p.name for p in (tmp_path / f"cut{step}").iterdir()] == ["checkpoint.safetensors"]
+        for key in whole:
+            np.testing.assert_array_equal(cut[key], whole[key])
+        assert [p.name for p in place.iterdir()] == ["checkpoint.safetensors"]
 
 
 def checkpointed(path, **changes) -> hq.HistNetQ:
@@ -531,3 +544,7 @@ def test_a_started_run_resumes_to_identical_weights(make, stop, tmp_path):
     np.testing.assert_array_equal(again.history_["train_loss"], whole.history_["train_loss"])
     for name, value in whole.network_.state_dict().items():
         assert torch.equal(again.network_.state_dict()[name], value), name
+
+
+if __name__ == "__main__":
+    be_killed(Path(sys.argv[1]))

@@ -12,6 +12,7 @@ import histnetq as hq
 from experiments.trust import World
 from histnetq.sketches.moments import Moments, total_weights
 from histnetq.uncertainty import mixes
+from histnetq.uncertainty.bootstrap import relearned
 from histnetq.uncertainty.groups import Groups
 from histnetq.uncertainty.trust import Trust
 from tests.conftest import CLASSICAL, QUANTIFIERS, exactly, known_bags, labelled
@@ -269,7 +270,9 @@ def test_intervals_refuse_what_they_cannot_use():
         q.predict_interval(q.sketch(known_bags()), method="bootstrap")
     with pytest.raises(ValueError, match="option of bootstrap intervals: expected one of 'n_resamples', "):
         q.predict_interval(known_bags(), method="bootstrap", n_resample=3)
-    with pytest.raises(ValueError, match="method: expected one of 'conformal', 'bootstrap', 'standard-errors'"):
+    with pytest.raises(
+        ValueError, match="method: expected one of 'conformal', 'bayes', 'bootstrap', 'standard-errors'"
+    ):
         q.predict_interval(known_bags(), method="x")
 
 
@@ -278,7 +281,7 @@ def test_a_count_of_training_rows_is_copies_in_the_bootstrap():
     few, many = hq.PACC(), hq.PACC()
     few._learn_all(P, y, np.ones(20, np.int64), np.arange(2))
     many._learn_all(P, y, np.full(20, 1000), np.arange(2))
-    spreads = [np.std([q._relearned(np.random.default_rng(i)).matrix_[0, 0] for i in range(50)]) for q in (few, many)]
+    spreads = [np.std([relearned(q, np.random.default_rng(i)).matrix_[0, 0] for i in range(50)]) for q in (few, many)]
     assert spreads[1] < 0.1 * spreads[0]
 
 

@@ -20,7 +20,9 @@ from typing import Any
 
 import numpy as np
 
-__all__ = ["MEASURES", "CostSensitiveAE", "ae", "as_loss", "kld", "nae", "nkld", "nmd", "nrae", "rae", "se"]
+__all__ = [
+    "MEASURES", "CostSensitiveAE", "ae", "as_loss", "csmf_accuracy", "kld", "nae", "nkld", "nmd", "nrae", "rae", "se",
+]  # fmt: skip
 
 Array = Any
 Measure = Callable[..., Array]
@@ -75,6 +77,36 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     """
     worst = 2 * (1 - _namespace(p_true).amin(p_true, -1)) / p_true.shape[-1]
     return ae(p_true, p_pred) / worst
+
+
+def csmf_accuracy(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
+    """CSMF accuracy, which judges estimates of the mix of causes of death: ``1 − nae``, so that higher is better.
+
+    Parameters
+    ----------
+    p_true : (n_bags, n_classes)
+        The true prevalences.
+    p_pred : (n_bags, n_classes)
+        The estimated prevalences.
+    sizes : (n_bags,), optional
+        Bag sizes, which this measure does not need.
+
+    Returns
+    -------
+    (n_bags,)
+        The accuracy of each bag, 1 for estimates without error and 0 for the worst ones.
+
+    References
+    ----------
+    Murray et al. (2011), *Robust metrics for assessing the performance of different verbal autopsy cause assignment
+    methods in validation studies*.
+
+    Examples
+    --------
+    >>> csmf_accuracy(np.array([[0.5, 0.5], [0.0, 1.0]]), np.array([[0.5, 0.5], [1.0, 0.0]]))
+    array([1., 0.])
+    """
+    return 1 - nae(p_true, p_pred)
 
 
 def rae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:

@@ -1,6 +1,6 @@
 """The command line: arguments only."""
 
-from histnetq.cli import answers, data, models
+from histnetq.cli import answers, audits, data, models, monitor
 from histnetq.cli.group import main
 
-__all__ = ["answers", "data", "main", "models"]
+__all__ = ["answers", "audits", "data", "main", "models", "monitor"]

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from histnetq.cli.columns import listed
 from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
+from histnetq.data.files import refuse_existing
+
+if TYPE_CHECKING:
+    from histnetq.cli.estimating import Estimates
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -17,14 +21,23 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "missing", "dask")
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
-@click.option("--interval", type=click.Choice(["conformal", "bootstrap", "standard-errors"]),
-              help="Intervals are of this kind; without calibration, bootstrap is for classical methods and "
-              "standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--interval", type=click.Choice(["conformal", "bayes", "bootstrap", "standard-errors"]),
+              help="Intervals are of this kind; without calibration, bayes and the wider bootstrap are for classical "
+              "methods and standard-errors for EMNetQ.  [default: conformal if calibrated]")  # fmt: skip
+@click.option("--audited", type=click.Path(),
+              help="This table has labels of some rows of NEW, which histnetq sample drew; estimates and intervals "
+              "then hold whatever the shift.")  # fmt: skip
+@click.option("--random", is_flag=True,
+              help="The rows of --audited are a simple random sample of each bag, with a column label.")  # fmt: skip
 @click.option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
+@click.option("--rows", "row_file", type=PATH,
+              help="The class probabilities of each row, given the estimated mix of its bag, go to this CSV or Parquet "
+              "file.  [default: none]")  # fmt: skip
 @options("table", "force", "json")
 def predict(
-    model: Path, new: list[str], wide: bool, output: Path | None, force: bool, as_json: bool, **reading: Any
-) -> None:
+    model: Path, new: list[str], audited: str | None, random: bool, wide: bool, row_file: Path | None,
+    output: Path | None, force: bool, as_json: bool, **reading: Any,
+) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
     The first columns have the names of the bag columns. Then come class, estimate, lower, upper, n and trust; with
@@ -37,16 +50,38 @@ def predict(
     alone, or has values of texts that training did not have.
 
     Tables may be larger than memory: their rows are read once and not kept. Exceptions are EMQ and KDEy (whose sketches
-    are not exact), median, attention, EMNetQ and QuaNet (which have none), and --interval bootstrap.
+    are not exact), median, attention, EMNetQ and QuaNet (which have none), --interval other than conformal, --audited,
+    and --rows, which classical methods, EMNetQ and all models of scores can tell: a row for each row of NEW, with its
+    number.
+
+    With --audited, the columns labels and method follow: how many labels a bag has, and how the estimate came about.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
               histnetq predict model days/*.parquet --bag site --wide
+              histnetq predict model new.csv --bag tow --audited to_label.csv
     """
     from histnetq.cli.estimating import estimate
 
-    found = estimate(model, new, progress=not as_json, **reading)
+    if audited is None and random:
+        raise click.UsageError("expected --random beside --audited, whose rows it is about.")
+    if audited is not None and row_file is not None:
+        raise click.UsageError("expected --rows without --audited: probabilities of rows are by the model's estimates.")
+    in_rows = None
+    if row_file is not None:
+        from histnetq.cli.rows import estimate_rows
+
+        refuse_existing(row_file, force)
+        if output is not None and row_file.absolute() == output.absolute():
+            raise ValueError("row_file: expected another file than that of the estimates; name one.")
+        in_rows = estimate_rows(model, new, **{name: reading[name] for name in ("bag", "weight", "missing", "dask")})
+    if audited is None:
+        found = estimate(model, new, progress=not as_json, **reading)
+    else:
+        found = _audited(model, new, audited, random=random, **reading)
     table = found.to_frame(wide)
+    if row_file is not None and in_rows is not None:
+        write_table(in_rows, row_file, force)
     one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
@@ -61,9 +96,22 @@ def predict(
     lines = [f"{len(found)} bags estimated, written to {output}."]
     if one_bag:
         lines = [f"{one_bag}; its estimate is written to {output}."]
+    if row_file is not None:
+        facts["row_probabilities"] = str(row_file)
+        lines.append(f"The class probabilities of each row are written to {row_file}.")
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
+
+
+def _audited(
+    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, **reading: Any
+) -> Estimates:
+    from histnetq.cli.auditing import estimate_audited
+
+    if interval is not None or dask is not None:
+        raise click.UsageError("expected --audited without --interval and --dask: its intervals are from the labels.")
+    return estimate_audited(model, new, audited, **reading)
 
 
 @main.command()
@@ -176,13 +224,14 @@ def info(model: Path, as_json: bool) -> None:
         "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
         "parameters": _called(about["estimator"], about["params"]), "split": str(learned.get("split", "")),
         "interrupted": interrupted, "learned_nothing": str(learned.get("learned_nothing", "")),
-        "provenance": provenance,
+        "scores": bool(about.get("scores")), "provenance": provenance,
     }  # fmt: skip
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
         f"method       {facts['method']}",
         f"classes      {', '.join(f'{name} ({share:.1%} in training)' for name, share in shares)}",
-        f"features     {', '.join(facts['features'] or ['not named'])}",
+        f"features     {', '.join(facts['features'] or ['not named'])}"
+        + (" (scores of a model, in the order of the classes)" if facts["scores"] else ""),
         *([f"left out     {listed(provenance['left_out'])}"] if provenance.get("left_out") else []),
         f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),

@@ -54,6 +54,12 @@ def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Can
     return [*classical, Candidate("emnetq"), Candidate("histnetq")]
 
 
+def from_scores() -> list[Candidate]:
+    """Methods for scores of labelled rows, which no classifier is fitted to."""
+    shared = [Candidate("emq", params={"calibration": "bcts"}), Candidate("kdey"), Candidate("pacc")]
+    return [*shared, Candidate("emnetq"), Candidate("histnetq")]
+
+
 def from_proportions() -> list[Candidate]:
     """Methods for bags of which the proportions are known alone."""
     return [Candidate("histnetq"), Candidate("emnetq"), Candidate("deepsets")]

@@ -5,9 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+_OWN_MODEL = (
+    "These are taken to be scores of rows that your model was not trained on: of others they are too sure, and all "
+    "estimates would be wrong."
+)
 
-def columns_told(names: Sequence[str] | None, facts: Mapping[str, Any]) -> list[str]:
+
+def columns_told(names: Sequence[str] | None, facts: Mapping[str, Any], scored: bool = False) -> list[str]:
     """Lines that say which columns are learned from, which are not, and what was done about missing values.
+
+    Of scores, they say which rows these must be of.
 
     Examples
     --------
@@ -21,6 +28,7 @@ def columns_told(names: Sequence[str] | None, facts: Mapping[str, Any]) -> list[
         line += f" Leaves out {listed(left_out)}; name {them} with --features to use {them}."
     return [
         line,
+        *([_OWN_MODEL] if scored else []),
         *([f"Rows left out, as some feature has no value in them: {dropped:,}."] if dropped else []),
         *([f"Cells without a value that got the mean of their column: {filled:,}."] if filled else []),
     ]

@@ -25,8 +25,9 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.baseline import MLPE
 from histnetq.quantifiers.counting import CC, PACC
 from histnetq.quantifiers.emnetq import EMNetQ
+from histnetq.quantifiers.histnetq import HistNetQ
 from histnetq.quantifiers.likelihood import EMQ
-from histnetq.quantifiers.networks import DeepQuantifier, HistNetQ
+from histnetq.quantifiers.networks import DeepQuantifier
 from histnetq.report import write_report
 from histnetq.simplex import Floats
 from histnetq.training.options import Training

@@ -45,7 +45,7 @@ class Estimates:
     names : DataFrame
         One row per bag, and a column for each column that names the bags.
     about : DataFrame
-        One row per bag: `n`, its size, and `trust`.
+        One row per bag: `n`, its size, and `trust`; of audited bags also `labels`, their number, and `method`.
     classes : (n_classes,)
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
@@ -58,11 +58,12 @@ class Estimates:
 
     @classmethod
     def of(
-        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats]
-    ) -> Estimates:
+        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats],
+        **more: Any,
+    ) -> Estimates:  # fmt: skip
         """Sort the bags by name, and round what has more digits than an estimate."""
         order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
-        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust})
+        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})
         rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
         names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
         return cls(names, about, classes, rounded)
@@ -99,7 +100,7 @@ def estimate(
     Parameters
     ----------
     source : paths
-        Of tables, which are read in one pass where the model's sketches are exact and no bootstrap is asked for; or of
+        Of tables, which are read in one pass where the model's sketches are exact and intervals need no rows; or of
         sketches that `sketch` wrote, all of them added up.
     interval : str, optional
         A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.

@@ -23,6 +23,7 @@ from histnetq.cli.candidates import (
     affordable_folds,
     from_labels,
     from_proportions,
+    from_scores,
 )
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
@@ -44,6 +45,7 @@ _FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
 _ENOUGH_TO_CALIBRATE = 100  # bags: where fewer would be kept apart, all bags calibrate instead
 _FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
 _FEWEST_TO_JUDGE = 3  # bags
+_ON_PREDICTIONS = ("acc", "cc", "mlpe")
 _MOST_ROWS = 30_000  # that methods learn from where one is to be chosen
 _DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from rows kept apart, and their rows
 
@@ -86,6 +88,8 @@ class Workbench:
         Seed of all that is drawn.
     keep_interrupted : bool
         Whether an interruption of the last training, or of a search, is no error but keeps what was found so far.
+    hard : bool
+        Whether rows are predicted classes in place of probabilities.
     about : dict
         Where the bags come from, for the model's `provenance_`.
     tell : callable
@@ -98,6 +102,7 @@ class Workbench:
     calibration: float = 0.25
     random_state: int = 0
     keep_interrupted: bool = False
+    hard: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
     tell: Callable[[str], None] = lambda sentence: None
 
@@ -198,6 +203,11 @@ class Workbench:
             )
         model: Quantifier = entry.load()()
         accepted = model.get_params(deep=False)
+        if self.hard and candidate.method not in _ON_PREDICTIONS:
+            raise ValueError(
+                f"method: expected acc or cc for predicted classes, got {candidate.method}, which reads probabilities; "
+                "name their columns by proba."
+            )
         if candidate.classifier is not None and "classifier" not in accepted:
             raise ValueError(f"classifier: {entry.name} has none; leave it out, or name a method such as emq.")
         shared = {"random_state": self.random_state, "loss": self.loss}
@@ -214,6 +224,8 @@ class Workbench:
             return [Candidate(method, self.classifier) for method in methods]
         if self.bags.labels is None:
             return from_proportions()
+        if self.bags.scores is not None:
+            return [Candidate("acc"), Candidate("cc")] if self.hard else from_scores()
         return from_labels() if self.classifier is None else from_labels([self.classifier])
 
     def _learned(self, model: Quantifier, apart: Apart) -> tuple[Quantifier, Apart]:

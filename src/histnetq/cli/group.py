@@ -107,6 +107,11 @@ _OPTIONS = {
                              help="These columns are learned from, separated by commas; or one column each time, given "
                              "again, whose name may hold commas.  [default: all columns of numbers "
                              "but keys, counters and constant ones]"),
+    "proba": click.option("--proba", help="These columns hold the scores of a model of your own, which was not trained "
+                          "on these rows: the probability of each class, as cod=p_cod,eel=p_eel; or a pattern such as "
+                          "'p_*', whose star is the class.  [default: none, features are learned from]"),
+    "prediction": click.option("--prediction", help="This column holds the class that a model of your own predicts, "
+                               "which was not trained on these rows.  [default: none]"),
     "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "
                             "bags, separated by commas.  [default: a few]"),
     "method": click.option("--method", default="histnetq", show_default=True,
@@ -175,10 +180,15 @@ def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = Fals
     """Write a CSV or Parquet file, as a whole or not at all, and over none that appeared meanwhile."""
     refuse_existing(path, force)
     with whole_file(path) as partial:
-        if path.suffix in (".parquet", ".pq"):
-            table.to_parquet(partial, index=index)
-        else:
-            table.to_csv(partial, index=index, lineterminator="\n")
+        fill_table(table, partial, path.suffix, index)
+
+
+def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
+    """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
+    if suffix in (".parquet", ".pq"):
+        table.to_parquet(path, index=index)
+    else:
+        table.to_csv(path, index=index, lineterminator="\n")
 
 
 def command_line() -> str:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "weight", "missing")
+@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
@@ -45,11 +45,15 @@ def fit(
     rows EMQ, KDEy and PACC on a logistic regression and on a random forest, EMNetQ and HistNetQ; of bags with known
     proportions HistNetQ, EMNetQ and DeepSets. Labelled rows need no bags: some are drawn from a quarter of the rows.
 
+    Scores of a model of your own take the place of features: with --proba, EMQ, KDEy, PACC, EMNetQ and HistNetQ are
+    compared on them, and with --prediction ACC is fitted. They must be of rows that the model was not trained on.
+
     \b
     Examples: histnetq fit rows.csv --label species -o model
               histnetq fit rows.csv --bag tow --label species -o model
               histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
+              histnetq fit scored.csv --bag tow --label species --proba 'p_*' -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
     from histnetq.data.checks import check_choice
@@ -57,12 +61,12 @@ def fit(
     check_choice("method", method, ("auto", *METHODS))
     chosen = {"loss": loss, "calibration": calibration, "classifier": classifier, "random_state": seed}
     bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
-    if method == "auto":
+    if method == "auto" and not bench.hard:
         model, comparison = bench.fit_best()
         shown = [] if comparison is None else [f"\n{comparison}\n"]
         _keep(model, output, force, as_json, *shown, model.provenance_["why"])
     else:
-        _keep(bench.fit(method), output, force, as_json)
+        _keep(bench.fit("acc" if method == "auto" else method), output, force, as_json)
 
 
 @main.command()
@@ -88,14 +92,15 @@ def tune(
 
 
 @main.command()
-@options("TABLE", "labelled", *KNOWN, "features", "weight", "missing", "methods", "classifier")
+@options("TABLE", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing", "methods", "classifier")
 @click.option(
     "--model", "models", multiple=True, type=PATH, help="This stored model is compared; give it again for others."
 )
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, classifier: str | None, models: tuple[Path, ...], seed: int,
-    output: Path | None, force: bool, as_json: bool, features: list[str] | None, **known: Any,
+    output: Path | None, force: bool, as_json: bool, features: list[str] | None, proba: str | None,
+    prediction: str | None, **known: Any,
 ) -> None:  # fmt: skip
     """Compare methods on a quarter of the bags of TABLE, kept apart; or stored models on all of them.
 
@@ -105,9 +110,10 @@ def compare(
     """
     from histnetq.cli.estimating import compare_models
 
-    if models and not (methods is None and features is None and classifier is None):
+    if models and any(given is not None for given in (methods, features, classifier, proba, prediction)):
         raise click.UsageError(
-            "expected --model alone, or --methods, --classifier and --features: stored models have their own."
+            "expected --model alone, or --methods, --classifier, --features, --proba and --prediction: stored models "
+            "have their own."
         )
     learned: list[str] = []
     facts: dict[str, Any] = {}
@@ -115,9 +121,10 @@ def compare(
         refuse_unknown(known["prevalences"], known["label"])
         found = compare_models(models, table, **known)
     else:
-        read = {"features": features, **known}
+        read = {"features": features, "proba": proba, "prediction": prediction, **known}
         bench = _workbench(table, read, as_json, classifier=classifier, random_state=seed)
-        found, learned = bench.compare(methods), columns_told(bench.bags.feature_names, bench.table_facts)
+        scored = bench.bags.scores is not None
+        found, learned = bench.compare(methods), columns_told(bench.bags.feature_names, bench.table_facts, scored)
         facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
@@ -133,8 +140,12 @@ def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen:
     refuse_unknown(table["prevalences"], table["label"])
     if table["prevalences"] is not None and not table["bag"]:
         raise click.UsageError("expected --bag beside --prevalences, which are of bags.")
+    scored = table.get("proba") is not None or table.get("prediction") is not None
+    if scored and chosen.get("classifier") is not None:
+        raise click.UsageError("expected no --classifier beside --proba or --prediction, which are a classifier's.")
     if not as_json:
         chosen["tell"] = echo
+    chosen["hard"] = table.get("prediction") is not None
     return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **chosen)
 
 
@@ -152,6 +163,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
         "why": known.get("why"), "left_out": known.get("left_out", {}),
         "dropped_rows": known.get("dropped_rows", 0), "filled_cells": known.get("filled_cells", 0),
+        "scores": model.scores_,
     }  # fmt: skip
     rows_alone = known["bags"] == 1
     source = f"{known['rows']:,} rows" if rows_alone else f"{known['bags']} bags"
@@ -159,10 +171,10 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         *before,
         f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {len(names)} features; "
         f"kept in {output}.",
-        *columns_told(names, known),
+        *columns_told(names, known, model.scores_),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "
-        + ("alone; --interval bootstrap gives intervals." if getattr(model, "resamples", False) else "alone."),
+        + ("alone; --interval bayes gives intervals." if getattr(model, "resamples", False) else "alone."),
     ]
     say(as_json, facts, lines)

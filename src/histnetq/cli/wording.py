@@ -26,6 +26,7 @@ _WAYS_OUT = (
     ("Bags.from_labels takes classes= with the names of those that have no rows", "add rows of others"),
     ("bin a continuous y", "name a column of classes"),
     ("name the label column", "name their column by --label"),
+    ("name their columns by proba", "name their columns by --proba"),
     ("name the features without this column", "name the others by --features"),
     ("lower training__lr, set training__clip, or check a custom loss for division by zero",
      "look for extreme values among the features, or choose another --method"),

@@ -68,6 +68,7 @@ class Bags:
     """
 
     facts: Facts | None = None  # about the table that the bags were read from
+    scores: NDArray | None = None  # the class of each column, where rows are probabilities of the classes
 
     def __init__(
         self,

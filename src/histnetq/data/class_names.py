@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import shown
 from histnetq.simplex import Floats
 
 
@@ -59,3 +60,22 @@ def add_columns(p: Floats, n_classes: int) -> Floats:
     array([[0.5, 0.5, 0. ]])
     """
     return np.pad(p, ((0, 0), (0, n_classes - p.shape[1])))
+
+
+def are_scores(bags: Bags) -> bool:
+    """Tell whether rows are scores; refuse those whose columns are not in the order of the classes.
+
+    Examples
+    --------
+    >>> are_scores(Bags(np.zeros((2, 1))))
+    False
+    """
+    if bags.scores is None:
+        return False
+    if bags.classes is None or [str(c) for c in bags.scores] != [str(c) for c in bags.classes]:
+        known = "none" if bags.classes is None else shown(bags.classes)
+        raise ValueError(
+            f"bags: expected the classes of their scores, {shown(bags.scores)}, in this order, got {known}; read them "
+            "with a column for each class."
+        )
+    return True

@@ -180,6 +180,10 @@ def _refuse_mixture(parts: Sequence[Bags]) -> None:
             raise ValueError(f"parts: number {i} has rows of shape {found}, expected {expected} as in number 0.")
         if part.feature_names != first.feature_names:
             raise ValueError(f"parts: number {i} has other feature_names than number 0; give both the same columns.")
+        if not np.array_equal(part.scores, first.scores):  # type: ignore[arg-type]
+            raise ValueError(
+                f"parts: number {i} has scores of other classes than number 0, or none; give all the same."
+            )
     if len({p.weight_kind for p in parts if p.weights is not None}) > 1:
         raise ValueError("parts: some have count weights and some survey weights; give all the same kind.")
 

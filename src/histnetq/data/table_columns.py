@@ -4,18 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.table_files import Table, is_number
-from histnetq.data.table_names import name_of, of_one_type
+from histnetq.data.table_names import name_of, of_one_type, written_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _MOST_CATEGORIES = 1000
+OTHER = "1 - "  # before the name of a column of scores: those of the other class of two
 
 
 class Codes:
@@ -113,6 +114,8 @@ class Reading:
         What cells without a value get.
     low, high : tuple of float, optional
         The range of each feature beyond which the model cannot compute.
+    scores : bool, default=False
+        Whether the features are probabilities of the classes, in the order of these.
     """
 
     names: tuple[str, ...]
@@ -120,32 +123,44 @@ class Reading:
     means: tuple[float, ...] | None = None
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
+    scores: bool = False
+
+
+class Feature(NamedTuple):
+    """The numbers of a column, or what they lack to 1; or an indicator of one value of a column of texts."""
+
+    column: str
+    value: str | None = None
+    complement: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.complement:
+            return f"{OTHER}{self.column}"
+        return self.column if self.value is None else f"{self.column}={self.value}"
 
 
 @dataclass(frozen=True)
 class Plan:
-    """Which columns make the features: numbers as they are, or an indicator of one value of a column of texts.
+    """Which columns make the features; columns that are none are in `left_out`, with the reason."""
 
-    Columns that are no features are in `left_out`, with the reason.
-    """
-
-    parts: list[tuple[str, str | None]]
+    parts: list[Feature]
     left_out: dict[str, str] = field(default_factory=dict)
 
     @property
     def names(self) -> list[str]:
-        return [column if value is None else f"{column}={value}" for column, value in self.parts]
+        return [feature.name for feature in self.parts]
 
     @property
     def texts(self) -> list[str]:
-        return sorted({column for column, value in self.parts if value is not None})
+        return sorted({feature.column for feature in self.parts if feature.value is not None})
 
     @property
     def numbers(self) -> list[str]:
-        return [column for column, value in self.parts if value is None]
+        return [feature.column for feature in self.parts if feature.value is None]
 
 
-def plan_features(table: Table, special: list[str], features: Sequence[str] | None) -> Plan:
+def plan_features(table: Table, special: list[str], features: Sequence[str] | None, scores: bool = False) -> Plan:
     left_out: dict[str, str] = {}
     if features is None:
         others = [column for column in table.columns if column not in special]
@@ -160,19 +175,21 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
             )
     if isinstance(features, str) or not features:
         raise ValueError(f"features: expected a list of column names, got {features!r}.")
-    parts: list[tuple[str, str | None]] = []
+    parts: list[Feature] = []
     for name in features:
         column, _, value = name.partition("=")
         if name in special:
             raise ValueError(f"features: {name!r} is the bag, label or weight column and no feature; leave it out.")
         if name in table.types:
-            if is_number(table.types[name]):
-                parts.append((name, None))
+            if is_number(table.types[name]) or scores:  # texts in place of scores are refused when they are read
+                parts.append(Feature(name))
             else:
                 _refuse_spoilt_numbers(table, [name])
-                parts += [(name, value) for value in _categories(table, name)]
+                parts += [Feature(name, value) for value in _categories(table, name)]
+        elif scores and name.removeprefix(OTHER) in table.types:
+            parts.append(Feature(name.removeprefix(OTHER), complement=True))
         elif value and column in table.types:
-            parts.append((column, value))
+            parts.append(Feature(column, value))
         else:
             table.require([name])
     return Plan(parts, left_out)
@@ -232,13 +249,16 @@ def read_features(
     """(n_rows, n_features), with NaN for nothing, and (n_rows,): whether no feature stands for a text of the row."""
     out = np.zeros((batch.num_rows, len(plan.parts)), dtype)
     unseen = np.zeros(batch.num_rows, bool)
-    for j, (column, value) in enumerate(plan.parts):
+    for j, (column, value, complement) in enumerate(plan.parts):
         if value is None:
-            out[:, j] = _numbers(batch, column, table, first_row, np.float32)
+            numbers = _numbers(batch, column, table, first_row, np.float32)
+            out[:, j] = 1.0 - numbers if complement else numbers
     for column in plan.texts:
         codes, values = _distinct_or_missing(batch, column)
-        places = [j for j, (name, value) in enumerate(plan.parts) if name == column and value is not None]
-        matches = np.array([[str(value) == plan.parts[j][1] for j in places] for value in values], dtype)
+        places = [j for j, (name, value, _) in enumerate(plan.parts) if name == column and value is not None]
+        known = [plan.parts[j].value for j in places]
+        texts = [str(value) if str(value) in known else written_name(value) for value in values]
+        matches = np.array([[text == name for name in known] for text in texts], dtype)
         missing = np.array([value is None for value in values])
         unseen |= ((matches == 0).all(1) & ~missing)[codes]
         matches[missing] = np.nan
@@ -270,7 +290,7 @@ def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, hel
 
     array = batch.column(column)
     if not is_number(array.type):
-        raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers.")
+        raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers; correct its cells.")
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
     values = array.to_numpy(zero_copy_only=False)
@@ -291,7 +311,7 @@ def refuse_out_of_range(rows: NDArray, plan: Plan, low: NDArray, high: NDArray, 
     wrong = np.argwhere((rows < low) | (rows > high))
     if wrong.size:
         i, j = wrong[0]
-        where = f"{counted(first_row + int(i))} has {rows[i, j]:g} in column {plan.parts[j][0]!r}"
+        where = f"{counted(first_row + int(i))} has {rows[i, j]:g} in column {plan.parts[j].column!r}"
         raise ValueError(
             f"{table}: {where}, expected {low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute; "
             "correct it or drop the row."

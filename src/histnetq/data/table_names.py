@@ -23,6 +23,18 @@ def name_of(value: Any) -> Any:
     return value if isinstance(value, str | int) else str(value)
 
 
+def written_name(value: Any) -> str:
+    """Give a name as a text, a whole number without decimals.
+
+    Examples
+    --------
+    >>> [written_name(value) for value in ("cod", "7.0", 7.0, "07")]
+    ['cod', '7', '7', '07']
+    """
+    text = str(name_of(value))
+    return text.partition(".")[0] if _WHOLE.fullmatch(text) else text
+
+
 def of_one_type(names: Sequence[Any], written: bool) -> list[Any]:
     """Names of one type: whole numbers, truth values or texts.
 

@@ -28,6 +28,7 @@ from histnetq.data.table_columns import (
 )
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
+from histnetq.data.table_scores import Proba, check_scores, find_scores
 from histnetq.data.table_watch import Facts, Watch
 
 Names = str | Sequence[str] | None
@@ -38,7 +39,9 @@ def read_bags(
     source: Any,
     *,
     bag: Names = None,
-    features: Sequence[str] | None = None,
+    features: Sequence[str] | Reading | None = None,
+    proba: Proba | None = None,
+    prediction: str | None = None,
     label: str | None = None,
     weight: str | None = None,
     weight_kind: str = "survey",
@@ -63,7 +66,15 @@ def read_bags(
         constant columns, keys (whole numbers that 99 % of at least 50 rows have for themselves) and counters (whole
         numbers that rise, or fall, from row to row in all bags of 5 and more rows) are left out. A column of texts
         becomes one feature per value, named ``column=value``. Such names are understood too, so that the
-        `feature_names_` of a model read the same features from another table, whatever the order of its columns.
+        `feature_names_` of a model read the same features from another table, whatever the order of its columns. What
+        `q.reading()` gives has the features read as the model `q` needs them, scores included.
+    proba : str or mapping, optional
+        In place of features, the columns with the scores of a model of your own, which was not trained on these rows:
+        probabilities of the classes. They are named by class, as ``{"cod": "p_cod", "eel": "p_eel"}`` or
+        ``"cod=p_cod,eel=p_eel"``, or by a pattern such as ``"p_*"``, whose star stands for the class. Of two classes
+        in a label column, one column is enough. Scores whose sum is rounded, within 0.02 of 1, are divided by it.
+    prediction : str, optional
+        In place of features, the column with the class that a model of your own predicts.
     label : str, optional
         The column with the class of each row. Prevalences are counted from it.
     weight : str, optional
@@ -88,7 +99,8 @@ def read_bags(
     Bags
         The bags, in the order in which they first occur. Rows are float32, or float64 where that is too coarse for some
         column, such as seconds since 1970. Their `facts` have the columns that were left out, with the reasons, as
-        `left_out`, the `means` of the features, and how many rows were `dropped` and cells `filled` as missing.
+        `left_out`, the `means` of the features, and how many rows were `dropped` and cells `filled` as missing. With
+        `proba` or `prediction` the rows are probabilities, and `scores` has the class of each column.
 
     Notes
     -----
@@ -105,7 +117,14 @@ def read_bags(
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
-    table = LongTable(open_table(source, "source"), bag, features, label, weight, missing)
+    opened, scores = open_table(source, "source"), None
+    if proba is not None or prediction is not None:
+        if features is not None:
+            raise ValueError("features: expected none beside scores or predictions, got some; leave one out.")
+        special = [*([bag] if isinstance(bag, str) else bag or ()), *(name for name in (label, weight) if name)]
+        features, scores = find_scores(opened, proba, prediction, label, special, classes)
+        classes = scores
+    table = LongTable(opened, bag, features, label, weight, missing, scores)
     return table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
 
 
@@ -157,6 +176,8 @@ class LongTable:
     missing : {"refuse", "drop", "mean"}, default "refuse"
         What is done about features without a value, as in `read_bags`. Only a model's `Reading` fills in means here;
         without one, such cells are NaN until `read` has seen all rows.
+    scores : sequence, optional
+        The class that each of the features is the probability of, if they are scores.
 
     Attributes
     ----------
@@ -180,7 +201,7 @@ class LongTable:
 
     def __init__(
         self, table: Table, bag: Names, features: Sequence[str] | Reading | None, label: str | None = None,
-        weight: Any = None, missing: str = "refuse",
+        weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
         self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
         keys = [bag] if isinstance(bag, str) else list(bag or ())
@@ -191,9 +212,12 @@ class LongTable:
         table.require(special)
         self.reading = features if isinstance(features, Reading) else None
         names = list(features.names) if isinstance(features, Reading) else features
+        self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
+        if self._scored and missing == "mean":
+            raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
         if self.reading is not None and missing == "mean" and self.reading.means is None:
             raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
-        self.plan, self._chosen = plan_features(table, special, names), names is None
+        self.plan, self._chosen = plan_features(table, special, names, self._scored), names is None
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32
@@ -207,6 +231,8 @@ class LongTable:
             weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
             refuse_nothing(batch, self._names, table.name, n)
             kept = self._complete(rows, n)
+            if self._scored:
+                check_scores(rows, unseen, plan, table.name, n)
             if self.reading is not None and self.reading.low is not None:
                 low, high = np.array(self.reading.low), np.array(self.reading.high)
                 refuse_out_of_range(rows, plan, low, high, table.name, n)
@@ -240,7 +266,7 @@ class LongTable:
         if not empty.any():
             return np.ones(len(rows), bool)
         # A column of texts has several features, which lack a value together.
-        for column, j in {self.plan.parts[j][0]: j for j in np.flatnonzero(empty.any(0)).tolist()}.items():
+        for column, j in {self.plan.parts[j].column: j for j in np.flatnonzero(empty.any(0)).tolist()}.items():
             found = self._empty.setdefault(column, [0, first_row + int(np.argmax(empty[:, j]))])
             found[0] += int(empty[:, j].sum())
         if self.missing == "mean":
@@ -254,6 +280,11 @@ class LongTable:
         for column, (cells, row) in self._empty.items():
             more = f" and {cells - 1:,} other rows have" if cells > 1 else " has"
             others = f" ({len(self._empty) - 1} other columns lack some too)" if len(self._empty) > 1 else ""
+            if self._scored:
+                raise ValueError(
+                    f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected the score "
+                    "of a model; fill it in, or pass missing='drop' to leave out such rows."
+                )
             raise ValueError(
                 f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected a number; "
                 "fill it in, pass missing='drop' to leave out such rows or missing='mean' to put in the mean of "
@@ -317,6 +348,7 @@ class LongTable:
             feature_names=self.plan.names,
         )  # fmt: skip
         bags.facts = self.facts
+        bags.scores = None if self.scores is None else np.array(self.scores)
         if prevalences is not None:
             if self.labels is not None:
                 raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")

@@ -3,13 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.indexing import have_order
+from histnetq.evaluation.plot_style import (
+    COLORS,
+    MOST_NAMES,
+    as_label,
+    axes_or_new,
+    color_of,
+    finished,
+    line_style,
+    name_bags,
+    name_ticks,
+    require_matplotlib,
+)
 from histnetq.simplex import Floats
 
 if TYPE_CHECKING:
@@ -24,12 +35,8 @@ __all__ = [
     "bias", "coverage", "error_by_shift", "estimates", "histograms", "prevalences", "require_matplotlib", "training",
 ]  # fmt: skip
 
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
-_MARKERS = "osv^Dxp"
 _MOST_LINES = 6  # histograms in one picture
-MOST_NAMES = 12  # names in a legend
 _LONGEST_NAME = 32  # letters of a method, such as the path of a model
-_LONGEST_BAG = 16  # letters of the name of a bag
 
 
 def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -57,7 +64,7 @@ def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('true prevalence', 'estimate')
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     classes = _classes(table)
     true, estimated = (table[[f"{kind}_{name}" for name in classes]].to_numpy() for kind in ("true", "estimated"))
     named = list(range(len(classes)))
@@ -67,10 +74,10 @@ def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
         grey: dict[str, Any] = {"s": 6, "alpha": 0.35, "color": "#8a939c", "linewidth": 0}
         ax.scatter(true[:, others], estimated[:, others], label=f"{len(others)} other classes", **grey)
     for i, j in enumerate(named):
-        ax.scatter(true[:, j], estimated[:, j], s=9, alpha=0.5, color=_color(i), label=_label(classes[j]))
+        ax.scatter(true[:, j], estimated[:, j], s=9, alpha=0.5, color=color_of(i), label=as_label(classes[j]))
     top = min(1.0, 1.05 * max(true.max(), estimated.max()))
     ax.plot([0, top], [0, top], color="black", linewidth=0.8)
-    return _finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, top), ylim=(0, top), aspect="equal")
+    return finished(ax, xlabel="true prevalence", ylabel="estimate", xlim=(0, top), ylim=(0, top), aspect="equal")
 
 
 def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
@@ -95,15 +102,15 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     >>> bias(hq.evaluate([[0.6, 0.4], [0.2, 0.8]], bags)).get_ylabel()
     'estimate − truth'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     classes = _classes(table)
     errors = [table[f"estimated_{name}"] - table[f"true_{name}"] for name in classes]
     dots = {"marker": ".", "markersize": 3, "markeredgecolor": "#999999"}
     paint = {"facecolor": COLORS[5], "alpha": 0.6}
     ax.boxplot(errors, flierprops=dots, patch_artist=True, medianprops={"color": "black"}, boxprops=paint)
     ax.axhline(0, color="black", linewidth=0.8)
-    _name_ticks(ax, range(1, len(classes) + 1), classes)
-    return _finished(ax, ylabel="estimate − truth")
+    name_ticks(ax, range(1, len(classes) + 1), classes)
+    return finished(ax, ylabel="estimate − truth")
 
 
 def error_by_shift(
@@ -142,7 +149,7 @@ def error_by_shift(
     >>> ax.get_xlabel(), ax.get_ylabel()
     ('prior shift (L1 distance)', 'mean AE')
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     table = comparison.by_shift(bins)
     middles = [interval.mid for interval in table.index]
     behind = ax.twinx()
@@ -154,7 +161,7 @@ def error_by_shift(
     ax.patch.set_visible(False)
     for i, method in enumerate(comparison.table.index if methods is None else methods):
         name = method if len(method) <= _LONGEST_NAME else f"…{method[1 - _LONGEST_NAME :]}"
-        ax.plot(middles, table[method, measure], label=_label(name), **_line(i, markersize=4, linewidth=1.4))
+        ax.plot(middles, table[method, measure], label=as_label(name), **line_style(i, markersize=4, linewidth=1.4))
     ax.set_yscale("log", nonpositive="mask")  # a mean of 0 has no place
     ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}")
     low, high = ax.get_ylim()
@@ -183,13 +190,13 @@ def coverage(found: Mapping[float, tuple[float, float]], ax: Axes | None = None)
     >>> coverage({0.8: (0.81, 0.79), 0.9: (0.9, 0.88)}).get_xlabel()
     'nominal coverage'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     nominal = sorted(found)
     for i, what in enumerate(("intervals", "joint regions")):
-        ax.plot(nominal, [found[level][i] for level in nominal], label=what, **_line(i, markersize=5))
+        ax.plot(nominal, [found[level][i] for level in nominal], label=what, **line_style(i, markersize=5))
     low = min([*nominal, *(value for pair in found.values() for value in pair)])
     ax.plot([low, 1], [low, 1], color="black", linewidth=0.8)
-    return _finished(ax, xlabel="nominal coverage", ylabel="observed coverage")
+    return finished(ax, xlabel="nominal coverage", ylabel="observed coverage")
 
 
 def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
@@ -213,13 +220,13 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
     >>> training(history).get_yscale()
     'log'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     for i, name in enumerate(("train_loss", "validation_loss")):
-        ax.plot(history["epoch"], history[name], color=_color(i), label=name.replace("_", " "), linewidth=1.4)
+        ax.plot(history["epoch"], history[name], color=color_of(i), label=name.replace("_", " "), linewidth=1.4)
     if len(history["epoch"]):  # none if the start took all of the time
         best = int(np.argmin(history["validation_loss"]))
-        ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=_color(1), label="best epoch")
-    return _finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
+        ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=color_of(1), label="best epoch")
+    return finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
 
 
 def prevalences(
@@ -262,7 +269,7 @@ def prevalences(
     >>> prevalences(found, q.classes_, ids=["north", "south", "west"], truth=bags[:3].prevalences).get_ylabel()
     'prevalence'
     """
-    ax = _axes(ax)
+    ax = axes_or_new(ax)
     p, lower, upper = (np.atleast_2d(a) for a in (found.estimates, found.lower, found.upper))
     true = None if truth is None else np.atleast_2d(np.asarray(truth))
     reach = np.maximum(np.stack([p - lower, upper - p]), 0)
@@ -271,25 +278,25 @@ def prevalences(
         ax.bar(range(len(classes)), p[0], yerr=reach[:, 0], color=COLORS[5], capsize=3)
         if true is not None:
             ax.plot(range(len(classes)), true[0], label="truth", markersize=min(14, 160 / len(classes)), **dash)
-        _name_ticks(ax, range(len(classes)), classes)
-        return _finished(ax, ylabel="prevalence", ylim=(0, None))
+        name_ticks(ax, range(len(classes)), classes)
+        return finished(ax, ylabel="prevalence", ylim=(0, None))
     x, joined = np.arange(len(p)), ids is None or have_order(ids)
     size = float(np.clip(220 / (len(p) * np.sqrt(len(classes))), 2.2, 5))
     for j, name in enumerate(classes):
         # Dots of several classes stand side by side.
         place = x if joined else x + 0.7 * ((j + 0.5) / len(classes) - 0.5)
-        own: dict[str, Any] = {"color": _color(j), "label": _label(name)}
+        own: dict[str, Any] = {"color": color_of(j), "label": as_label(name)}
         if joined:
             ax.plot(place, p[:, j], linewidth=1.4, **own)
-            ax.fill_between(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.15, linewidth=0)
+            ax.fill_between(place, lower[:, j], upper[:, j], color=color_of(j), alpha=0.15, linewidth=0)
         else:
             ax.plot(place, p[:, j], linestyle="", marker="o", markersize=size, markeredgewidth=0, zorder=2.2, **own)
-            ax.vlines(place, lower[:, j], upper[:, j], color=_color(j), alpha=0.45, linewidth=max(0.6, size / 4))
+            ax.vlines(place, lower[:, j], upper[:, j], color=color_of(j), alpha=0.45, linewidth=max(0.6, size / 4))
         if true is not None:
             label = "truth" if j == len(classes) - 1 else None
             ax.plot(place, true[:, j], label=label, markersize=1.3 * size + 1, markeredgewidth=0.9, **dash)
-    _name_bags(ax, x if ids is None else ids)
-    _finished(ax, ylabel="prevalence", xlim=(-0.6, len(p) - 0.4), ylim=(0, None))
+    name_bags(ax, x if ids is None else ids)
+    finished(ax, ylabel="prevalence", xlim=(-0.6, len(p) - 0.4), ylim=(0, None))
     if ax.get_legend() is not None:  # above the plot, as there is no place within that is always free
         ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=6, borderaxespad=0.2)
     return ax
@@ -336,17 +343,17 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
     feature = int(pooled.var(0).sum(1).argmax()) if feature is None else feature
     if not 0 <= feature < pooled.shape[1]:
         raise ValueError(f"feature: expected a number from 0 to {pooled.shape[1] - 1}, got {feature!r}.")
-    ax, shares = _axes(ax), pooled[:, feature]
+    ax, shares = axes_or_new(ax), pooled[:, feature]
     centers, widths = _places(pooling, feature)
     see_through: dict[str, Any] = {"facecolor": "#8a939c40", "edgecolor": "#8a939c", "linewidth": 0.6}
     ax.bar(centers, shares.mean(0), width=widths, label="mean of all bags", **see_through)  # bins may overlap
     order = np.argsort(centers)
     for i, (name, line) in enumerate(_lines(quantifier, bags, shares).items()):
-        ax.plot(centers[order], line[order], label=_label(name), **_line(i, markersize=3, linewidth=1.2))
+        ax.plot(centers[order], line[order], label=as_label(name), **line_style(i, markersize=3, linewidth=1.2))
     held = shares.max(0) >= 0.005 * shares.max()
     ends = (centers - widths / 2)[held].min(), (centers + widths / 2)[held].max()
     ax.set(xlabel=f"feature {feature} of the encoder", ylabel="share of the rows")
-    return _finished(ax, xlim=ends, ylim=(0, None))
+    return finished(ax, xlim=ends, ylim=(0, None))
 
 
 def _pooled(network: Any, bags: Bags) -> Floats:
@@ -387,78 +394,5 @@ def _lines(quantifier: Any, bags: Bags, shares: Floats) -> dict[str, Floats]:
     return {f"most of {classes[j]}": lines[j] for j in chosen}
 
 
-def require_matplotlib() -> None:
-    """Raise an ImportError that tells what to install where there is no matplotlib.
-
-    Examples
-    --------
-    >>> require_matplotlib()
-    """
-    if find_spec("matplotlib") is None:
-        raise ImportError("plots need matplotlib; install it by pip install 'histnetq[report]'.")
-
-
-def _axes(ax: Axes | None) -> Axes:
-    if ax is None:
-        require_matplotlib()
-        import matplotlib.pyplot as plt
-
-        ax = plt.subplots()[1]
-    ax.spines[["top", "right"]].set_visible(False)
-    return ax
-
-
-def _finished(ax: Axes, **properties: Any) -> Axes:
-    """Set these properties, and add a legend unless it would have too many names."""
-    ax.set(**properties)
-    if 0 < len(ax.get_legend_handles_labels()[1]) <= MOST_NAMES:
-        ax.legend(frameon=False, fontsize=8)
-    return ax
-
-
 def _classes(table: pd.DataFrame) -> list[str]:
     return [str(column).removeprefix("true_") for column in table if str(column).startswith("true_")]
-
-
-def _name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> None:
-    turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
-    if len(classes) > MOST_NAMES:
-        turn, side, size = 90, "center", 7
-    ax.set_xticks(places, [_label(name) for name in classes], rotation=turn, ha=side, fontsize=size)
-
-
-def _name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
-    """Write the names of bags below them: all of up to 12, turned where they need room; of more, those that fit."""
-    names = [_label(_shortened(str(name))) for name in ids]
-    longest, size = max(map(len, names)), 9
-    fit = int(ax.get_position().width * ax.figure.get_figwidth() * 72 / (0.6 * size) / (longest + 1))  # type: ignore
-    turned = fit < len(names) <= MOST_NAMES
-    places = np.arange(len(names))[:: 1 if turned else -(-len(names) // max(2, fit))]
-    turn: dict[str, Any] = {"rotation": 45, "ha": "right", "rotation_mode": "anchor"} if turned else {}
-    ax.set_xticks(places, [names[i] for i in places], fontsize=size, **turn)
-
-
-def _shortened(name: str) -> str:
-    """Return a name without its middle if it is long: often the ends differ."""
-    half = _LONGEST_BAG // 2
-    return name if len(name) <= _LONGEST_BAG else f"{name[: half - 1]}…{name[-half:]}"
-
-
-def _line(i: int, **style: Any) -> dict[str, Any]:
-    """Return the style of the i-th line, with a marker of its own."""
-    return {"color": _color(i), "marker": _MARKERS[i % len(_MARKERS)], **style}
-
-
-def _label(name: Any) -> str:
-    """Return a name that matplotlib shows to the letter: dollars begin no formula, a leading _ does not hide it."""
-    text = str(name).replace("$", r"\$")
-    return f" {text}" if text.startswith("_") else text
-
-
-def _color(i: int) -> Any:
-    """Return the colour of the i-th class: a fixed one for the first few, then one from a colour wheel."""
-    if i < len(COLORS):
-        return COLORS[i]
-    from matplotlib import colormaps
-
-    return colormaps["hsv"]((i * 0.618) % 1)

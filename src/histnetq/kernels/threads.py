@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import ctypes
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, wait
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -45,6 +46,17 @@ def run_threads(work: Callable[[], Any], n_threads: int) -> None:
         parallel(_CALLBACK(guarded), None, n_threads, 0)
     if errors:
         raise errors[0]
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Let torch work on this thread alone: operations of a millisecond take longer where threads must meet."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
 
 
 @cache

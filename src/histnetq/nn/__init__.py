@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
-from histnetq.nn.encoders import CNN, MLP, Standardize
+from histnetq.nn.encoders import CNN, MLP, Standardize, StandardizeScores
 from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
@@ -20,7 +20,8 @@ from histnetq.nn.unmixing import LogOdds, Unmixing
 __all__ = [
     "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "HardHistogram",
     "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram", "SetAttention",
-    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize", "State", "Unmixing",
+    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize",
+    "StandardizeScores", "State", "Unmixing",
 ]  # fmt: skip
 
 # Made of n_features: `histnetq.DeepSets(pooling=...)`.

@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+_LEAST_SCORE = 1e-4
+
 
 class MLP(nn.Sequential):
     """Fully connected layers with LeakyReLU and dropout between them, none after the last.
@@ -135,6 +137,46 @@ class Standardize(nn.Module):
         """
         mean = self.get_buffer("mean")
         return ((rows - mean - self.get_buffer("rest")) / self.get_buffer("scale")).to(mean.dtype)
+
+
+class StandardizeScores(Standardize):
+    """Turn probabilities of the classes into log-odds, which are standardised.
+
+    The log-odds of a class are the logarithm of its probability without the mean of those of all classes.
+    Probabilities below 1e-4 count as that: scores that are rounded to 0 are no other world.
+
+    Parameters
+    ----------
+    mean, scale : Tensor
+        Mean and scale of the log-odds of each class.
+
+    Examples
+    --------
+    >>> StandardizeScores(torch.zeros(1), torch.ones(1))(torch.tensor([[0.5, 0.5], [0.1, 0.9]])).numpy().round(2)
+    array([[ 0. ,  0. ],
+           [-1.1,  1.1]], dtype=float32)
+    """
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Standardise the log-odds of rows.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_classes)
+            Probabilities in any precision.
+
+        Returns
+        -------
+        Tensor of shape (n_rows, n_classes)
+            Standardised log-odds of float32.
+        """
+        return super().forward(log_odds_of(rows))
+
+
+def log_odds_of(scores: Tensor) -> Tensor:
+    """Logarithms of probabilities without their mean over the classes: (n_rows, n_classes) → the same."""
+    logarithms = scores.clamp(min=_LEAST_SCORE).log()
+    return logarithms - logarithms.mean(1, keepdim=True)
 
 
 def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:

@@ -13,23 +13,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from functools import lru_cache
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from histnetq.kernels import backend
 from histnetq.kernels.plain import Bins, Entries
 from histnetq.nn.pooling import MergeablePooling, State, bag_totals
+from histnetq.nn.squashing import in_parts, squashed, through_sigmoid, unsquashed
 
 _LN = math.log(1.01)
-_CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
-_IN_ONE_THREAD = 1 << 15  # numbers that torch does not share out among threads
-_VECTORS = 1 << 8  # numbers that fill whole vector registers
 _SUMMED = 1 << 18  # numbers of the bags' histograms summed at a time in double precision
 
 
@@ -166,7 +161,7 @@ class SmoothHistogram(Histogram):
 
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         centers, scales = (t.detach() for t in self.bins())
-        values = _squash(rows) if self.squash else rows
+        values = squashed(rows) if self.squash else rows
         return backend(rows).smooth_sum(Bins(self.kind, centers, scales, self.gamma), values, entries)
 
 
@@ -303,7 +298,7 @@ def hard_thresholds(layer: HardHistogram) -> tuple[Tensor, Tensor]:
     flat = own.flatten(1)
     edges = flat.sort(dim=1).values
     ranks = torch.searchsorted(edges, flat, right=True).view_as(own)
-    return _unsquash(edges) if layer.squash else edges, ranks.repeat_interleave(2, dim=1)
+    return unsquashed(edges) if layer.squash else edges, ranks.repeat_interleave(2, dim=1)
 
 
 class _HardFunction(torch.autograd.Function):
@@ -326,7 +321,7 @@ class _HardFunction(torch.autograd.Function):
             per_entry = grad * _LN / totals.to(grad.dtype)[:, None, None]
             grad_rows = backend(grad).hard_scatter(codes, ranks, per_entry, Entries(*entries))
             if rows is not None:
-                _through_sigmoid(grad_rows, rows)
+                through_sigmoid(grad_rows, rows)
         weights = entries[2]
         whole = weights is None or not weights.is_floating_point()
         return grad_rows, *_bin_gradients(grad, density, skew, totals, whole), None, None
@@ -354,7 +349,7 @@ class _SmoothFunction(torch.autograd.Function):
     def forward(
         ctx: Any, rows: Tensor, centers: Tensor, scales: Tensor, bins: Bins, entries: Entries, squash: bool
     ) -> Tensor:
-        sums = backend(rows).smooth_sum(bins, _squash(rows) if squash else rows, entries)
+        sums = backend(rows).smooth_sum(bins, squashed(rows) if squash else rows, entries)
         totals = bag_totals(entries.offsets, entries.weights)[:, None, None]
         ctx.bins, ctx.squash = bins, squash
         ctx.save_for_backward(rows, totals, *entries)
@@ -368,67 +363,15 @@ class _SmoothFunction(torch.autograd.Function):
         values = torch.sigmoid(rows) if ctx.squash else rows
         found: tuple[Tensor, ...] = backend(rows).smooth_grad(ctx.bins, values, per_entry, Entries(*entries))
         if ctx.squash:
-            _through_sigmoid(found[0], rows)
+            through_sigmoid(found[0], rows)
         return *found, None, None, None
 
 
 def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
     """Encode the rows by `hard_codes`, squashed some at a time."""
     encode = backend(rows).hard_codes
-    parts = [encode(_squash(part), edges) for part in _chunks(rows)] if squash else [encode(rows, edges)]
+    parts = [encode(squashed(part), edges) for part in in_parts(rows)] if squash else [encode(rows, edges)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
-
-
-def _squash(rows: Tensor) -> Tensor:
-    """Compute the sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
-
-    The last numbers of an array, or of a thread's part of it, would be computed by other instructions than the rest.
-    """
-    if rows.device.type != "cpu":
-        return torch.sigmoid(rows)
-    flat = rows.reshape(-1)
-    n_whole = flat.numel() // _VECTORS * _VECTORS
-    out = torch.empty_like(flat)
-    for start in range(0, n_whole, _IN_ONE_THREAD):
-        stop = min(start + _IN_ONE_THREAD, n_whole)
-        torch.sigmoid(flat[start:stop], out=out[start:stop])
-    if n_whole < flat.numel():
-        rest = torch.nn.functional.pad(flat[n_whole:], (0, _VECTORS - (flat.numel() - n_whole)))
-        out[n_whole:] = torch.sigmoid(rest)[: flat.numel() - n_whole]
-    return out.view(rows.shape)
-
-
-def _unsquash(edges: Tensor) -> Tensor:
-    """Find the smallest float32 whose sigmoid, as `_squash` rounds it, is at or above each edge; NaN if none is."""
-    return torch.tensor(_unsquashed(edges.numpy().tobytes())).view_as(edges)
-
-
-@lru_cache(maxsize=16)  # takes milliseconds, and streams ask for the same edges again and again
-def _unsquashed(numbers: bytes) -> NDArray[np.float32]:
-    edges = torch.from_numpy(np.frombuffer(numbers, np.float32).copy())
-    # Numbers between −∞ and ∞ are halved by their bits, which rise with them if those of negative ones count backwards.
-    high = torch.full(edges.shape, torch.inf).view(torch.int32).long()
-    low = -high
-    for _ in range(32):
-        middle = (low + high) >> 1
-        reached = _squash(_float_of(middle)) >= edges
-        low, high = torch.where(reached, low, middle + 1), torch.where(reached, middle, high)
-    return torch.where(edges <= 1, _float_of(high), torch.nan).numpy()
-
-
-def _float_of(bits: Tensor) -> Tensor:
-    return torch.copysign(bits.abs().int().view(torch.float32), bits)
-
-
-def _through_sigmoid(grad: Tensor, rows: Tensor) -> None:
-    """Multiply a gradient in place by the slope of the sigmoid at `rows`, some at a time."""
-    for part, x in zip(_chunks(grad), _chunks(rows), strict=True):
-        squashed = torch.sigmoid(x)
-        part.mul_(squashed).mul_(squashed.neg_().add_(1))
-
-
-def _chunks(rows: Tensor) -> tuple[Tensor, ...]:
-    return rows.split(max(1, _CHUNK // max(1, rows.shape[1])))
 
 
 class Cumulative(nn.Module):

@@ -1,34 +1,27 @@
-"""`Quantifier`: the contract that every estimator keeps."""
+"""`Quantifier`: the contract that every estimator keeps.
+
+Its parts are in `bag_inputs` (bags that it takes), `sketching` and `calibrating` (intervals and trust).
+"""
 
 from __future__ import annotations
 
 import copy
 import dataclasses
-import hashlib
 import os
-from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
-from numpy.typing import NDArray
-from sklearn.base import BaseEstimator
-from sklearn.exceptions import NotFittedError
+from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, require_features, require_range
 from histnetq.data.class_names import add_columns, with_all_classes
-from histnetq.data.table_columns import Reading
 from histnetq.metrics import ae
+from histnetq.quantifiers.calibrating import Calibrating
+from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
 from histnetq.quantifiers.saving import Stored, save
-from histnetq.sketches.moments import total_weights
-from histnetq.sketches.sketch import BagSketch, Maker
-from histnetq.sketches.sketcher import NoSketcher, Sketcher
-from histnetq.sketches.streams import sum_sketches
+from histnetq.simplex import check_prevalences
+from histnetq.sketches.sketch import BagSketch
 from histnetq.training.options import Training
-from histnetq.uncertainty.conformal import Calibration, cross_estimates, require_calibrated
-from histnetq.uncertainty.intervals import Intervals
-from histnetq.uncertainty.methods import INTERVALS
-from histnetq.uncertainty.trust import Trust
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -39,7 +32,7 @@ _OTHER_NAMES = {
 }
 
 
-class Quantifier(BaseEstimator):
+class Quantifier(Calibrating):
     """Base of all quantifiers.
 
     A method implements `fit`, which ends with ``_learned_from``, and ``_predict``. It holds what else it can do as
@@ -68,14 +61,6 @@ class Quantifier(BaseEstimator):
 
     stored: ClassVar[tuple[Stored, ...]] = ()
     training: Training
-    classes_: NDArray
-    input_shape_: tuple[int, ...]
-    feature_names_: list[str] | None
-    train_prevalences_: NDArray[np.float64]
-    calibration_: Calibration
-    trust_: Trust
-    provenance_: dict[str, Any]
-    double_: bool = False  # whether float32 is too coarse for some feature
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
         """Learn from bags of known proportions, or from labelled rows.
@@ -170,274 +155,97 @@ class Quantifier(BaseEstimator):
         assert known is not None
         return -float(ae(known, add_columns(p_pred, known.shape[1])).mean())
 
-    def calibrate(self, bags: Bags, *, random_state: int = 0) -> Quantifier:
-        """Learn from bags of known proportions how far estimates are from the truth, and what bags look like.
+    def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> NDArray[np.float64]:
+        """Estimate the class probabilities of the rows, given the prevalences of their bag.
 
-        After it, `predict_interval` gives intervals and `trust` tells bags that look otherwise.
-
-        Parameters
-        ----------
-        bags : Bags
-            Bags of rows that were not used in training, since estimates of rows that were learned from are too good.
-            They should be as alike as can be to the bags to be estimated, in sizes and in how their proportions came
-            about.
-        random_state : int, default=0
-            Seed of the folds: every bag is measured in units of an error that the others gave.
-
-        Returns
-        -------
-        Quantifier
-            The calibrated quantifier itself.
-
-        Examples
-        --------
-        >>> import histnetq as hq
-        >>> rng = np.random.default_rng(0)
-        >>> y = rng.integers(2, size=400)
-        >>> X = rng.normal(size=(400, 1)) + 2 * y[:, None]
-        >>> held = hq.APP(20).draw(hq.Bags.from_labels(X[200:], y[200:]), 60, random_state=0)
-        >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200]).calibrate(held)
-        >>> float(q.predict_interval(held, 0.8).contains(held.prevalences).mean()) > 0.7
-        True
-        """
-        if not isinstance(bags, Bags):
-            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-        self._require_fitted()
-        bags = bags.with_known_prevalences().with_classes(self.classes_)
-        return self._calibrate_by(bags, self.predict(bags), random_state)
-
-    def cross_calibrate(self, bags: Bags, *, folds: int = 10, random_state: int = 0) -> Quantifier:
-        """Fit to all of these bags, and calibrate by each as a model that was fitted without it estimates it.
-
-        It is for few bags, of which none is to be given up for calibration. A copy of the quantifier is fitted for each
-        fold, to the bags of the other folds. As these are fewer, intervals are a little too wide rather than narrow.
+        Methods on posteriors, `EMNetQ`, and all methods that learned from scores can tell. Posteriors are rescaled by
+        the labels of training first, as "bcts" of `EMQ` does it, and then shifted from the mix of training to that of
+        the bag.
 
         Parameters
         ----------
-        bags : Bags
-            Bags of known proportions, or with labels, as the quantifier learns from. They should be as alike as can be
-            to the bags to be estimated, and share no rows.
-        folds : int, default=10
-            In how many parts the bags are divided.
-        random_state : int, default=0
-            Seed of the folds.
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+        prevalences : (n_bags, n_classes) for bags, (n_classes,) for rows, default=None
+            Prevalences of the classes in each bag; None takes the estimates.
 
         Returns
         -------
-        Quantifier
-            The fitted and calibrated quantifier itself.
+        (n_rows, n_classes)
+            Probabilities of the classes; of bags, one row per entry, in the order of ``bags.index``.
 
         Examples
         --------
-        >>> import histnetq as hq
-        >>> rng = np.random.default_rng(0)
-        >>> y = rng.integers(2, size=800)
-        >>> X = rng.normal(size=(800, 1)) + 2 * y[:, None]
-        >>> bags = hq.Bags.from_labels(X, y, groups=np.arange(800) // 20)
-        >>> q = hq.PACC(random_state=0).cross_calibrate(bags)
-        >>> float(q.predict_interval(bags, 0.8).contains(bags.label_prevalences()).mean()) > 0.7
-        True
+        >>> from histnetq import PACC
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
+        >>> q.predict_rows([[0.9, 0.1]], prevalences=[0.1, 0.9]).round(2)
+        array([[0.5, 0.5]])
         """
-        if not isinstance(bags, Bags):
-            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
-        bags = bags.with_known_prevalences()
-        estimates = cross_estimates(self, bags, folds, random_state)
-        return self.fit(bags)._calibrate_by(bags, estimates, random_state)
+        bags = self._bags_to_estimate(X)
+        if prevalences is None:
+            p = self._predict(bags)
+        else:
+            given: Any = prevalences if self._are_several(X) else [prevalences]
+            p = check_prevalences(given, len(bags), len(self.classes_))
+        return row_posteriors(*self._log_likelihoods(bags), p, bags)
 
-    def _calibrate_by(self, bags: Bags, estimates: NDArray[np.float64], random_state: int) -> Quantifier:
-        """Learn from bags of known proportions and their estimates by models that have not seen them."""
-        assert bags.prevalences is not None
-        self.calibration_ = Calibration.of(bags.prevalences, estimates, bags.sizes, random_state)
-        self.trust_ = Trust.of(bags, random_state)
-        return self
+    def class_weights(self, X: Any) -> NDArray[np.float64]:
+        """Tell how much more common each class is than in training: the ratio of prevalences.
 
-    def predict_interval(
-        self, X: Any, coverage: float = 0.9, *, method: str = "conformal", **options: Any
-    ) -> Intervals:
-        """Estimate with an interval for each class and a joint region for each bag.
-
-        Conformal intervals hold the truth with probability `coverage`, whatever the quantifier, if the bags are
-        exchangeable with the calibration bags; on average over such bags, not for each kind of bag.
+        Training rows with these weights by class are like a sample of the bag, under prior shift.
 
         Parameters
         ----------
         X : Bags, BagSketch, list of arrays, or array of rows
             Several bags; their sketches; or arrays as in `predict`.
-        coverage : float, default=0.9
-            Probability, between 0 and 1, with which an interval is meant to hold the truth.
-        method : {"conformal", "bootstrap", "standard-errors"}, default="conformal"
-            The first needs `calibrate`; the second is for methods on posteriors (see `bootstrap_interval` there); the
-            third is for `EMNetQ`.
-        **options : dict
-            Options of the method, such as ``n_resamples`` of the bootstrap.
 
         Returns
         -------
-        Intervals
-            Its `estimates`, `lower` and `upper` have the shape that `predict` gives; its `region` is joint.
+        (n_bags, n_classes), or (n_classes,) for an array and its sketch
+            Estimated prevalences over those of training; infinite for a class that is estimated and was not there.
 
         Examples
         --------
         >>> from histnetq import CC
-        >>> q = CC(random_state=0).fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
-        >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap").contains([0.25, 0.75])
-        array([ True,  True])
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.class_weights([[0.0], [1.0], [1.0], [1.0]])
+        array([0.5, 1.5])
         """
-        chosen = INTERVALS[check_choice("method", method, tuple(INTERVALS))]
-        for name in options:
-            check_choice(f"option of {method} intervals", name, chosen.options)
-        if isinstance(X, BagSketch) and chosen.needs_rows:
-            raise TypeError(f"X: expected rows, got a sketch, as {chosen.needs_rows}; pass the Bags themselves.")
-        bags = X if isinstance(X, BagSketch) else self._bags_to_estimate(X)
-        found = chosen.intervals(self, bags, coverage, **options)
-        return found if self._are_several(X) else found.of_one()
+        p = self.predict(X)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return np.where(p > 0, p / self.train_prevalences_, 0.0)
 
-    def trust(self, X: Any) -> pd.DataFrame:
-        """Tell whether bags are mixes of the classes that the calibration bags are made of.
+    def estimate_performance(self, X: Any) -> pd.DataFrame:
+        """Estimate how accurate a classifier is in bags without labels, if only their proportions have shifted.
 
-        Means, squares and products of features are compared with those of the classes. Bags that differ in their
-        proportions alone are not doubted, whatever these are.
-
-        Parameters
-        ----------
-        X : Bags, BagSketch, list of arrays, or array of rows
-            Several bags; their sketches, if they were made after `calibrate`; or arrays as in `predict`.
-
-        Returns
-        -------
-        DataFrame
-            One row per bag. `p_value` tells how often bags are as far from every mix of the classes by chance, NaN for
-            texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok" or what is doubted:
-            "unusual", with the features that lie outside the range of training, "small", and "unchecked" where there is
-            no p-value. Estimates and intervals of bags that are not "ok" have no promise.
-
-        Examples
-        --------
-        >>> import histnetq as hq
-        >>> rng = np.random.default_rng(0)
-        >>> X, y = rng.normal(size=(200, 1)), np.arange(200) % 2
-        >>> q = hq.CC().fit(X, y).calibrate(hq.APP(20).draw(hq.Bags.from_labels(X, y), 100, random_state=0))
-        >>> q.trust(X + 100)["trust"].tolist()
-        ['unusual: feature 0 outside the range of training']
-        """
-        self._require_fitted()
-        require_calibrated(self)
-        if isinstance(X, BagSketch):
-            self._require_own(X)
-            own = X.maker.moments is not None and X.maker.moments == self.sketch_maker().moments
-            found = self.trust_.judge(X.moments if own else None, X.totals, X.sizes, self.feature_names_)
-            return found.set_index(np.asarray([0] if X.ids is None else X.ids))
-        bags, moments = self._bags_to_estimate(X), self.trust_.moments
-        sums = None if moments is None else moments.sums(bags)
-        found = self.trust_.judge(sums, total_weights(bags), bags.sizes, self.feature_names_)
-        return found.set_index(np.asarray(bags.ids))
-
-    def sketch(self, X: Any) -> BagSketch:
-        """Reduce rows to sketches of their bags, which add up and which `predict`, `predict_interval` and `trust` take.
+        The classifier is the one whose posteriors, or whose scores, the method reads; it assigns each row to the class
+        of the highest. How often it confuses classes is known from the labelled rows of training, and how common these
+        are from the estimate of the bag.
 
         Parameters
         ----------
         X : Bags, or array of rows
-            Any part of the rows of some bags, which are told apart by their ids; or of one bag.
+            Several bags, or one bag as an array of its rows.
 
         Returns
         -------
-        BagSketch
-            One small row per bag.
+        DataFrame
+            One row per bag: `accuracy`, and `f1`, the mean over the classes that are expected in the bag or assigned
+            to some of its rows.
 
         Examples
         --------
-        >>> from histnetq import CC
-        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
-        >>> q.predict(q.sketch([[0.0], [1.0]]) + q.sketch([[1.0], [1.0]]))
-        array([0.25, 0.75])
+        >>> from histnetq import PACC
+        >>> P = np.repeat([[0.9, 0.1], [0.1, 0.9]], 10, axis=0)
+        >>> q = PACC().fit_posteriors(P, [*"baaaaaaaaa", *"abbbbbbbbb"])
+        >>> q.estimate_performance(P).round(2)
+           accuracy   f1
+        0       0.9  0.9
         """
-        return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=self._are_several(X))
-
-    def predict_stream(self, chunks: Iterable[Any]) -> tuple[NDArray, NDArray[np.float64]]:
-        """Estimate bags whose rows come in pieces, in any order, in one pass and in memory for the bags alone.
-
-        Parameters
-        ----------
-        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-            Some rows, and the id of the bag of each. Weights of an integer type are counts, others survey weights.
-
-        Returns
-        -------
-        ids : (n_bags,)
-            Names of the bags, in the order in which they first occur.
-        prevalences : (n_bags, n_classes)
-            Their estimates.
-
-        Examples
-        --------
-        >>> from histnetq import CC
-        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
-        >>> ids, p = q.predict_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])])
-        >>> ids.tolist(), p.tolist()
-        (['x', 'y'], [[0.5, 0.5], [0.0, 1.0]])
-        """
-        found = self.sketch_stream(chunks)
-        assert found.ids is not None
-        return found.ids, self.predict(found)
-
-    def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
-        """Sketch all rows that come in pieces, as `predict_stream` reads them.
-
-        Parameters
-        ----------
-        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-            Some rows, and the id of the bag of each.
-        n_threads : int, default=None
-            Threads that work side by side; None takes one for each core, at most 8.
-
-        Returns
-        -------
-        BagSketch
-            The sum of the sketches of all pieces.
-
-        Examples
-        --------
-        >>> from histnetq import CC
-        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
-        >>> q.sketch_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])]).n_rows
-        array([2, 1])
-        """
-        maker = self.sketch_maker()
-
-        def work(bags: Bags) -> BagSketch:
-            self._require_same_features(bags, streamed=True)
-            return self._sketch(bags, maker)
-
-        return sum_sketches(chunks, work, n_threads)
-
-    @property
-    def sketch_kind(self) -> str | None:
-        """How estimates from sketches are beside those from rows: "exact" or "binned"; None if there are none."""
-        return self._sketcher().kind
-
-    def sketch_maker(self) -> Maker:
-        """Tell what stands in the sketches of this model about where they come from; refuse if it can make none.
-
-        Returns
-        -------
-        Maker
-            The method, the fingerprint of all that turns rows into states, and how states are merged.
-
-        Examples
-        --------
-        >>> from histnetq import CC
-        >>> CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).sketch_maker().quantifier
-        'CC'
-        """
-        self._require_fitted()
-        sketcher = self._sketcher()
-        if isinstance(sketcher, NoSketcher):
-            raise TypeError(f"sketch: {sketcher.reason}")
-        fingerprint = hashlib.sha256(sketcher.identity().encode()).hexdigest()
-        moments = self.trust_.moments if hasattr(self, "trust_") else None
-        made = None if moments is None else moments.fingerprint()
-        return Maker(type(self).__name__, fingerprint, sketcher.merge, made)
+        bags = self._bags_to_estimate(X)
+        assigned, confusions = self._assigned(bags)
+        return expected_performance(assigned, confusions, self._predict(bags), bags)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.
@@ -483,20 +291,6 @@ class Quantifier(BaseEstimator):
             self.training = dataclasses.replace(self.training, **nested)
         return self
 
-    @property
-    def n_features_in_(self) -> int:
-        """Numbers in one row; absent before `fit`, and for texts."""
-        if not getattr(self, "input_shape_", None):
-            raise AttributeError(f"{type(self).__name__} has no n_features_in_; call fit with rows of numbers first.")
-        return int(np.prod(self.input_shape_))
-
-    @property
-    def feature_names_in_(self) -> NDArray:
-        """(n_features,): names of the columns; absent where they had none."""
-        if getattr(self, "feature_names_", None) is None:
-            raise AttributeError(f"{type(self).__name__} has no feature_names_in_; call fit with named columns first.")
-        return np.array(self.feature_names_, dtype=object)
-
     if not TYPE_CHECKING:  # to a type checker, an unknown name stays unknown
 
         def __getattr__(self, name: str) -> Any:
@@ -505,100 +299,19 @@ class Quantifier(BaseEstimator):
                 raise AttributeError(f"{type(self).__name__} has no {name!r}; {_OTHER_NAMES[name]}.")
             return self.__getattribute__(name)  # raises what it raised before
 
-    def _learned_from(
-        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
-        double: bool = False,
-    ) -> None:  # fmt: skip
-        """Keep what every quantifier knows; drop the calibration, trust and provenance of an earlier fit."""
-        for name in ("calibration_", "trust_", "provenance_"):
-            self.__dict__.pop(name, None)
-        self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
-        self.train_prevalences_, self.double_ = prevalences, double
+    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        """Log-likelihoods of the classes, up to a constant of the row, of rows in use; and the row of each entry."""
+        kind = type(self).__name__
+        raise TypeError(f"predict_rows: {kind} gives no probabilities of rows; use EMNetQ, or a method such as EMQ.")
 
-    def reading(self) -> Reading:
-        """Tell how the features are read from a table, which they are matched with by name.
-
-        Returns
-        -------
-        Reading
-            Names, precision, means in training if it was a table, and the range in which the model can compute.
-
-        Examples
-        --------
-        >>> import pandas as pd, histnetq as hq
-        >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
-        >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
-        Reading(names=('seconds',), double=True, means=None, low=None, high=None)
-        """
-        self._require_fitted()
-        if self.feature_names_ is None:
-            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
-        means = getattr(self, "provenance_", {}).get("feature_means")
-        low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
-        return Reading(tuple(self.feature_names_), self.double_, None if means is None else tuple(means), low, high)
-
-    def _range(self) -> tuple[NDArray, NDArray] | None:
-        """Give the lowest and highest value of each number in a row with which estimates can be computed, if any."""
-        return None
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        """Tell the class of each entry by the classifier that the method reads, and the confusions of this."""
+        kind = type(self).__name__
+        raise TypeError(
+            f"estimate_performance: {kind} keeps no confusions of a classifier; use a method on posteriors such as "
+            "EMQ, or learn from scores of labelled rows."
+        )
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         """Estimate bags that have been checked: (n_bags, n_classes)."""
         raise NotImplementedError
-
-    def _sketcher(self) -> Sketcher:
-        """Give what makes sketches of bags and reads them."""
-        kind = type(self).__name__
-        return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
-
-    def _sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
-        sketch = self._sketcher().sketch(bags, maker, named)
-        moments = self.trust_.moments if hasattr(self, "trust_") else None
-        return sketch if moments is None else dataclasses.replace(sketch, moments=moments.sums(bags))
-
-    def _require_own(self, sketch: BagSketch) -> None:
-        maker = self.sketch_maker()
-        if maker.fingerprint != sketch.maker.fingerprint:
-            raise ValueError(
-                f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
-                f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
-            )
-
-    def _bags_to_estimate(self, X: Any) -> Bags:
-        """Give bags, a list of arrays, or one bag as an array of rows, as `Bags` with the features of training."""
-        bags = self._as_bags(X)
-        self._require_same_features(bags)
-        return bags
-
-    def _as_bags(self, X: Any, row_axes: int | None = None) -> Bags:
-        """Give bags, a list of arrays, or one bag as an array; refuse if there are none, or nothing was learned."""
-        self._require_fitted()
-        if not isinstance(X, Bags):
-            return Bags.from_arrays(X) if self._are_several(X, row_axes) else Bags(X)
-        if len(X) == 0:
-            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
-        return X
-
-    def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
-        """Whether these are bags, and not one bag that was given as an array or a list of its rows.
-
-        What has one axis more than a row is a bag; rows have as many as those of training by default.
-        """
-        if isinstance(X, BagSketch):
-            return X.ids is not None
-        if not isinstance(X, list | tuple) or len(X) == 0 or isinstance(X[0], Bags):
-            return isinstance(X, Bags)
-        try:
-            n_axes = np.ndim(X[0])
-        except ValueError:  # rows of different lengths, which are refused where the array is made
-            return True
-        return bool(n_axes == 1 + (len(self.input_shape_) if row_axes is None else row_axes))
-
-    def _require_fitted(self) -> None:
-        if not hasattr(self, "classes_"):
-            raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
-
-    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
-        require_features(bags, self.input_shape_, self.feature_names_)
-        found = self._range()
-        if found is not None:
-            require_range(bags, *found, numbered=not streamed)

@@ -8,9 +8,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
-from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, bag_means
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
+from histnetq.sketches.posteriors import bag_means
 
 _RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
@@ -144,7 +146,7 @@ class ACC(PosteriorQuantifier):
         check_choice("solver", self.solver, ("least-squares", "inverse"))
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = misclassification(np.eye(posteriors.shape[1])[posteriors.argmax(1)], labels, weights)
+        self.matrix_ = confusions_of(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return self._adjust(assigned_shares(posteriors, index, offsets, weights))
@@ -216,21 +218,6 @@ def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDA
     bag = np.repeat(np.arange(n_bags), np.diff(offsets))
     counts = count_labels(posteriors.argmax(1)[index], bag, n_bags, posteriors.shape[1], weights)
     return counts / counts.sum(1, keepdims=True)
-
-
-def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> Floats:
-    """Mean value of each column given the true class: (n_rows, k) → (k, k), true classes in columns.
-
-    A class without rows is taken to be recognised without error.
-    """
-    n_classes = values.shape[1]
-    w = np.ones(len(labels)) if weights is None else weights.astype(float)
-    member = np.zeros((len(labels), n_classes))
-    member[np.arange(len(labels)), labels] = w
-    totals = member.sum(0)
-    matrix = values.T @ member / np.where(totals > 0, totals, 1.0)
-    matrix[:, totals == 0] = np.eye(n_classes)[:, totals == 0]
-    return matrix
 
 
 def solve_mixture(matrix: Floats, targets: Floats) -> Floats:

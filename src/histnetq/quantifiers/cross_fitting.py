@@ -38,9 +38,9 @@ class CrossFitted:
 
     Attributes
     ----------
-    classifier : classifier
-        The classifier of all rows.
-    columns : (n_columns,)
+    classifier : classifier or None
+        The classifier of all rows; None if the rows themselves are posteriors.
+    columns : (n_columns,) or None
         The class code of each of its columns.
     posteriors : (n_judged, n_classes)
         Posteriors by classifiers that have not seen the row.
@@ -53,7 +53,7 @@ class CrossFitted:
     """
 
     classifier: Any
-    columns: Ints
+    columns: Ints | None
     posteriors: Floats
     labels: Ints
     weights: NDArray | None
@@ -80,10 +80,8 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         The classifier of all rows, and posteriors to learn from.
     """
     assert given.classes is not None
-    assert given.labels is not None
-    kept = given.labels[given.index] >= 0
-    entries, pool, classes = given.index[kept], given.rows, given.classes
-    labels, weights = given.labels[entries], _weights_of_one_sample(given, kept)
+    entries, labels, weights = entries_with_labels(given)
+    pool, classes = given.rows, given.classes
     if cv is None:
         columns = columns_of(base, cv, classes)
         posteriors = posteriors_of(base, pool[entries], columns, len(classes))
@@ -107,6 +105,14 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
     judged = np.any(folds, axis=0)
     w = None if weights is None else weights[judged]
     return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+
+
+def entries_with_labels(given: Bags) -> tuple[Ints, Ints, NDArray | None]:
+    """Rows, class codes and weights of the entries that have a label; the code of one without is -1."""
+    assert given.labels is not None
+    kept = given.labels[given.index] >= 0
+    entries = given.index[kept]
+    return entries, given.labels[entries], _weights_of_one_sample(given, kept)
 
 
 def _bytes_of(pool: Any, n_rows: int) -> int:

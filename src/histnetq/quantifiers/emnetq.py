@@ -8,16 +8,16 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import used_rows
-from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood
+from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
 from histnetq.quantifiers.emnetq_start import start_scores
-from histnetq.quantifiers.networks import DeepQuantifier, Encoder, check_ridge, make_scores, make_standardize
+from histnetq.quantifiers.encoders import Encoder, make_scores
+from histnetq.quantifiers.networks import DeepQuantifier, check_ridge
 from histnetq.quantifiers.saving import Arrays
-from histnetq.simplex import check_prevalences
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start
 
@@ -98,40 +98,6 @@ class EMNetQ(DeepQuantifier):
     ridge: float | None = 0.01
     prior: float = 0.5
 
-    def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> NDArray[np.float64]:
-        """Estimate the class probabilities of the rows, given the prevalences of their bag.
-
-        Parameters
-        ----------
-        X : Bags, or array of rows
-            Several bags, or one bag as an array of its rows.
-        prevalences : (n_bags, n_classes) for bags, (n_classes,) for rows, default=None
-            Prevalences of the classes in each bag; None takes the estimates.
-
-        Returns
-        -------
-        (n_rows, n_classes)
-            Probabilities of the classes; of bags, one row per entry, in the order of ``bags.index``.
-
-        Examples
-        --------
-        >>> from histnetq import Training
-        >>> X, y = np.array([[0.0], [1.0]] * 60) + np.arange(120)[:, None] / 1000, ["a", "b"] * 60
-        >>> EMNetQ(training=Training(epochs=2), random_state=0).fit(X, y).predict_rows([[0.0], [1.0]]).shape
-        (2, 2)
-        """
-        bags = self._bags_to_estimate(X)
-        if prevalences is None:
-            p = self._predict(bags)
-        else:
-            given: Any = prevalences if self._are_several(X) else [prevalences]
-            p = check_prevalences(given, len(bags), len(self.classes_))
-        scores, index = self._scores(bags)
-        with np.errstate(divide="ignore"):
-            logits = scores.double().numpy()[index] + np.log(p)[np.repeat(np.arange(len(bags)), np.diff(bags.offsets))]
-        likely = np.exp(logits - logits.max(1, keepdims=True))
-        return likely / likely.sum(1, keepdims=True)
-
     def standard_errors(self, X: Any) -> NDArray[np.float64]:
         """Estimate the standard errors of the estimates, before small ones are shrunk, by the observed information.
 
@@ -166,21 +132,23 @@ class EMNetQ(DeepQuantifier):
         ).numpy()
         return errors if self._are_several(X) else errors[0]
 
+    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        scores, index = self._scores(bags)
+        return scores.double().numpy(), index
+
     def _scores(self, bags: Bags) -> tuple[Tensor, NDArray[np.int64]]:
         """Scores of the rows in use, and the one of each entry."""
         used, index = used_rows(bags.index, bags.rows.shape[0])
         self.network_.eval()
         return encode_rows(self.network_, bags, used).cpu(), index
 
-    def _network(
-        self, shape: tuple[int, ...], n_classes: int, statistics: tuple[NDArray, NDArray] | None
-    ) -> BagNetwork:
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         encoder = make_scores(self.encoder, shape, n_classes, self.training)
         pooling = Likelihood if self.ridge is None else ShrunkLikelihood
         shift = _Shift(n_classes) if self.label_weight > 0 or self.training.warmup > 0 else False
         network = BagNetwork(
             encoder, pooling(n_classes, self.prior), None, n_classes,
-            prepare=make_standardize(statistics), classify=shift,
+            prepare=prepare, classify=shift,
         )  # fmt: skip
         return network.to(getattr(torch, self.training.dtype))
 

@@ -15,7 +15,7 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, row_protocol
-from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearse
+from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
 from histnetq.quantifiers.row_scores import class_shares, encode_examples, learn_scores
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
@@ -81,5 +81,5 @@ def start_features(
         return draw(lambda offsets, rows: network.quantify(pool(offsets, rows)), rng)
 
     learned = [*(pooling.parameters() if learns else ()), *head.parameters()]
-    rehearse([(learned, _RATE)], practise, loss, training.epochs)
+    rehearse([(learned, _RATE)], practise, loss, rehearsal_steps(examples, training))
     return True

@@ -19,7 +19,7 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, Floats, Ints, row_protocol
-from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearse
+from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
 from histnetq.quantifiers.row_scores import class_shares, learn_scores
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
@@ -30,7 +30,7 @@ _INNER = 0.2  # quantile of log-odds that a sigmoid brings to itself, as it does
 _WIDEST = 2.0
 _SMOOTHING = 0.3  # rows of each class, spread over all bins, that are added to its templates
 _JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
-_RATE, _FACTOR_RATE = 3e-3, 1e-3  # of a rehearsal
+_RATES = {"factor": 1e-3, "other": 3e-2}  # of a rehearsal
 
 
 def start_histograms(
@@ -90,7 +90,7 @@ def start_histograms(
     def practise() -> Estimates:
         return draw(lambda offsets, rows: head(pool(offsets, rows)).softmax(1), rng)
 
-    _rehearse(head, practise, (bags, histograms), loss, training.epochs)
+    _rehearse(head, practise, (bags, histograms), loss, rehearsal_steps(examples, training))
     return True
 
 
@@ -121,14 +121,14 @@ def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Flo
 
 
 def _rehearse(
-    head: Unmixing, practise: Callable[[], Estimates], judging: tuple[Bags, Tensor], loss: Measure, n_epochs: int
+    head: Unmixing, practise: Callable[[], Estimates], judging: tuple[Bags, Tensor], loss: Measure, n_steps: int
 ) -> None:
     """Train the head on drawn bags, and keep what it learned if it is of use on bags that were not drawn."""
     before = {name: value.clone() for name, value in head.state_dict().items()}
     first = _mean_loss(head, *judging, loss)
     factor = [p for name, p in head.named_parameters() if name.startswith("factor.")]
     other = [p for name, p in head.named_parameters() if not name.startswith("factor.")]
-    rehearse([(factor, _FACTOR_RATE), (other, _RATE)], practise, loss, n_epochs)
+    rehearse([(factor, _RATES["factor"]), (other, _RATES["other"])], practise, loss, n_steps)
     if not _mean_loss(head, *judging, loss) < first:
         head.load_state_dict(before)
 

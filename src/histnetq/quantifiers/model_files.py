@@ -323,6 +323,11 @@ def _are_names(value: Any, config: dict[str, Any]) -> bool:
     return value is None or (named and config["input_shape"] == [len(value)])
 
 
+def _is_scored(value: Any, config: dict[str, Any]) -> bool:
+    fits = config["input_shape"] == [len(config["classes"])]
+    return value is None or value is False or (value is True and fits)  # absent in models of earlier versions
+
+
 def _is_name(value: Any, config: dict[str, Any]) -> bool:
     return isinstance(value, str) and len(value) <= 200
 
@@ -337,6 +342,7 @@ _ENTRIES = {
     "train_prevalences": (_are_prevalences, "a share of each class, with sum 1"),
     "input_shape": (_is_shape, "the shape of a row"),
     "feature_names": (_are_names, "a name of each feature, or null"),
+    "scores": (_is_scored, "true for features that are probabilities of the classes, else false"),
     "params": (_is_mapping, "parameters by name"),
     "learned": (_is_mapping, "values by name"),
     "provenance": (lambda value, config: value is None or _is_mapping(value, config), "values by name"),

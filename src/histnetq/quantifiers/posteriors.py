@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -10,68 +9,22 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, encode_labels, needs_double, used_rows
+from histnetq.data.checks import needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
 from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
-from histnetq.quantifiers.cross_fitting import CrossFitted, columns_of, cross_fit, posteriors_of
-from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
-from histnetq.simplex import Floats, Ints, first_off_simplex, row_sums
-from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors, bag_sums
+from histnetq.quantifiers.cross_fitting import CrossFitted, cross_fit, posteriors_of
+from histnetq.quantifiers.given_scores import column_order, given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.posterior_files import StoredClassifier, StoredTraining
+from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
+from histnetq.quantifiers.saving import Stored
+from histnetq.simplex import Floats, Ints
+from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
-from histnetq.uncertainty.bootstrap import resample
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
-
-
-class StoredClassifier(Stored):
-    """The classifier, and the class of each of its columns."""
-
-    def arrays(self, model: Any) -> Arrays:
-        if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return (
-            {"classifier": np.frombuffer(dump_classifier(model.classifier_), np.uint8)} if plain is None else plain[1]
-        )
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return {"columns": model.columns_.tolist(), "classifier": None if plain is None else plain[0]}
-
-    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        model.classifier_ = model.columns_ = None
-        if "classifier" in arrays:
-            model.classifier_ = load_classifier(arrays["classifier"].tobytes(), learned["trust"])
-        elif learned.get("classifier"):
-            model.classifier_ = from_plain(learned["classifier"], arrays)
-        if model.classifier_ is not None:
-            found = learned.get("columns")  # absent in models of version 0.1.0
-            known = columns_of(model.classifier_, model.cv, model.classes_).tolist() if found is None else found
-            n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
-            places = set(range(len(model.classes_)))
-            if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
-                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
-            if n_features is not None and model.input_shape_ != (n_features,):
-                raise ValueError(
-                    f"path: the stored classifier reads {n_features} features, the model rows of shape "
-                    f"{model.input_shape_}; save again."
-                )
-            model.columns_ = np.array(known, np.int64)
-
-
-class _StoredTraining(StoredArrays):
-    """The posteriors and labels that the method learned from."""
-
-    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        super().restore(model, arrays, learned)
-        labels = arrays.get("training_labels", np.zeros(0, np.int32))
-        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
-            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -100,7 +53,7 @@ class PosteriorQuantifier(Quantifier):
     reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
-        _StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
+        StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -203,6 +156,8 @@ class PosteriorQuantifier(Quantifier):
         array([0.5, 0.5])
         """
         given = labelled_rows(X, y)
+        if given.scores is not None:
+            return take_scores(given)
         return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
 
     def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
@@ -230,27 +185,28 @@ class PosteriorQuantifier(Quantifier):
         assert source.classes is not None
         self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
         known = source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_
-        self._learned_from(*known, needs_double(source.rows))
+        self._learned_from(*known, needs_double(source.rows), source.scores is not None)
         self.classifier_: Any = crossed.classifier
         self.columns_: Ints | None = crossed.columns
         return self
 
-    def fit_posteriors(self, posteriors: ArrayLike, y: ArrayLike, classes: Any = None) -> PosteriorQuantifier:
+    def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> PosteriorQuantifier:
         """Learn from posteriors of a model of your own on rows that it was not trained on.
 
         Parameters
         ----------
-        posteriors : (n_rows, n_classes)
-            Rows of probabilities; the columns of a data frame are matched by name.
-        y : (n_rows,)
-            The label of each row.
+        posteriors : (n_rows, n_classes), or Bags
+            Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows with labels,
+            as `read_bags` makes them with ``proba=``.
+        y : (n_rows,), default=None
+            The label of each row; None with bags.
         classes : sequence, default=None
             Names of the columns; None takes the sorted values of `y`.
 
         Returns
         -------
         PosteriorQuantifier
-            The fitted quantifier itself, which predicts by `predict_posteriors`.
+            The fitted quantifier itself. The rows that it estimates are posteriors, too.
 
         Examples
         --------
@@ -260,17 +216,7 @@ class PosteriorQuantifier(Quantifier):
         array([0.67, 0.33])
         """
         self._check()
-        p = _check_posteriors(np.asarray(posteriors, dtype=np.float64), None)
-        labels, names = encode_labels(y, classes, len(p))
-        if len(names) != p.shape[1]:
-            raise ValueError(
-                f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
-            )
-        p = p[:, _column_order(column_names(posteriors), names)]
-        self._learn_all(p, labels, None, names)
-        self._learned_from(names, (p.shape[1],), None, self.train_prevalences_)
-        self.classifier_ = self.columns_ = None
-        return self
+        return self.fit(scored_bags(posteriors, y, classes))
 
     def predict_posteriors(self, X: Any) -> Floats:
         """Estimate from posteriors.
@@ -292,10 +238,9 @@ class PosteriorQuantifier(Quantifier):
         array([0.25, 0.75])
         """
         bags = self._as_bags(X, row_axes=1)
-        used, index = used_rows(bags.index, bags.rows.shape[0])
-        rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
-        p = _check_posteriors(np.asarray(rows, dtype=np.float64), len(self.classes_))
-        p = p[:, _column_order(bags.feature_names, self.classes_)]
+        p, index = given_posteriors(bags, len(self.classes_))
+        names = bags.feature_names if bags.scores is None else [str(name) for name in bags.scores]
+        p = p[:, column_order(names, self.classes_)]
         estimates = self._quantify(p, index, bags.offsets, bags.weights)
         return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
@@ -335,6 +280,50 @@ class PosteriorQuantifier(Quantifier):
             X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
         )
 
+    def bayes_interval(
+        self, X: Any, coverage: float = 0.9, *, target: str = "bag", prior: Any = 1.0, n_draws: int = 300,
+        random_state: int | None = 0,
+    ) -> Intervals:  # fmt: skip
+        """Estimate with intervals from the posterior of how many rows of each bag are of each class.
+
+        They need no calibration bags. They rest on prior shift, and on posteriors of the labelled rows of training by
+        classifiers that had not seen them: how uncertain these leave the errors of the classifier is part of the
+        intervals, but not that the classifier of all rows may be better or worse than those of the folds. `CC` and
+        `ACC` know of a row the class that it is assigned to, the others its posteriors. `coverage` is meant on average
+        over the classes of a bag.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows. Rows with counts are so many rows; rows with survey
+            weights together are as many as the effective size of the bag.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        target : {"bag", "population"}, default="bag"
+            Whether intervals are for the proportions in the bag itself, or in the population that it was drawn from,
+            which are wider.
+        prior : float, or (n_classes,), default=1.0
+            Concentration of the Dirichlet distribution of the proportions; 1 makes all proportions alike likely.
+        n_draws : int, default=300
+            How many draws of the labels are kept.
+        random_state : int, default=0
+            Seed of the draws; None draws others each time.
+
+        Returns
+        -------
+        Intervals
+            Estimates with intervals and joint regions.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> PACC(random_state=0).fit(X, y).bayes_interval(X).contains([0.5, 0.5])
+        array([ True,  True])
+        """
+        options = {"target": target, "prior": prior, "n_draws": n_draws, "random_state": random_state}
+        return self.predict_interval(X, coverage, method="bayes", **options)
+
     def _base_classifier(self, pool: Any) -> Any:
         named = self.classifier is None or isinstance(self.classifier, str)
         if named and (self.cv is None or pool.ndim == 1):
@@ -373,37 +362,31 @@ class PosteriorQuantifier(Quantifier):
         p, index = self._bag_posteriors(bags)
         return self._quantify(p, index, bags.offsets, bags.weights)
 
-    def _resampled(self, bags: Bags, n_resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-        """Estimates ``(n_bags, n_classes)``, and of resamples ``(n_resamples, n_bags, n_classes)``."""
-        p, index = self._bag_posteriors(bags)
-        resampled = np.empty((n_resamples, len(bags), len(self.classes_)))
-        for estimates in resampled:
-            entries, weights = resample(bags, rng)
-            estimates[:] = self._relearned(rng)._quantify(p, index[entries], bags.offsets, weights)
-        return self._quantify(p, index, bags.offsets, bags.weights), resampled
-
-    def _relearned(self, rng: np.random.Generator) -> PosteriorQuantifier:
-        """Give a copy that has learned from as many rows of each class, drawn with replacement."""
-        labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
-        order = np.argsort(labels, kind="stable")
-        offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
-        kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
-        w = None if weights is None else weights[order]
-        entries, drawn = resample(Bags.trusted(labels, order, offsets, weights=w, weight_kind=kind), rng)
-        again, chosen = copy.copy(self), order[entries]
-        again._learn(self.training_posteriors_[chosen].astype(np.float64), labels[chosen], drawn)
-        return again
-
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
         """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
         if self.classifier_ is None:
-            raise ValueError("predict: this quantifier was fitted on posteriors; use predict_posteriors.")
+            return given_posteriors(bags, len(self.classes_))
         assert self.columns_ is not None
         used, index = used_rows(bags.index, bags.rows.shape[0])
         chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
         n_classes = len(self.classes_)
         p = [posteriors_of(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
         return np.concatenate(p), index
+
+    def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
+        p, index = self._bag_posteriors(bags)
+        if self.resamples:
+            labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
+            scales = fit_scales(self.training_posteriors_.astype(np.float64), labels, "bcts", weights)
+            p = rescale(p, *scales)
+        return log_likelihoods(p, self.train_prevalences_), index
+
+    def _assigned(self, bags: Bags) -> tuple[Ints, Floats]:
+        if not self.resamples:
+            return super()._assigned(bags)
+        p, index = self._bag_posteriors(bags)
+        known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
+        return p.argmax(1)[index], confusions_of(known, labels, getattr(self, "training_weights_", None))
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
@@ -415,35 +398,3 @@ class PosteriorQuantifier(Quantifier):
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
             if weights is not None:
                 self.training_weights_ = weights
-
-
-def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-    """Weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
-
-    Examples
-    --------
-    >>> bag_means(np.array([[1.0], [3.0]]), np.array([0, 1, 1]), np.array([0, 2, 3]), None)
-    array([[2.],
-           [3.]])
-    """
-    totals = np.diff(offsets) if weights is None else np.add.reduceat(weights.astype(np.float64), offsets[:-1])
-    return bag_sums(values, index, offsets, weights) / totals[:, None]
-
-
-def _check_posteriors(p: Floats, n_classes: int | None) -> Floats:
-    if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
-        raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
-    if first_off_simplex(p) is not None:
-        raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    sums = row_sums(p)
-    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums[:, None]
-
-
-def _column_order(names: list[str] | None, classes: NDArray) -> Any:
-    """Which column of named posteriors belongs to each class; without names, or with 0, 1, …, as they stand."""
-    wanted = [str(c) for c in classes]
-    if names is None or names == wanted or names == [str(j) for j in range(len(classes))]:
-        return slice(None)
-    if sorted(names) != sorted(wanted):
-        raise ValueError(f"posteriors: expected the columns {wanted}, got {names}; rename them.")
-    return [names.index(name) for name in wanted]

@@ -17,11 +17,15 @@ from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
-from histnetq.quantifiers.counting import assigned_shares, misclassification, solve_mixture
+from histnetq.quantifiers.counting import assigned_shares, solve_mixture
+from histnetq.quantifiers.encoders import check_sizes
 from histnetq.quantifiers.likelihood import maximise_likelihood
-from histnetq.quantifiers.networks import StoredNetwork, check_sizes, keep_trained
-from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier, StoredClassifier, bag_means
+from histnetq.quantifiers.network_files import StoredNetwork, keep_trained
+from histnetq.quantifiers.posterior_files import StoredClassifier
+from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.row_posteriors import misclassification
 from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
 from histnetq.training.fitting import Task

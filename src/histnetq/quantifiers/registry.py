@@ -44,9 +44,10 @@ class Entry:
 REGISTRY: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("HistNetQ", "networks", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}),
-        Entry("DeepSets", "networks", "proportions", {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}),
-        Entry("SetTransformer", "networks", "proportions",
+        Entry("HistNetQ", "histnetq", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}),
+        Entry("DeepSets", "set_networks", "proportions",
+              {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}),
+        Entry("SetTransformer", "set_networks", "proportions",
               {**_NETWORK, "encoder": [(32,), (64, 32)], "width": [32, 64]}),
         Entry("EMNetQ", "emnetq", "proportions",
               {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]}),

@@ -17,11 +17,14 @@ from torch import Tensor, nn
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
-from histnetq.quantifiers.examples import Floats, Ints
+from histnetq.quantifiers.examples import Examples, Floats, Ints
 from histnetq.simplex import apportion, count_labels
+from histnetq.training.options import Training
 
 _ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about so many; widths they are moved by
-_STEPS, _STEPS_PER_EPOCH = 1000, 20  # updates in a rehearsal, and at most so many for each epoch that may follow
+# Updates in a rehearsal: fewer where labels are implied, as a head then learns their errors too; and at most so many
+# for each epoch that may follow.
+_STEPS, _STEPS_PER_EPOCH = {False: 1000, True: 500}, 20
 _BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
 _DRAWN_ROWS = 50_000  # of each class, at least
 _CLIP = 1.0
@@ -126,8 +129,13 @@ def _draw_rows(below: Floats, n: int, rng: np.random.Generator) -> Ints:
     return np.minimum(found, len(below) - 1)
 
 
+def rehearsal_steps(examples: Examples, training: Training) -> int:
+    """Say how many updates a rehearsal has: a short training has a short one."""
+    return min(_STEPS[examples.unknown], _STEPS_PER_EPOCH * training.epochs)
+
+
 def rehearse(
-    rates: list[tuple[list[nn.Parameter], float]], practise: Callable[[], Estimates], loss: Measure, n_epochs: int
+    rates: list[tuple[list[nn.Parameter], float]], practise: Callable[[], Estimates], loss: Measure, n_steps: int
 ) -> None:
     """Train layers on drawn bags, at rates that sink to zero.
 
@@ -139,10 +147,9 @@ def rehearse(
         Draws bags and estimates them.
     loss : callable
         What estimates are to be good for.
-    n_epochs : int
-        Epochs of training that may follow: a short training has a short rehearsal.
+    n_steps : int
+        Updates of the weights.
     """
-    n_steps = min(_STEPS, _STEPS_PER_EPOCH * n_epochs)
     groups = [{"params": parameters, "first": rate} for parameters, rate in rates if parameters]
     solver = torch.optim.Adam(groups)
     for step in range(n_steps):

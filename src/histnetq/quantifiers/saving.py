@@ -150,8 +150,8 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
         "estimator": kind.__name__, "version": metadata.version("histnetq"), "classes": classes,
         "params": {name: _to_json(name, value, arrays) for name, value in model.get_params(deep=False).items()},
         "input_shape": list(model.input_shape_), "feature_names": model.feature_names_,
-        "double": model.double_, "train_prevalences": model.train_prevalences_.tolist(), "learned": learned,
-        "provenance": getattr(model, "provenance_", {}),
+        "double": model.double_, "scores": model.scores_, "train_prevalences": model.train_prevalences_.tolist(),
+        "learned": learned, "provenance": getattr(model, "provenance_", {}),
     }  # fmt: skip
     if kind.__name__ not in REGISTRY or kind is not REGISTRY[kind.__name__].load():
         config["own_class"] = True
@@ -227,7 +227,7 @@ def _restored(
     quantifier.classes_ = np.asarray(config["classes"])
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
     quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
-    quantifier.double_ = bool(config.get("double", False))
+    quantifier.double_, quantifier.scores_ = bool(config.get("double")), bool(config.get("scores"))
     if hasattr(quantifier, "_check"):
         quantifier._check()
     learned = {**config["learned"], "trust": tuple(trust)}

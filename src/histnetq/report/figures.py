@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from histnetq.data.class_names import add_columns
 from histnetq.data.indexing import have_order
 from histnetq.evaluation import plots
+from histnetq.evaluation.plot_style import MOST_NAMES
 from histnetq.uncertainty.intervals import Intervals, Region
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ def figures(facts: Facts) -> Iterator[Plot]:
     """Yield the plots that apply."""
     model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
     if table is not None:
-        many = " The classes with the largest errors are coloured." if len(facts.classes) > plots.MOST_NAMES else ""
+        many = " The classes with the largest errors are coloured." if len(facts.classes) > MOST_NAMES else ""
         yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()), many)
     if table is not None and comparison is not None and n_bags >= _FEWEST_BAGS:
         yield _figure("Bias", lambda f: plots.bias(table, f.subplots()))
@@ -103,10 +104,10 @@ def _estimates_by_bag(facts: Facts) -> Plot:
 
     title, caption = "Estimates by bag", _told_of_bags(facts)
     if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
-        return title, [_image(lambda figure: draw(figure, np.arange(len(classes))))], caption
+        return title, [image(lambda figure: draw(figure, np.arange(len(classes))))], caption
     common = np.maximum(p.mean(0), 0 if p_true is None else p_true.mean(0))
     chosen = np.sort(np.argsort(-common, kind="stable")[:_MOST_PANELS])
-    return title, [_image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
+    return title, [image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
 
 
 def _told_of_bags(facts: Facts) -> str:
@@ -130,10 +131,10 @@ def _spread(n: int, most: int) -> NDArray[np.int64]:
 
 
 def _figure(title: str, draw: Callable[[Figure], Any], more: str = "") -> Plot:
-    return title, [_image(draw)], _CAPTIONS[title] + more
+    return title, [image(draw)], _CAPTIONS[title] + more
 
 
-def _image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
+def image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
     """Return an image as text in base 64."""
     from matplotlib import style
     from matplotlib.figure import Figure

@@ -182,6 +182,19 @@ def bag_sums(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | Non
     return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values
 
 
+def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+    """Weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
+
+    Examples
+    --------
+    >>> bag_means(np.array([[1.0], [3.0]]), np.array([0, 1, 1]), np.array([0, 2, 3]), None)
+    array([[2.],
+           [3.]])
+    """
+    totals = np.diff(offsets) if weights is None else np.add.reduceat(weights.astype(np.float64), offsets[:-1])
+    return bag_sums(values, index, offsets, weights) / totals[:, None]
+
+
 def count_cells(cell_of_row: Ints, index: Ints, offsets: Ints, weights: Any, n_cells: int) -> NDArray:
     """(n_bags, n_cells): weight of each bag's entries in each cell; whole numbers if the weights are.
 

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, require_features, take_dense, used_rows
+from histnetq.data.class_names import are_scores
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
@@ -90,6 +91,11 @@ class Supervision:
     @property
     def input_shape(self) -> tuple[int, ...]:
         return tuple(self._first.rows.shape[1:])
+
+    @property
+    def are_scores(self) -> bool:
+        """Whether rows are probabilities of the classes; their columns must be in the order of these."""
+        return are_scores(self._first)
 
     @property
     def pool(self) -> Any:
@@ -199,10 +205,11 @@ class Supervision:
         draws_rows = sampler is not None and sampler.draws_from == "rows"
         return (sampler if draws_rows else APP()).draw(self.rows, n_bags, seed)  # type: ignore[union-attr]
 
-    def statistics(self) -> tuple[NDArray, NDArray]:
+    def statistics(self, change: Callable[[NDArray], NDArray] = np.asarray) -> tuple[NDArray, NDArray]:
         """Mean and standard deviation of each feature, or of each channel of images, over all rows in use.
 
-        Sparse rows are not centred: their mean is given as 0 and their scale is the root mean square.
+        Sparse rows are not centred: their mean is given as 0 and their scale is the root mean square. A function may
+        `change` the numbers of rows first.
         """
         pool = self._first.rows
         parts = [part for part in (self.rows, self.bags) if part is not None]
@@ -211,12 +218,12 @@ class Supervision:
         image = len(pool.shape) > 2
         step = max(1, _CHUNK // self._first.n_features)
         # About the mean of the first rows: a sum of squares about 0 loses the digits of features far from 0.
-        first = take_dense(pool, used[:step]).astype(np.float64)
+        first = change(take_dense(pool, used[:step])).astype(np.float64)
         centred = float(not hasattr(pool, "tocsr"))
         shift = first.mean((0, -2, -1) if image else 0, keepdims=True) * centred
         sums = np.zeros((2, *shift.shape))  # of the distances and of their squares
         for start in range(0, len(used), step):
-            x = take_dense(pool, used[start : start + step]) - shift
+            x = change(take_dense(pool, used[start : start + step])) - shift
             moments = np.stack([np.tensordot(weights[start : start + step], v, 1)[None] for v in (x, x**2)])
             sums += moments.mean((-2, -1), keepdims=True) if image else moments
         first_moment, second_moment = sums / weights.sum()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import numpy as np
@@ -42,8 +43,9 @@ class Bootstrap(IntervalMethod):
                 f"bootstrap_interval: {kind} takes too long to learn from every resample; "
                 "use calibrate and predict_interval."
             )
+        assert isinstance(bags, Bags)
         coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
-        estimates, resampled = model._resampled(bags, n_resamples, np.random.default_rng(random_state))
+        estimates, resampled = _resampled(model, bags, n_resamples, np.random.default_rng(random_state))
         lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
         lower, upper = _reach_the_ends(lower, upper, bags.sizes)
         radius = np.quantile(hellinger(resampled, estimates), coverage, axis=0)
@@ -54,6 +56,29 @@ def _reach_the_ends(lower: Floats, upper: Floats, sizes: ArrayLike) -> tuple[Flo
     """Ends within a hundredth of a row of 0 or 1 are 0 or 1: likelihood nears them forever and never gets there."""
     tiny = 0.01 / np.asarray(sizes, np.float64)[:, None]
     return np.where(lower < tiny, 0.0, lower), np.where(upper > 1 - tiny, 1.0, upper)
+
+
+def _resampled(model: Any, bags: Bags, n_resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
+    """Estimates ``(n_bags, n_classes)``, and of resamples ``(n_resamples, n_bags, n_classes)``."""
+    p, index = model._bag_posteriors(bags)
+    resampled = np.empty((n_resamples, len(bags), len(model.classes_)))
+    for estimates in resampled:
+        entries, weights = resample(bags, rng)
+        estimates[:] = relearned(model, rng)._quantify(p, index[entries], bags.offsets, weights)
+    return model._quantify(p, index, bags.offsets, bags.weights), resampled
+
+
+def relearned(model: Any, rng: np.random.Generator) -> Any:
+    """Give a copy of a method that has learned from as many rows of each class, drawn with replacement."""
+    labels, weights = model.training_labels_.astype(np.int64), getattr(model, "training_weights_", None)
+    order = np.argsort(labels, kind="stable")
+    offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
+    kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
+    w = None if weights is None else weights[order]
+    entries, drawn = resample(Bags.trusted(labels, order, offsets, weights=w, weight_kind=kind), rng)
+    again, chosen = copy.copy(model), order[entries]
+    again._learn(model.training_posteriors_[chosen].astype(np.float64), labels[chosen], drawn)
+    return again
 
 
 def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None]:

@@ -109,7 +109,7 @@ def cross_estimates(model: Any, bags: Bags, folds: int, random_state: int = 0) -
     """Estimate the bags of each fold by a copy of the quantifier that is fitted to the other bags.
 
     Bags that share rows of the pool are refused, and those of which more than a tenth of the rows have the same numbers
-    as one in another bag: models would know what they estimate. Fewer may be alike by chance.
+    as one in another bag: models would know what they estimate. Fewer may be alike by chance, and scores always.
 
     Parameters
     ----------
@@ -131,7 +131,7 @@ def cross_estimates(model: Any, bags: Bags, folds: int, random_state: int = 0) -
     if not 2 <= check_whole("folds", folds) <= len(bags):
         raise wrong("folds", f"a whole number from 2 to {len(bags)}, the number of bags", folds, "give another")
     same = part_shared(bags)
-    shared = same or part_shared(bags, by_content=True)
+    shared = same or (bags.scores is None and part_shared(bags, by_content=True))
     if same or shared > _MOST_ALIKE:
         raise ValueError(
             f"bags: expected bags of different rows, as each is estimated by a model that was learned without it, got "

@@ -1,0 +1,78 @@
+"""Ten million rows in 50 weekly files: monitor beside predict, and a second run with one new week beside a first."""
+
+from __future__ import annotations
+
+import tempfile
+from collections.abc import Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import histnetq as hq
+from benchmarks.timing import seconds_of, side_by_side
+from histnetq.cli.estimating import estimate
+from histnetq.monitoring.monitor import judge_chunks
+from histnetq.monitoring.reading import How
+from histnetq.monitoring.state import State
+
+__all__ = ["run"]
+
+_WEEKS, _ROWS, _COLUMNS = 50, 200_000, 9
+_NAMES = [f"x{j}" for j in range(_COLUMNS)]
+_FIRST, _REFERENCE = np.datetime64("2026-01-05", "us"), "2026-01..2026-06"
+
+
+def run() -> Iterator[tuple[str, float, str, float]]:
+    """Yield (what, ratio, comparison, target)."""
+    with tempfile.TemporaryDirectory() as directory:
+        model = _model(f"{directory}/model")
+        files = [_write_week(Path(directory) / f"week{i:02d}.parquet", i) for i in range(_WEEKS)]
+        seconds = side_by_side(
+            {
+                "predict": partial(estimate, f"{directory}/model", files, bag=["week"]),
+                "monitor": partial(hq.monitor, model, files, time="ts", period="W", reference=_REFERENCE),
+            },
+            rounds=3,
+        )
+        told = ", ".join(f"{taken:.1f} s by {name}" for name, taken in seconds.items())
+        print(f"     {told}")
+        what = f"{_WEEKS * _ROWS:,} rows in {_WEEKS} weekly chunks, PACC: "
+        yield what + "time of monitor over that of predict", seconds["monitor"] / seconds["predict"], "≤", 1.2
+        state = Path(directory) / "state.parquet"
+        first = seconds_of(partial(_continue, model, files[:-1], state))
+        second = seconds_of(partial(_continue, model, files, state))
+        print(f"     {first:.1f} s for {_WEEKS - 1} weeks with a state, {second:.1f} s for one more")
+        yield what + "time of a second run with one new week over that of the first", second / first, "≤", 0.25
+
+
+def _continue(model: Any, files: list[str], place: Path) -> None:
+    state = State.load(place, How("ts", "W"), model)
+    bags, chunks = state.add(model, files)
+    judge_chunks(model, bags, chunks, (), _REFERENCE, false_alarms=0.05, coverage=0.9)
+    state.save(place)
+
+
+def _write_week(path: Path, week: int) -> str:
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    rng = np.random.default_rng(week)
+    y = rng.random(_ROWS) < 0.4
+    columns = {name: (rng.normal(size=_ROWS) + y).astype(np.float32) for name in _NAMES}
+    microseconds = np.sort(rng.integers(7 * 86_400_000_000, size=_ROWS)).astype("timedelta64[us]")
+    times = _FIRST + np.timedelta64(7 * week, "D") + microseconds
+    parquet.write_table(pa.table({"week": np.full(_ROWS, week), "ts": times, **columns}), path)
+    return str(path)
+
+
+def _model(path: str) -> Any:
+    rng = np.random.default_rng(0)
+    y = rng.random(5000) < 0.5
+    rows = (rng.normal(size=(5000, _COLUMNS)) + y[:, None]).astype(np.float32)
+    model = hq.PACC(random_state=0).fit(rows[:2500], y[:2500])
+    model.calibrate(hq.APP(200).draw(hq.Bags.from_labels(rows[2500:], y[2500:]), 60, random_state=0))
+    model.feature_names_ = _NAMES
+    model.save(path)
+    return model

@@ -1,0 +1,72 @@
+"""What a method on posteriors stores: its classifier, and the posteriors and labels that it learned from."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.cross_fitting import columns_of
+from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+
+_ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
+
+
+class StoredClassifier(Stored):
+    """The classifier, and the class of each of its columns."""
+
+    def arrays(self, model: Any) -> Arrays:
+        if model.classifier_ is None:
+            return {}
+        plain = to_plain(model.classifier_, "classifier/")
+        return (
+            {"classifier": np.frombuffer(dump_classifier(model.classifier_), np.uint8)} if plain is None else plain[1]
+        )
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        if model.classifier_ is None:
+            return {}
+        plain = to_plain(model.classifier_, "classifier/")
+        return {"columns": model.columns_.tolist(), "classifier": None if plain is None else plain[0]}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        model.classifier_ = model.columns_ = None
+        if "classifier" in arrays:
+            model.classifier_ = load_classifier(arrays["classifier"].tobytes(), learned["trust"])
+        elif learned.get("classifier"):
+            model.classifier_ = from_plain(learned["classifier"], arrays)
+        if model.classifier_ is not None:
+            found = learned.get("columns")  # absent in models of version 0.1.0
+            known = columns_of(model.classifier_, model.cv, model.classes_).tolist() if found is None else found
+            n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
+            places = set(range(len(model.classes_)))
+            if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
+                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
+            if n_features is not None and model.input_shape_ != (n_features,):
+                raise ValueError(
+                    f"path: the stored classifier reads {n_features} features, the model rows of shape "
+                    f"{model.input_shape_}; save again."
+                )
+            model.columns_ = np.array(known, np.int64)
+        elif model.input_shape_ != (len(model.classes_),):
+            raise ValueError(
+                f"path: a model without a classifier reads a probability of each of the {len(model.classes_)} classes, "
+                f"not rows of shape {model.input_shape_}; save again."
+            )
+        model.scores_ = model.classifier_ is None
+
+
+class StoredTraining(StoredArrays):
+    """The posteriors and labels that the method learned from."""
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        labels = arrays.get("training_labels", np.zeros(0, np.int32))
+        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
+            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
+        posteriors = arrays.get("training_posteriors", np.zeros(0))
+        if posteriors.dtype.kind != "f" or not (np.abs(posteriors - 0.5) <= 0.5 + _ROUNDED).all():
+            raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
+        if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
+            raise ValueError("path: the array 'training_weights' has weights below 0; save again.")

@@ -1,0 +1,206 @@
+"""Bayesian intervals: the posterior of how many rows of a bag are of each class, without calibration bags."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import pairwise
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+from scipy.special import gammaincinv
+
+from histnetq.data.bags import Bags
+from histnetq.data.checks import check_choice, check_fraction, check_whole, wrong
+from histnetq.kernels.cores import over_bags
+from histnetq.kernels.label_draws import sweep
+from histnetq.simplex import Floats, Ints
+from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
+from histnetq.uncertainty.likelihoods import CellLikelihoods, RowLikelihoods
+
+_TARGETS = ("bag", "population")
+_KEPT, _BURNED, _FIRST = 5, 4, 20  # sweeps with a draw of likelihoods that are kept, that come before, before all
+_AT_ONCE = 1 << 22  # entries and draws of bags that are worked on together
+_LARGEST = 1 << 27  # rows of a bag
+_SAME = 1e-9  # by which counts that are equal may differ, in units of the bag or of a standard deviation
+Likelihoods = RowLikelihoods | CellLikelihoods
+
+
+class Bayes(IntervalMethod):
+    """Intervals from draws of the labels of a bag's rows, given their posteriors or the classes they are assigned to.
+
+    Labels of rows are drawn from their posterior under prior shift: the prevalences have a Dirichlet distribution
+    before the bag is seen, a flat one by default, and rows are as likely under each class as the labelled rows of
+    training say, whose uncertainty is drawn as well. Methods that count assigned classes (CC, ACC) know no more of a
+    row than its class; all others know its posteriors.
+
+    Ends lie equally many posterior standard deviations from the posterior means of all classes of a bag: so many that
+    the intervals hold `coverage` of the classes on average. They are moved to the estimate where it lies beyond.
+    Counts are whole numbers: a class whose count is certain is held always, and others less often for it.
+    """
+
+    name = "bayes"
+    needs_rows = "the posterior of a bag's counts comes from its rows"
+    options = ("target", "prior", "n_draws", "random_state")
+
+    def intervals(  # type: ignore[override]
+        self,
+        model: Any,
+        bags: Bags | BagSketch,
+        coverage: float,
+        *,
+        target: str = "bag",
+        prior: Any = 1.0,
+        n_draws: int = 300,
+        random_state: int | None = 0,
+    ) -> Intervals:
+        if not hasattr(model, "training_posteriors_"):
+            raise ValueError(
+                f"interval: {type(model).__name__} has no posterior of counts, which methods on posteriors such as EMQ "
+                "have; fit with more bags, so that some calibrate it."
+            )
+        assert isinstance(bags, Bags)
+        coverage, n_draws = check_fraction("coverage", coverage), check_whole("n_draws", n_draws)
+        check_choice("target", target, _TARGETS)
+        concentrations = _check_prior(prior, len(model.classes_))
+        rng = np.random.default_rng(_check_seed(random_state))
+        _refuse_large(bags)
+        kind = CellLikelihoods if model.reads == "class" else RowLikelihoods
+        learned = model.training_posteriors_.astype(np.float64), model.training_labels_.astype(np.int64)
+        weights, n_likelihoods = getattr(model, "training_weights_", None), -(-n_draws // _KEPT)
+        likelihoods = kind.drawn(*learned, weights, n_likelihoods, rng)
+        posteriors, index = model._bag_posteriors(bags)
+        estimates = model._quantify(posteriors, index, bags.offsets, bags.weights)
+        seed, noise = int(rng.integers(2**31)), rng.random((n_likelihoods * _KEPT, len(concentrations)))
+        ends, radius = np.empty((2, *estimates.shape)), np.empty(len(bags))
+        for some in _runs(bags, noise.size):
+            part = _entries(bags, posteriors, index, some)
+            counts = draw_counts(likelihoods, posteriors, *part, concentrations, seed)
+            shares = _population(counts + concentrations, noise) if target == "population" else _shares(counts)
+            ends[:, some] = _ends(shares, estimates[some], coverage)
+            radius[some] = np.quantile(hellinger(shares, estimates[some][:, None]), coverage, axis=1)
+        return Intervals.around(estimates, ends[0], ends[1], bags.sizes, coverage, radius)
+
+
+def draw_counts(
+    likelihoods: Likelihoods,
+    posteriors: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: Floats,
+    prior: Floats,
+    seed: int,
+) -> Floats:
+    """Draws of the sizes of the classes in each bag: (n_bags, n_draws, n_classes).
+
+    Parameters
+    ----------
+    likelihoods : RowLikelihoods or CellLikelihoods
+        Draws of how likely rows are, one after the other; five draws of the labels are kept for each.
+    posteriors : (n_rows, n_classes)
+        Posteriors of rows.
+    index, weights : (n_entries,)
+        The row and the size of each entry.
+    offsets : (n_bags + 1,)
+        Where the entries of each bag begin.
+    prior : (n_classes,)
+        Concentrations of the Dirichlet distribution of the prevalences.
+    seed : int
+        Seed of the draws, which are the same for equal bags.
+    """
+    used, place = np.unique(index, return_inverse=True)
+    n_bags, step = len(offsets) - 1, 0
+    kept: list[Floats] = []
+    labels, counts = np.full(len(index), -1, np.int64), np.tile(prior, (n_bags, 1))
+    for table in likelihoods.of(posteriors[used]):
+        n_sweeps, found = _KEPT + _BURNED + (0 if kept else _FIRST), np.empty((n_bags, _KEPT, len(prior)))
+        state = seed, step, n_sweeps, _KEPT, labels, counts, found
+
+        def work(first: int, last: int, table: Floats = table, state: Any = state) -> None:
+            sweep(table, place, offsets, weights, first, last, *state)
+
+        over_bags(work, offsets)
+        kept.append(found)
+        step += n_sweeps
+    return np.maximum(np.concatenate(kept, axis=1) - prior, 0)
+
+
+def _ends(shares: Floats, estimates: Floats, coverage: float) -> tuple[Floats, Floats]:
+    """Ends of the intervals, of draws ``(n_bags, n_draws, n_classes)``, that hold `coverage` of the classes on average.
+
+    Of the two numbers of standard deviations whose part inside is next to `coverage`, the nearer one is taken.
+    """
+    means, spread = shares.mean(1), np.maximum(shares.std(1), _SAME)
+    low, high = np.minimum(means, estimates), np.maximum(means, estimates)
+    away = np.maximum(low[:, None] - shares, shares - high[:, None])
+    # What lies between the mean and the estimate is inside in any case.
+    units = np.where(away <= _SAME, 0.0, np.abs(shares - means[:, None]) / spread[:, None])
+    units = np.sort(units.reshape(len(units), -1), axis=1)
+    at = units[:, [int(np.ceil(round(coverage * units.shape[1], 6))) - 1]]
+    below, upto = (units < at - _SAME).mean(1), (units <= at + _SAME).mean(1)
+    before = np.where(units < at - _SAME, units, 0.0).max(1)
+    reach = (np.where(upto - coverage <= coverage - below, at[:, 0], before) + _SAME)[:, None]
+    return np.minimum(low, means - reach * spread), np.maximum(high, means + reach * spread)
+
+
+def _shares(counts: Floats) -> Floats:
+    return counts / counts.sum(2, keepdims=True)
+
+
+def _population(concentrations: Floats, noise: Floats) -> Floats:
+    """Draws from Dirichlet distributions, by uniform noise ``(n_draws, n_classes)`` that all bags share."""
+    drawn = np.maximum(gammaincinv(concentrations, noise), np.finfo(np.float64).tiny)
+    return drawn / drawn.sum(2, keepdims=True)
+
+
+def _runs(bags: Bags, n_drawn: int) -> Iterator[slice]:
+    """Runs of bags whose entries and draws have room in memory together."""
+    run = np.cumsum(np.maximum(bags.sizes, np.diff(bags.offsets)) + n_drawn) // _AT_ONCE
+    cuts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(run)), [len(bags)]])
+    return (slice(a, b) for a, b in pairwise(cuts.tolist()))
+
+
+def _entries(bags: Bags, posteriors: Floats, index: Ints, some: slice) -> tuple[Ints, Ints, Floats]:
+    """Entries of a run of bags in an order that theirs does not matter for: rows, offsets and sizes.
+
+    A row that stands for several has so many entries. One with a survey weight is one row, whose label decides about a
+    part of the bag's effective size.
+    """
+    offsets = bags.offsets[some.start : some.stop + 1]
+    bag = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+    rows, sized = index[offsets[0] : offsets[-1]], bags.sized_weights()
+    w = np.ones(len(rows)) if sized is None else sized[offsets[0] : offsets[-1]].astype(np.float64)
+    if sized is not None and bags.weight_kind == "count":
+        copies = w.astype(np.int64)
+        rows, bag, w = np.repeat(rows, copies), np.repeat(bag, copies), np.ones(copies.sum())
+    order = np.lexsort((w, *posteriors[rows].T, bag))
+    return rows[order], np.searchsorted(bag[order], np.arange(len(offsets))), w[order]
+
+
+def _check_prior(prior: Any, n_classes: int) -> Floats:
+    try:
+        found = np.asarray(prior, np.float64)
+        found = np.broadcast_to(found, n_classes) if found.ndim <= 1 else np.zeros(0)
+    except (TypeError, ValueError):
+        found = np.zeros(0)
+    if isinstance(prior, bool) or not len(found) or not (np.isfinite(found) & (found > 0)).all():
+        expected = f"one number above 0, or one for each of the {n_classes} classes"
+        raise wrong("prior", expected, repr(prior), "1 is a flat prior")
+    return found.copy()
+
+
+def _check_seed(random_state: Any) -> int | None:
+    whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
+    if random_state is not None and not whole:
+        expected = "a whole number of at least 0, or None"
+        raise wrong("random_state", expected, repr(random_state), "0 gives the same draws each time")
+    return None if random_state is None else int(random_state)
+
+
+def _refuse_large(bags: Bags) -> None:
+    if max(np.asarray(bags.sizes).max(), np.diff(bags.offsets).max()) > _LARGEST:
+        raise ValueError(
+            f"interval: the posterior of counts is for bags of at most {_LARGEST:,} rows, got {bags.sizes.max():,.0f}; "
+            "calibrate the model and use conformal intervals."
+        )

@@ -1,0 +1,111 @@
+"""True prevalence of a condition from the share of positive tests, and from how good the test is."""
+
+from __future__ import annotations
+
+import math
+from numbers import Integral, Real
+from typing import Any, NamedTuple
+
+from scipy.special import ndtri
+
+from histnetq.data.checks import check_fraction, check_whole, wrong
+
+
+class Prevalence(NamedTuple):
+    """An estimated prevalence with its interval.
+
+    Parameters
+    ----------
+    estimate : float
+        The estimated prevalence.
+    lower : float
+        Lower end of the interval.
+    upper : float
+        Upper end of the interval.
+    """
+
+    estimate: float
+    lower: float
+    upper: float
+
+
+def rogan_gladen(
+    positives: int, n: int, sensitivity: float, specificity: float, *, n_sensitivity: int | None = None,
+    n_specificity: int | None = None, coverage: float = 0.9,
+) -> Prevalence:  # fmt: skip
+    """Estimate the true prevalence in a population from tests of a random sample of it.
+
+    The estimate is ``(positives / n + specificity − 1) / (sensitivity + specificity − 1)``, brought into [0, 1]. The
+    interval allows for the sample and, if their numbers are given, for the sensitivity and specificity having been
+    estimated too.
+
+    Parameters
+    ----------
+    positives : int
+        How many tests were positive.
+    n : int
+        How many tests were made.
+    sensitivity : float
+        The part of tests that are positive where the condition is present.
+    specificity : float
+        The part of tests that are negative where it is absent.
+    n_sensitivity : int, default=None
+        How many tests with the condition the sensitivity was estimated from; None takes it for exact.
+    n_specificity : int, default=None
+        How many tests without the condition the specificity was estimated from; None takes it for exact.
+    coverage : float, default=0.9
+        Probability, between 0 and 1, with which the interval is meant to hold the truth.
+
+    Returns
+    -------
+    Prevalence
+        The numbers `estimate`, `lower` and `upper`.
+
+    References
+    ----------
+    Rogan & Gladen (1978), *Estimating prevalence from the results of a screening test*.
+    Lang & Reiczigel (2014), *Confidence limits for prevalence of disease adjusted for estimated sensitivity and
+    specificity*.
+
+    Examples
+    --------
+    >>> found = rogan_gladen(60, 200, sensitivity=0.9, specificity=0.8, n_sensitivity=100, n_specificity=100)
+    >>> [round(value, 3) for value in found]
+    [0.143, 0.021, 0.248]
+    """
+    check_whole("n", n)
+    if isinstance(positives, bool) or not isinstance(positives, Integral) or not 0 <= positives <= n:
+        raise wrong("positives", f"a whole number from 0 to n = {n}", repr(positives), "count the positive tests")
+    se, sp = _check_share("sensitivity", sensitivity), _check_share("specificity", specificity)
+    if se + sp <= 1:
+        way_out = "a test that is no better than chance tells nothing, or positive and negative are swapped"
+        raise wrong("sensitivity, specificity", "a sum of more than 1", f"{se + sp:g}", way_out)
+    z = float(ndtri((1 + check_fraction("coverage", coverage)) / 2))
+    estimate = (positives / n + sp - 1) / (se + sp - 1)
+    # Pseudo-tests bring the counts away from 0 and all: z²/2 of each outcome in the sample, one where a rate is known.
+    apparent = (positives + z**2 / 2) / (n + z**2)
+    se, se_variance = _shrunk("n_sensitivity", se, n_sensitivity)
+    sp, sp_variance = _shrunk("n_specificity", sp, n_specificity)
+    if se + sp <= 1:  # too few tests to know that the test is better than chance
+        return Prevalence(min(max(estimate, 0.0), 1.0), 0.0, 1.0)
+    center = (apparent + sp - 1) / (se + sp - 1)
+    moved = 2 * z**2 * (center * se_variance - (1 - center) * sp_variance)
+    variance = apparent * (1 - apparent) / (n + z**2) + center**2 * se_variance + (1 - center) ** 2 * sp_variance
+    reach = z * math.sqrt(variance) / (se + sp - 1)
+    estimate, lower, upper = (min(max(v, 0.0), 1.0) for v in (estimate, center + moved - reach, center + moved + reach))
+    return Prevalence(estimate, min(lower, estimate), max(upper, estimate))
+
+
+def _check_share(name: str, value: Any) -> float:
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
+        raise wrong(name, "a number from 0 to 1", repr(value), "divide counts by their sum")
+    return float(value)
+
+
+def _shrunk(name: str, rate: float, n: int | None) -> tuple[float, float]:
+    """A rate with one pseudo-test of each outcome, and its variance; as it is where it is exact."""
+    if n is None:
+        return rate, 0.0
+    check_whole(name, n)
+    rate = (n * rate + 1) / (n + 2)
+    return rate, rate * (1 - rate) / (n + 2)
