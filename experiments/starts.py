@@ -17,25 +17,22 @@ from experiments.presets import PRESETS
 from experiments.runs import Run, Runs, digest
 from experiments.staged import compact
 
-__all__ = ["CASES", "NETWORKS", "run_starts", "starts_table"]
+__all__ = ["NETWORKS", "run_starts", "starts_table"]
 
-CASES = ("digits, labels", "newsgroups, proportions")
-NETWORKS: dict[str, Callable[..., Any]] = {
-    "HistNetQ": partial(hq.HistNetQ, head=(512,)), "DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer,
-}  # fmt: skip
+NETWORKS: dict[str, Callable[..., Any]] = {"DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer}
 _STARTS = {"random": None, "in stages": 0.01}
 
 
 def run_starts(
-    case: str, networks: Sequence[str], most: float, seeds: int, data: Path, work: Path, say: Callable[[str], Any]
+    on: str, networks: Sequence[str], most: float, seeds: int, data: Path | None, work: Path, say: Callable[[str], Any]
 ) -> pd.DataFrame:
     """Train each network until it has taken so many seconds of processor time, its start included.
 
     Runs that are done are not repeated. The result has one row per network, start and seed that there is, with the AE
     on validation and test bags.
     """
-    given, validation, test = _case(case, data)
-    runs = Runs(work / f"starts-{case.replace(', ', '-')}-{digest(test.fingerprint(), most)}", seeds)
+    given, validation, test = _case(on, data)
+    runs = Runs(work / f"starts-{on}-{digest(test.fingerprint(), most)}", seeds)
 
     def act(name: str, seed: int) -> Run:
         network, start = name.split(", ")
@@ -49,24 +46,25 @@ def run_starts(
         estimates = q.predict(test)
         return Run(estimates, text, 1, q.validation_loss_, seconds, time.process_time() - began)
 
-    runs.fill([", ".join(pair) for pair in itertools.product(networks, _STARTS)], act, partial(_tell, say, case))
+    runs.fill([", ".join(pair) for pair in itertools.product(networks, _STARTS)], act, say)
     found = []
     for network, start in itertools.product(NETWORKS, _STARTS):
         for seed, run in enumerate(runs.read(f"{network}, {start}")):
             error = float(np.mean(hq.metrics.ae(test.prevalences, run.estimates)))
             found.append({
-                "given": case, "network": network, "start": start, "seed": seed, "validation": run.validation,
+                "data": on, "network": network, "start": start, "seed": seed, "validation": run.validation,
                 "test": error, "seconds": run.fit_seconds, "setting": run.params, "n_bags": len(test),
             })  # fmt: skip
     return pd.DataFrame(found).round(6)
 
 
-def _case(case: str, data: Path) -> tuple[tuple[Any, ...], hq.Bags | None, hq.Bags]:
+def _case(on: str, data: Path | None) -> tuple[tuple[Any, ...], hq.Bags | None, hq.Bags]:
     """What is learned from, bags to validate on if some are not held out, and test bags."""
-    if case == "digits, labels":
+    if on == "digits":
         digits = hq.datasets.digits()
         assert digits.train.labels is not None
         return (digits.train.rows, digits.train.labels), None, digits.test
+    assert data is not None
     newsgroups = PRESETS["newsgroups"].load(data)
     return (compact(newsgroups.bags),), compact(newsgroups.validation), newsgroups.test
 
@@ -76,18 +74,14 @@ def _is_late(end: float, record: dict[str, float]) -> bool:
     return time.process_time() > end
 
 
-def _tell(say: Callable[[str], Any], case: str, line: str) -> None:
-    say(f"{case}: {line}")
-
-
 def starts_table(found: pd.DataFrame) -> str:
     """Means over the seeds, as a table in Markdown."""
     lines = [
-        "| given | network | start | AE, validation | AE, test | seconds |",
-        "| :-- | :-- | :-- | --: | --: | --: |",
+        "| network | start | AE, validation | AE, test | seconds |",
+        "| :-- | :-- | --: | --: | --: |",
     ]
-    for (source, network, start), part in found.groupby(["given", "network", "start"], sort=False):
+    for (network, start), part in found.groupby(["network", "start"], sort=False):
         mean = part[["validation", "test", "seconds"]].mean()
         cells = f"{mean['validation']:.4f} | {mean['test']:.4f} | {mean['seconds']:.0f}"
-        lines.append(f"| {source} | {network} | {start} | {cells} |")
+        lines.append(f"| {network} | {start} | {cells} |")
     return "\n".join(lines)

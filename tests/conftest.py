@@ -23,20 +23,19 @@ settings.load_profile("repeatable" if os.environ.get("CI") else "searching")
 
 QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
 FOLDS = {"cv": 3, "random_state": 0}
-SMALL = {"encoder": (8, 6), "head": (12,), "ridge": None, "training": QUICK, "random_state": 0}
-STARTED = {**SMALL, "ridge": 0.01}
+SMALL = {"encoder": (8, 6), "head": (12,), "training": QUICK, "random_state": 0}
 
 QUANTIFIERS = {
     "HistNetQ-hard": lambda **kw: hq.HistNetQ("hard", 5, **{**SMALL, **kw}),
     "HistNetQ-soft": lambda **kw: hq.HistNetQ("soft", 5, **{**SMALL, **kw}),
     "HistNetQ-rbf": lambda **kw: hq.HistNetQ("rbf", 5, **{**SMALL, **kw}),
     "HistNetQ-sigmoid": lambda **kw: hq.HistNetQ("sigmoid", 5, **{**SMALL, **kw}),
-    "HistNetQ-unmix": lambda **kw: hq.HistNetQ("hard", 5, **{**STARTED, "encoder": (), "head": "unmix", **kw}),
+    "HistNetQ-unmix": lambda **kw: hq.HistNetQ("hard", 5, **{**SMALL, "encoder": (), "head": "unmix", **kw}),
     "DeepSets-mean": lambda **kw: hq.DeepSets("mean", **{**SMALL, **kw}),
     "DeepSets-median": lambda **kw: hq.DeepSets("median", **{**SMALL, **kw}),
     "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
     "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
-    "SetTransformer-started": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**STARTED, **kw}),
+    "SetTransformer-started": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, "ridge": 0.01, **kw}),
     "EMNetQ": lambda **kw: hq.EMNetQ(**{"encoder": (8,), "ridge": None, "training": QUICK, "random_state": 0, **kw}),
     "EMNetQ-started": lambda **kw: hq.EMNetQ(**{"training": QUICK, "random_state": 0, **kw}),
     "CC": lambda **kw: hq.CC(**{**FOLDS, **kw}),

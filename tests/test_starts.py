@@ -229,7 +229,6 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 ON_FEATURES = {
     "deepsets": lambda **kw: hq.DeepSets("mean", head=(32,), **kw),
     "settransformer": lambda **kw: hq.SetTransformer(16, 16, 4, 2, head=(32,), **kw),
-    "histnetq": lambda **kw: hq.HistNetQ("soft", 8, head=(32,), **kw),
 }
 
 
@@ -272,10 +271,10 @@ def test_networks_on_features_start_better_than_random(method, source):
     assert [q.history_["lr"][0] for q in made] == pytest.approx([1e-4, 1e-3]), "a tenth, where weights are good already"
 
 
-def test_the_papers_way_is_random_unless_asked():
-    assert hq.HistNetQ(head=(8,))._start() is None
-    assert hq.HistNetQ(head=(8,), ridge=0.1)._start() is not None
-    assert hq.HistNetQ()._start() is not None
+def test_networks_start_at_random_weights_unless_asked():
+    assert hq.HistNetQ(head=(8,))._start() is None, "the paper's way, whatever the penalty that a model was saved with"
+    assert hq.DeepSets()._start() is hq.SetTransformer()._start() is None
+    assert hq.DeepSets(ridge=0.1)._start() is not None
     with pytest.raises(ValueError, match=exactly("ridge: expected a number above 0, or None, got 'much'.")):
         hq.DeepSets(ridge="much", training=QUICK).fit(known_bags())
 

@@ -72,6 +72,25 @@ class Histogram(MergeablePooling):
         raise NotImplementedError
 
     def of_rows(self, rows: Tensor) -> Callable[..., Tensor]:
+        """Give a function that makes histograms of many bags of the same rows; what it can, it computes once.
+
+        Parameters
+        ----------
+        rows : Tensor of shape (n_rows, n_features)
+            Features of all rows.
+
+        Returns
+        -------
+        callable
+            ``offsets, index, weights=None → (n_bags, n_features * n_bins)``, without gradients.
+
+        Examples
+        --------
+        >>> pool = HardHistogram(1, n_bins=2, squash=None).of_rows(torch.tensor([[0.1], [0.7]]))
+        >>> pool(torch.tensor([0, 2]), torch.tensor([1, 1])).tolist()
+        [[0.0, 1.0]]
+        """
+
         @torch.no_grad()
         def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
             used, place = index.unique(return_inverse=True)

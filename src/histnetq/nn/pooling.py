@@ -8,7 +8,6 @@ without an index), bag *i* holds entries ``offsets[i]`` to ``offsets[i + 1]``, n
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
 from typing import NamedTuple
 
 import torch
@@ -138,33 +137,6 @@ class Pooling(nn.Module):
                 [3.]])
         """
         raise NotImplementedError
-
-    def of_rows(self, rows: Tensor) -> Callable[..., Tensor]:
-        """Give a function that pools many bags of the same rows; what it can, it computes once.
-
-        Parameters
-        ----------
-        rows : Tensor of shape (n_rows, n_features)
-            Features of all rows.
-
-        Returns
-        -------
-        callable
-            ``offsets, index, weights=None → (n_bags, width)``; histograms come without gradients.
-
-        Examples
-        --------
-        >>> from histnetq.nn import HardHistogram
-        >>> pool = HardHistogram(1, n_bins=2, squash=None).of_rows(torch.tensor([[0.1], [0.7]]))
-        >>> pool(torch.tensor([0, 2]), torch.tensor([1, 1])).tolist()
-        [[0.0, 1.0]]
-        """
-
-        def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
-            pooled: Tensor = self(rows, offsets, weights, index)
-            return pooled
-
-        return pool
 
 
 def check_entries(

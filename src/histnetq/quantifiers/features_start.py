@@ -13,7 +13,6 @@ from torch import nn
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
-from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, row_protocol
 from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
 from histnetq.quantifiers.row_scores import class_shares, encode_examples, learn_scores
@@ -45,7 +44,7 @@ def start_features(
     training : Training
         Options, of which the weight decay, the number of epochs and that of bags in a batch matter.
     network : BagNetwork
-        Any encoder, pooling and head.
+        Any encoder, a pooling other than histograms, and any head.
     given : Supervision
         What is learned from.
     sampler : protocol, optional
@@ -68,18 +67,16 @@ def start_features(
         return False
     features = encode_examples(network.encoder, examples.rows, judged.rows)
     features, shares = blur(features, class_shares(examples, judged), rng, features.std(0, correction=0))
-    pool = pooling.of_rows(features)
     bags, protocol = examples.bags, None
     if bags is None:
         bags, _ = examples.bags_of(judged.bags, judged.rows, sampler, _LIKE_TRAINING, rng)
         protocol = row_protocol(sampler)
-    learns = not isinstance(pooling, Histogram) and any(True for _ in pooling.parameters())
-    limits = {"n_bags": training.batch_bags, "n_entries": _ATTENDED} if learns else {}
+    attention = list(pooling.parameters())
+    limits = {"n_bags": training.batch_bags, "n_entries": _ATTENDED} if attention else {}
     draw = Rehearsal(shares, bags, protocol, rng, **limits)
 
     def practise() -> Estimates:
-        return draw(lambda offsets, rows: network.quantify(pool(offsets, rows)), rng)
+        return draw(lambda offsets, rows: network.quantify(pooling(features, offsets, None, rows)), rng)
 
-    learned = [*(pooling.parameters() if learns else ()), *head.parameters()]
-    rehearse([(learned, _RATE)], practise, loss, rehearsal_steps(examples, training))
+    rehearse([([*attention, *head.parameters()], _RATE)], practise, loss, rehearsal_steps(examples, training))
     return True

@@ -52,10 +52,9 @@ class HistNetQ(PooledQuantifier):
     cumulative : bool, default=False
         Whether a head of hidden layers reads cumulative histograms: it learns from many weak features (texts of many
         classes) in a fraction of the epochs so, and from a few good ones not as well.
-    ridge : "auto", float or None, default="auto"
+    ridge : float or None, default=0.01
         Penalty of the logistic regressions by which labels are found that proportions imply, and which scores without
-        hidden layers come from. None starts from random weights, as do fewer than 100 different rows. "auto" is 0.01
-        before a head that unmixes, and None before the paper's hidden layers.
+        hidden layers come from. None starts from random weights, as do fewer than 100 different rows.
 
     Attributes
     ----------
@@ -98,22 +97,19 @@ class HistNetQ(PooledQuantifier):
     n_bins: int = field(default=16, kw_only=False)
     head: Sequence[int] | str = "unmix"
     cumulative: bool = False
-    ridge: float | str | None = "auto"
+    ridge: float | None = 0.01
 
     def _check_params(self) -> None:
-        if self.ridge != "auto":
-            check_ridge(self.ridge)
+        check_ridge(self.ridge)
         if isinstance(self.head, str):
             check_choice("head", self.head, ("unmix",))
 
     def _start(self) -> Start | None:
-        if self.head != "unmix":
-            return None if self.ridge == "auto" else super()._start()
-        if self.ridge is None:
+        if self.ridge is None or self.head != "unmix":
             return None
         from histnetq.quantifiers.histnetq_start import start_histograms
 
-        return partial(start_histograms, 0.01 if self.ridge == "auto" else self.ridge, self.training)
+        return partial(start_histograms, self.ridge, self.training)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         if self.head != "unmix":

@@ -6,7 +6,6 @@ They learn from bags of which only the proportions are known, from labelled rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 from typing import Any, ClassVar
 
@@ -181,17 +180,6 @@ class PooledQuantifier(DeepQuantifier):
     """Base of the networks that are an encoder, a pooling and a head."""
 
     head: Any = (512,)
-    ridge: Any = None
-
-    def _check_params(self) -> None:
-        check_ridge(self.ridge)
-
-    def _start(self) -> Start | None:
-        if self.ridge is None:
-            return None
-        from histnetq.quantifiers.features_start import start_features
-
-        return partial(start_features, self.ridge, self.training)
 
     def _pooling(self, n_features: int) -> Pooling:
         """Make the layer that makes the difference."""
