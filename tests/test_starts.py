@@ -239,14 +239,22 @@ def proportions(X, y, bag_size: int = 10) -> hq.Bags:
     return unlabelled(pool.with_prevalences(pool.label_prevalences()))
 
 
-@pytest.mark.parametrize("method", [hq.HistNetQ, hq.EMNetQ, *ON_FEATURES.values()])
-@pytest.mark.parametrize("encoder", [None, lambda shape: Own()], ids=["CNN", "own"])
-@pytest.mark.parametrize("source", ["rows", "bags"])
+METHODS = {"histnetq": hq.HistNetQ, "emnetq": hq.EMNetQ, **ON_FEATURES}
+
+
+@pytest.mark.parametrize(
+    ("method", "encoder", "source"),
+    hard_unless(
+        lambda method, encoder, source: method not in ON_FEATURES or (method, encoder) == ("deepsets", "own"),
+        itertools.product(METHODS, ["CNN", "own"], ["rows", "bags"]),
+    ),
+)
 def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypatch):
     monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 300)
     X, y = images(600)
     training = dataclasses.replace(NO_EPOCHS, epochs=15)
-    q = method(encoder=encoder, ridge=0.01, training=training, random_state=0)
+    own = None if encoder == "CNN" else lambda shape: Own()
+    q = METHODS[method](encoder=own, ridge=0.01, training=training, random_state=0)
     q.fit(*((X, y) if source == "rows" else (proportions(X, y),)))
     assert q.best_epoch_ == 0
     fresh = hq.APP(100).draw(hq.Bags.from_labels(*images(600, seed=1)), 30, random_state=0)
@@ -256,11 +264,13 @@ def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypa
 @pytest.mark.parametrize("method", ON_FEATURES)
 @pytest.mark.parametrize("source", ["rows", "bags", "bags that share rows"])
 def test_networks_on_features_start_better_than_random(method, source):
-    X, y = labelled(600)
-    codes = np.unique(y, return_inverse=True)[1]
-    shared = unlabelled(hq.APP(20).draw(hq.Bags.from_labels(X, codes), 100, random_state=0))
-    given = {"rows": (X, codes), "bags": (proportions(X, codes),), "bags that share rows": (shared,)}[source]
-    fresh = hq.APP(40).draw(hq.Bags.from_labels(*labelled(600, seed=3)), 100, random_state=1)
+    pools = [(X, np.unique(y, return_inverse=True)[1]) for X, y in (labelled(600), labelled(600, seed=3))]
+    drawn = [hq.APP(40).draw(hq.Bags.from_labels(*pool), 100, random_state=0) for pool in pools]
+    given, fresh = {
+        "rows": (pools[0], drawn[1]),
+        "bags": ((proportions(*pools[0]),), proportions(*pools[1])),
+        "bags that share rows": ((unlabelled(drawn[0]),), drawn[1]),
+    }[source]
     training = dataclasses.replace(QUICK, epochs=5)
     made = [
         ON_FEATURES[method](encoder=(16,), ridge=ridge, training=training, random_state=0).fit(*given)
