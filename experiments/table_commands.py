@@ -70,7 +70,8 @@ def starts(
     given = "898 labelled digits" if on == "digits" else "Newsgroups in 700 bags of 500, of known proportions"
     about = (
         f"{given}: mean of up to {seeds} seeds, {seconds:g} seconds of processor time each, the start included; the "
-        f"best epoch by validation bags. Made by `python -m experiments starts --on {on} --seconds {seconds:g}`."
+        f"best epoch by validation bags. Made by `python -m experiments starts --on {on} --seconds {seconds:g} "
+        f"--seeds {seeds}{f' --methods {methods}' if methods else ''}`."
     )
     write_frame(output / f"starts-{on}", found, f"{about}\n\n{starts_table(found)}")
     click.echo(starts_table(found))
