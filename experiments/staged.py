@@ -30,6 +30,7 @@ __all__ = [
     "METHODS",
     "SETTINGS",
     "Staged",
+    "compact",
     "encoder_posteriors",
     "make_network",
     "names_of",
@@ -75,7 +76,7 @@ class Staged:
         place = digest(bags, SETTINGS[name], minutes)
         directory = work / f"staged-{name}-{data.train.fingerprint()[:8]}"
         self.runs, self.posteriors = Runs(directory / place, seeds), Posteriors(data, directory)
-        self.compact = {"bags": _compact(data.bags), "validation": _compact(data.validation)}
+        self.compact = {"bags": compact(data.bags), "validation": compact(data.validation)}
 
     def fill(self, methods: Sequence[str], measures: Sequence[str], say: Callable[[str], Any]) -> None:
         """Train and score what is not done yet."""
@@ -166,7 +167,7 @@ def names_of(methods: Sequence[str], measures: Sequence[str]) -> list[str]:
     return rows
 
 
-def _compact(bags: hq.Bags) -> hq.Bags:
+def compact(bags: hq.Bags) -> hq.Bags:
     """The same bags on a pool of the rows that they use, in memory."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
     rows = np.asarray(bags.rows[used], dtype=np.float32)

@@ -46,6 +46,38 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
     wrote(output)
 
 
+@main.command()
+@click.option("--on", type=click.Choice(["digits", "newsgroups"]), default="digits", show_default=True,
+              help="Labelled digits, or newsgroups of known proportions.")  # fmt: skip
+@click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(0),
+              help="Processor time of each training, its start included.")  # fmt: skip
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of runs, seeded 0, 1, …")
+@click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of newsgroups.")
+@options("methods", "work", "output")
+def starts(
+    on: str, seconds: float, seeds: int, data: Path | None, methods: str | None, work: Path, output: Path
+) -> None:
+    """DeepSets and SetTransformer from random weights and in stages.
+
+    Example: python -m experiments starts --on digits --methods DeepSets
+    """
+    from experiments.starts import NETWORKS, run_starts, starts_table
+    from experiments.tables import write_frame
+
+    if on == "newsgroups" and data is None:
+        raise click.UsageError("Newsgroups need --data, the directory of the data sets.")
+    found = run_starts(on, choose(methods, list(NETWORKS)), seconds, seeds, data, work, click.echo)
+    given = "898 labelled digits" if on == "digits" else "Newsgroups in 700 bags of 500, of known proportions"
+    about = (
+        f"{given}: mean of up to {seeds} seeds, {seconds:g} seconds of processor time each, the start included; the "
+        f"best epoch by validation bags. Made by `python -m experiments starts --on {on} --seconds {seconds:g} "
+        f"--seeds {seeds}{f' --methods {methods}' if methods else ''}`."
+    )
+    write_frame(output / f"starts-{on}", found, f"{about}\n\n{starts_table(found)}")
+    click.echo(starts_table(found))
+    wrote(output / f"starts-{on}.csv", output / f"starts-{on}.md")
+
+
 def _on_bags(name: str, what: str) -> None:
     """Add a command for a data set of labelled rows and bags."""
 

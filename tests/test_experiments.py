@@ -13,6 +13,7 @@ from click.testing import CliRunner
 import histnetq as hq
 from experiments import audit, bayes, coverage, few_bags, labelled, verdicts
 from experiments.__main__ import main
+from histnetq.quantifiers import rehearsal, row_scores
 from tests.test_datasets import write_npz
 
 
@@ -341,6 +342,20 @@ def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
     beside = [f"EMQ-BCTS on the encoder of {network}" for network in ("HistNetQ", "EMNetQ")]
     assert table["method"].tolist() == ["HistNetQ", beside[0], "EMNetQ", beside[1], "EMQ-BCTS"]
     assert table["ae"].max() < 0.2
+
+
+def test_starts_are_compared_and_not_repeated(tmp_path, monkeypatch):
+    monkeypatch.setattr(rehearsal, "_STEPS", {False: 2, True: 2})
+    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 2)
+    monkeypatch.setattr(row_scores, "_MOST_EPOCHS", 1)
+    places = ["--work", str(tmp_path / "work"), "--output", str(tmp_path)]
+    args = ["starts", "--methods", "DeepSets", "--seconds", "0", "--seeds", "1", *places]
+    result = CliRunner().invoke(main, args)
+    assert result.exit_code == 0, (result.output, result.exception)
+    assert pd.read_csv(tmp_path / "starts-digits.csv")["start"].tolist() == ["random", "in stages"]
+    assert CliRunner().invoke(main, args).output.count("done before") == 2
+    refused = CliRunner().invoke(main, [*args, "--on", "newsgroups"], env={"HISTNETQ_DATA": ""})
+    assert "Newsgroups need --data, the directory of the data sets." in refused.output
 
 
 def test_classes_of_labelled_rows_keep_their_order(tmp_path, monkeypatch):

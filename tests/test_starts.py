@@ -1,9 +1,10 @@
-"""What HistNetQ and EMNetQ start from: examples, rows judged by what has not learned from them, and a rehearsal."""
+"""What networks start from: examples, rows judged by what has not learned from them, and a rehearsal."""
 
 from __future__ import annotations
 
 import dataclasses
 import itertools
+from functools import partial
 
 import numpy as np
 import pytest
@@ -14,11 +15,11 @@ from torch import nn
 import histnetq as hq
 from histnetq.metrics import as_loss
 from histnetq.nn import MLP, Unmixing
-from histnetq.quantifiers import histnetq_start, row_scores
+from histnetq.quantifiers import histnetq_start, rehearsal, row_scores
 from histnetq.quantifiers.examples import Examples
 from histnetq.quantifiers.row_scores import JudgedRows, class_shares, learn_scores
 from histnetq.training.supervision import Supervision
-from tests.conftest import QUICK, hard_unless, known_bags, labelled
+from tests.conftest import QUICK, exactly, hard_unless, known_bags, labelled
 
 NO_EPOCHS = dataclasses.replace(QUICK, minutes=0)
 
@@ -46,20 +47,21 @@ def noise(copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
 
 # Each two values of two parameters are quick together.
 QUICKLY_JUDGED = [
-    (False, 1, (), "rows"), (False, 2, (16,), "rows"), (True, 1, (16,), "rows"),
-    (True, 1, (), "bags"), (True, 2, (16,), "bags"), (False, 2, (), "bags"),
+    ("folds", 1, (), "rows"), ("folds", 2, (16,), "rows"), ("bags apart", 1, (16,), "rows"),
+    ("bags apart", 1, (), "bags"), ("bags apart", 2, (16,), "bags"), ("folds", 2, (), "bags"),
+    ("rows apart", 1, (16,), "rows"), ("rows apart", 2, (16,), "bags"), ("rows apart", 1, (), "bags"),
 ]  # fmt: skip
 
 
 @pytest.mark.parametrize(
-    ("apart", "copies", "hidden", "source"),
+    ("judged_in", "copies", "hidden", "source"),
     hard_unless(
         lambda *case: case in QUICKLY_JUDGED,
-        itertools.product([False, True], [1, 2], [(), (16,)], ["rows", "bags"]),
+        itertools.product(["folds", "bags apart", "rows apart"], [1, 2], [(), (16,)], ["rows", "bags"]),
     ),
 )
-def test_judged_rows_were_never_learned_from(apart, copies, hidden, source, monkeypatch):
-    monkeypatch.setattr(row_scores, "_MOST_IN_FOLDS", 0 if apart else 10**9)
+def test_judged_rows_were_never_learned_from(judged_in, copies, hidden, source, monkeypatch):
+    monkeypatch.setattr(row_scores, "_MOST_IN_FOLDS", 0 if judged_in == "bags apart" else 10**9)
     monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 100)
     X, y = noise(copies)
     given = (X, y)
@@ -69,24 +71,29 @@ def test_judged_rows_were_never_learned_from(apart, copies, hidden, source, monk
         given = (unlabelled(pool.with_prevalences(pool.label_prevalences())),)
     examples = examples_of(*given)
     groups, learned = examples.groups(), {}
-    fit, scores = row_scores._Learner.fit, row_scores._scores
+    fit, encode = row_scores._Learner.fit, row_scores.encode_examples
 
     def watched_fit(self, module, examples, among, known_only=False):
         learned.setdefault(id(module), set()).update(groups[among])
         return fit(self, module, examples, among, known_only)
 
-    def watched_scores(module, rows, among):
+    def watched_encode(module, rows, among):
         assert learned[id(module)]
         assert learned[id(module)].isdisjoint(groups[among])
-        return scores(module, rows, among)
+        return encode(module, rows, among)
 
     monkeypatch.setattr(row_scores._Learner, "fit", watched_fit)
-    monkeypatch.setattr(row_scores, "_scores", watched_scores)
+    monkeypatch.setattr(row_scores, "encode_examples", watched_encode)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = MLP(400, (*hidden, 2))
-        judged = learn_scores(encoder, examples, 1e-4, 0.0, np.random.default_rng(0))
-    assert (len(judged.rows) < len(X)) == (apart and not (source == "bags" and copies == 2))
+        judged = learn_scores(
+            encoder, examples, 1e-4, 0.0, np.random.default_rng(0), in_folds=judged_in != "rows apart"
+        )
+    shared = source == "bags" and copies == 2
+    apart = judged_in == "rows apart" or (judged_in == "bags apart" and not shared)
+    assert (len(judged.rows) < len(X)) == apart
+    assert (len(judged.bags) > 0) == (source == "bags" and not (judged_in == "rows apart" and shared))
     if source == "rows":  # whose labels their scores must know nothing of, and the encoder knows by heart
         truth = examples.labels.argmax(1)
         accuracy = (judged.scores.numpy().argmax(1) == truth[judged.rows]).mean()
@@ -218,22 +225,68 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
     return X.astype(np.float32), y
 
 
-@pytest.mark.parametrize("method", [hq.HistNetQ, hq.EMNetQ])
-@pytest.mark.parametrize("encoder", [None, lambda shape: Own()], ids=["CNN", "own"])
-@pytest.mark.parametrize("source", ["rows", "bags"])
+# Networks on features, that start as HistNetQ does if they are asked to.
+ON_FEATURES = {
+    "deepsets": lambda **kw: hq.DeepSets("mean", head=(32,), **kw),
+    "settransformer": lambda **kw: hq.SetTransformer(16, 16, 4, 2, head=(32,), **kw),
+}
+
+
+def proportions(X, y, bag_size: int = 10) -> hq.Bags:
+    """Bags of rows that do not repeat, from bags of the first class to bags of the last, with proportions alone."""
+    order = np.argsort(y + 1.5 * np.random.default_rng(0).random(len(X)))
+    pool = hq.Bags(X, order, range(0, len(X) + 1, bag_size), labels=y, classes=range(int(y.max()) + 1))
+    return unlabelled(pool.with_prevalences(pool.label_prevalences()))
+
+
+METHODS = {"histnetq": hq.HistNetQ, "emnetq": hq.EMNetQ, **ON_FEATURES}
+
+
+@pytest.mark.parametrize(
+    ("method", "encoder", "source"),
+    hard_unless(
+        lambda method, encoder, source: method not in ON_FEATURES or (method, encoder) == ("deepsets", "own"),
+        itertools.product(METHODS, ["CNN", "own"], ["rows", "bags"]),
+    ),
+)
 def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypatch):
     monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 300)
     X, y = images(600)
-    q = method(encoder=encoder, training=NO_EPOCHS, random_state=0)
-    if source == "rows":
-        q.fit(X, y)
-    else:
-        order = np.argsort(y + 1.5 * np.random.default_rng(0).random(600))  # bags of one class to bags of the other
-        pool = hq.Bags(X, order, range(0, 601, 10), labels=y, classes=[0, 1])
-        q.fit(unlabelled(pool.with_prevalences(pool.label_prevalences())))
+    training = dataclasses.replace(NO_EPOCHS, epochs=15)
+    own = None if encoder == "CNN" else lambda shape: Own()
+    q = METHODS[method](encoder=own, ridge=0.01, training=training, random_state=0)
+    q.fit(*((X, y) if source == "rows" else (proportions(X, y),)))
     assert q.best_epoch_ == 0
     fresh = hq.APP(100).draw(hq.Bags.from_labels(*images(600, seed=1)), 30, random_state=0)
     assert hq.evaluate(q, fresh)["ae"].mean() < 0.15
+
+
+@pytest.mark.parametrize("method", ON_FEATURES)
+@pytest.mark.parametrize("source", ["rows", "bags", "bags that share rows"])
+def test_networks_on_features_start_better_than_random(method, source):
+    pools = [(X, np.unique(y, return_inverse=True)[1]) for X, y in (labelled(600), labelled(600, seed=3))]
+    drawn = [hq.APP(40).draw(hq.Bags.from_labels(*pool), 100, random_state=0) for pool in pools]
+    given, fresh = {
+        "rows": (pools[0], drawn[1]),
+        "bags": ((proportions(*pools[0]),), proportions(*pools[1])),
+        "bags that share rows": ((unlabelled(drawn[0]),), drawn[1]),
+    }[source]
+    training = dataclasses.replace(QUICK, epochs=5)
+    made = [
+        ON_FEATURES[method](encoder=(16,), ridge=ridge, training=training, random_state=0).fit(*given)
+        for ridge in (0.01, None)
+    ]
+    errors = [hq.metrics.ae(fresh.prevalences, q.predict(fresh)).mean() for q in made]
+    assert errors[0] < 0.75 * errors[1]
+    assert [q.history_["lr"][0] for q in made] == pytest.approx([1e-4, 1e-3]), "a tenth, where weights are good already"
+
+
+def test_networks_start_at_random_weights_unless_asked():
+    assert hq.HistNetQ(head=(8,))._start() is None, "the paper's way, whatever the penalty that a model was saved with"
+    assert hq.DeepSets()._start() is hq.SetTransformer()._start() is None
+    assert hq.DeepSets(ridge=0.1)._start() is not None
+    with pytest.raises(ValueError, match=exactly("ridge: expected a number above 0, or None, got 'much'.")):
+        hq.DeepSets(ridge="much", training=QUICK).fit(known_bags())
 
 
 @pytest.mark.parametrize("ridge", [0.01, None])
@@ -257,11 +310,11 @@ def test_the_start_is_better_than_as_many_epochs_without():
     assert errors[0] < 0.5 * errors[1]
 
 
-def test_the_same_seed_gives_the_same_start():
+@pytest.mark.parametrize("make", [partial(hq.HistNetQ, encoder=()), ON_FEATURES["settransformer"]])
+def test_the_same_seed_gives_the_same_start(make):
     X, y = labelled(300)
     found = [
-        hq.HistNetQ(encoder=(), training=NO_EPOCHS, random_state=seed).fit(X, y).predict(known_bags())
-        for seed in (0, 0, 1)
+        make(ridge=0.01, training=NO_EPOCHS, random_state=seed).fit(X, y).predict(known_bags()) for seed in (0, 0, 1)
     ]
     np.testing.assert_array_equal(found[0], found[1])
     assert np.abs(found[0] - found[2]).max() > 0
@@ -301,15 +354,15 @@ def test_rehearsals_are_like_training():
     shares, rng = np.full((30, 3), 1 / 30), np.random.default_rng(0)
     y = np.repeat(list("abc"), [80, 15, 5])
     natural = hq.NPP(100).draw(hq.Bags.from_labels(np.zeros((100, 1)), y), 100, random_state=0)
-    counts = histnetq_start._Rehearsal(shares, natural, hq.NPP(100), rng)._counts(rng)
+    counts = rehearsal.Rehearsal(shares, natural, hq.NPP(100), rng)._counts(rng)
     np.testing.assert_allclose(counts.mean(0), [80, 15, 5], atol=3)
-    counts = histnetq_start._Rehearsal(shares, judging(), hq.APP(40), rng)._counts(rng)
+    counts = rehearsal.Rehearsal(shares, judging(), hq.APP(40), rng)._counts(rng)
     assert counts.sum(1).tolist() == [40] * 100
     np.testing.assert_allclose(counts.mean(0) / 40, 1 / 3, atol=0.1)
-    counts = histnetq_start._Rehearsal(shares, judging(), None, rng)._counts(rng)
+    counts = rehearsal.Rehearsal(shares, judging(), None, rng)._counts(rng)
     assert counts.sum(1).tolist() == [50] * 100
     huge = hq.Bags(np.zeros((3, 1)), weights=[10**9] * 3, prevalences=[[0.2, 0.3, 0.5]], classes=list("abc"))
-    assert histnetq_start._Rehearsal(shares, huge, None, rng)._counts(rng).sum() == histnetq_start._ENTRIES
+    assert rehearsal.Rehearsal(shares, huge, None, rng)._counts(rng).sum() == rehearsal._ENTRIES
 
 
 @pytest.mark.parametrize("honest", [True, False])
@@ -324,14 +377,14 @@ def test_a_rehearsal_is_kept_if_it_is_of_use(honest):
     def histograms(p):
         return torch.as_tensor(p, dtype=torch.float32) @ (templates[0].T ** 1.5)  # not quite what the templates say
 
-    def draw():
+    def practise():
         p = rng.dirichlet(np.ones(3), size=100)
         told = p if honest else p[:, [1, 2, 0]]
-        return histograms(p), torch.as_tensor(told, dtype=torch.float32), torch.full((100,), 50.0)
+        return torch.as_tensor(told, dtype=torch.float32), head(histograms(p)).softmax(1), torch.full((100,), 50.0)
 
     loss, seen = as_loss("ae"), histograms(bags.prevalences)
     before, first = head.templates.detach().clone(), histnetq_start._mean_loss(head, bags, seen, loss)
-    histnetq_start._rehearse(head, draw, (bags, seen), loss, 200)
+    histnetq_start._rehearse(head, practise, (bags, seen), loss, 200)
     last = histnetq_start._mean_loss(head, bags, seen, loss)
     assert torch.equal(head.templates, before) == (not honest)
     assert last < 0.8 * first if honest else last == first

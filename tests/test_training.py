@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -524,12 +525,16 @@ def test_a_start_without_any_epoch(refit, tmp_path):
 
 
 @pytest.mark.parametrize("stop", [1, 2])
-def test_a_started_run_resumes_to_identical_weights(stop, tmp_path):
+@pytest.mark.parametrize(
+    "make",
+    [partial(hq.HistNetQ, n_bins=8, encoder=()), partial(hq.SetTransformer, 8, 8, 3, 2, encoder=(8,), head=(12,))],
+)
+def test_a_started_run_resumes_to_identical_weights(make, stop, tmp_path):
     X, y = labelled(300)
 
     def fit(path, **changes):
         training = dataclasses.replace(QUICK, epochs=3, average=3, checkpoint=path, **changes)
-        return hq.HistNetQ(n_bins=8, encoder=(), training=training, random_state=0).fit(X, y)
+        return make(ridge=0.01, training=training, random_state=0).fit(X, y)
 
     whole = fit(None)
     fit(tmp_path / "a", callbacks=(lambda record: record["epoch"] == stop,))

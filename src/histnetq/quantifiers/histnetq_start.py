@@ -1,9 +1,7 @@
 """How HistNetQ starts: from scores that the encoder learns from labels, and from a head that has rehearsed.
 
 The log-odds of rows that the encoder has not learned from, and the labels that these are taken to have, say what the
-histograms of each class are: the templates of a head that unmixes. The head then rehearses: with the encoder as it is,
-every row has its bins once and for all, and tens of thousands of bags are drawn, class by class, at prevalences like
-those of training, so that their labels are exact. On these the head learns to have a low loss.
+histograms of each class are: the templates of a head that unmixes, which then rehearses (`rehearsal`).
 """
 
 from __future__ import annotations
@@ -13,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from histnetq.data.bags import Bags
 from histnetq.data.protocols import Protocol
@@ -21,8 +19,8 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.quantifiers.examples import Examples, Floats, Ints, row_protocol
+from histnetq.quantifiers.rehearsal import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
 from histnetq.quantifiers.row_scores import class_shares, learn_scores
-from histnetq.simplex import apportion, count_labels
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
@@ -31,18 +29,8 @@ _INNER = 0.2  # quantile of log-odds that a sigmoid brings to itself, as it does
 # it has learned from, and is put into the outermost bins, where it does no harm.
 _WIDEST = 2.0
 _SMOOTHING = 0.3  # rows of each class, spread over all bins, that are added to its templates
-_ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about so many; widths of the sigmoid
 _JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
-# Updates in a rehearsal: fewer where labels are implied, as a head then learns their errors too; and at most so many
-# for each epoch that may follow.
-_STEPS, _STEPS_PER_EPOCH = {False: 1000, True: 500}, 20
-_BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
-_DRAWN_ROWS = 50_000  # of each class, at least
-_RATES = {"factor": 1e-3, "other": 3e-2}
-_CLIP = 1.0
-# Prevalences of bags that are drawn are those of a bag, or of two, mixed by a Beta distribution with this parameter,
-# and are multiplied by log-normal numbers of this deviation: a head learns a few hundred of them by heart otherwise.
-_ENDS, _JITTER = 0.3, 0.5
+_RATES = {"factor": 1e-3, "other": 3e-2}  # of a rehearsal
 
 
 def start_histograms(
@@ -92,14 +80,17 @@ def start_histograms(
     weights = None if bags.weights is None else torch.from_numpy(bags.weights)
     histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows), weights)
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
-    odds, shares = _blur(odds, shares, rng)
+    odds, shares = blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
     known = examples.bags
     protocol = row_protocol(sampler) if known is None else None
-    draw = _Rehearsal(shares, bags if known is None else known, protocol, rng)
+    draw = Rehearsal(shares, bags if known is None else known, protocol, rng)
     head.set_templates(_templates(pool, draw.rows, shares, head))
-    n_steps = min(_STEPS[examples.unknown], _STEPS_PER_EPOCH * training.epochs)
-    _rehearse(head, lambda: draw(pool, rng), (bags, histograms), loss, n_steps)
+
+    def practise() -> Estimates:
+        return draw(lambda offsets, rows: head(pool(offsets, rows)).softmax(1), rng)
+
+    _rehearse(head, practise, (bags, histograms), loss, rehearsal_steps(examples, training))
     return True
 
 
@@ -119,16 +110,6 @@ def _spread(log_odds: LogOdds, scores: Tensor, shares: Floats) -> None:
     log_odds.get_buffer("scale").copy_(torch.from_numpy(np.clip(scale, 1e-6, _WIDEST)))
 
 
-def _blur(odds: Tensor, shares: Floats, rng: np.random.Generator) -> tuple[Tensor, Floats]:
-    """Give copies of few rows, moved a little at random, so that a head does not learn these very rows by heart."""
-    n_copies = int(np.clip(_ENOUGH_ROWS // len(odds), 1, _MOST_COPIES))
-    # As wide as kernels of density estimates: the fewer rows a class has, the wider.
-    width = _BLUR * float((np.square(shares).sum(0) ** 0.2).mean())
-    blurred = odds.repeat(n_copies, 1)
-    blurred += width * torch.from_numpy(rng.standard_normal(tuple(blurred.shape))).to(odds.dtype)
-    return blurred, np.tile(shares, (n_copies, 1)) / n_copies
-
-
 def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Floats, head: Unmixing) -> Tensor:
     """(n_features, n_bins, n_classes): histograms of the classes, each of very many rows drawn by their shares."""
     offsets = torch.arange(len(rows) + 1) * rows.shape[1]
@@ -139,82 +120,15 @@ def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Flo
     return (smooth / smooth.sum(2, keepdim=True)).permute(1, 2, 0)
 
 
-class _Rehearsal:
-    """Bags of judged rows, drawn class by class, at prevalences and of sizes like those of training."""
-
-    def __init__(self, shares: Floats, bags: Bags, protocol: Protocol | None, rng: np.random.Generator) -> None:
-        # Of each class, many rows drawn by their shares once and for all, of which each bag takes some.
-        self.rows = np.stack(
-            [_draw_rows(np.cumsum(column), max(_DRAWN_ROWS, 2 * len(shares)), rng) for column in shares.T]
-        )
-        self.bags, self.protocol, n_classes = bags, protocol, shares.shape[1]
-        # A row of each class, as common as the class is in bags of the protocol: some draw rows and not classes.
-        usual = np.maximum(bags.prevalences.mean(0), 1e-9)  # type: ignore[union-attr]
-        self.classes = Bags(
-            np.arange(n_classes)[:, None], labels=np.arange(n_classes), classes=range(n_classes), weights=usual,
-            weight_kind="survey",
-        )  # fmt: skip
-
-    def __call__(
-        self, pool: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator
-    ) -> tuple[Tensor, Tensor, Tensor]:
-        """Histograms, prevalences and sizes of some bags."""
-        counts = self._counts(rng)
-        sizes = counts.sum(1)
-        n_bags, n_classes = counts.shape
-        codes = np.repeat(np.tile(np.arange(n_classes), n_bags), counts.ravel())
-        rows = self.rows[codes, rng.integers(self.rows.shape[1], size=len(codes))]
-        offsets = torch.from_numpy(np.concatenate([[0], np.cumsum(sizes)]))
-        histograms = pool(offsets, torch.from_numpy(rows))
-        p_true, sizes_ = (torch.as_tensor(a, dtype=histograms.dtype) for a in (counts / sizes[:, None], sizes))
-        return histograms, p_true, sizes_
-
-    def _counts(self, rng: np.random.Generator) -> Ints:
-        """(n_bags, n_classes): rows of each class in each bag."""
-        if self.protocol is not None:
-            drawn = self.protocol.draw(self.classes, _BAGS, rng)
-            found = count_labels(drawn.index, drawn.bag_of_entry, len(drawn), len(self.classes.index), None)
-            counts = found.astype(np.int64)
-        else:
-            known: Any = self.bags.prevalences
-            a, b = rng.integers(len(known), size=(2, _BAGS))
-            part = np.where(rng.random(_BAGS) < 0.5, 1.0, rng.beta(_ENDS, _ENDS, _BAGS))[:, None]
-            mixed = (part * known[a] + (1 - part) * known[b]) * np.exp(_JITTER * rng.standard_normal(known[a].shape))
-            sizes = np.clip(np.round(self.bags.sizes[a]), 1, _ENTRIES).astype(np.int64)
-            counts = apportion(mixed / mixed.sum(1, keepdims=True), sizes)
-        fits = np.cumsum(counts.sum(1)) <= _ENTRIES
-        fits[0] = True
-        return counts[fits]
-
-
-def _draw_rows(below: Floats, n: int, rng: np.random.Generator) -> Ints:
-    """Draw rows by their cumulative shares."""
-    found = np.searchsorted(below, rng.random(n) * below[-1], side="right")
-    return np.minimum(found, len(below) - 1)
-
-
 def _rehearse(
-    head: Unmixing,
-    draw: Callable[[], tuple[Tensor, Tensor, Tensor]],
-    judging: tuple[Bags, Tensor],
-    loss: Measure,
-    n_steps: int,
+    head: Unmixing, practise: Callable[[], Estimates], judging: tuple[Bags, Tensor], loss: Measure, n_steps: int
 ) -> None:
     """Train the head on drawn bags, and keep what it learned if it is of use on bags that were not drawn."""
     before = {name: value.clone() for name, value in head.state_dict().items()}
     first = _mean_loss(head, *judging, loss)
     factor = [p for name, p in head.named_parameters() if name.startswith("factor.")]
     other = [p for name, p in head.named_parameters() if not name.startswith("factor.")]
-    groups = [{"params": p, "rate": _RATES[name]} for name, p in (("factor", factor), ("other", other)) if p]
-    solver = torch.optim.Adam(groups)
-    for step in range(n_steps):
-        for group in solver.param_groups:
-            group["lr"] = group["rate"] * (1 - step / n_steps)
-        histograms, p_true, sizes = draw()
-        solver.zero_grad()
-        loss(p_true, head(histograms).softmax(1), sizes).mean().backward()
-        nn.utils.clip_grad_norm_(head.parameters(), _CLIP)
-        solver.step()
+    rehearse([(factor, _RATES["factor"]), (other, _RATES["other"])], practise, loss, n_steps)
     if not _mean_loss(head, *judging, loss) < first:
         head.load_state_dict(before)
 

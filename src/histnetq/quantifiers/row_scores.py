@@ -65,7 +65,12 @@ class JudgedRows:
 
 
 def learn_scores(
-    encoder: nn.Module, examples: Examples, ridge: float, weight_decay: float, rng: np.random.Generator
+    encoder: nn.Module,
+    examples: Examples,
+    ridge: float,
+    weight_decay: float,
+    rng: np.random.Generator,
+    in_folds: bool = True,
 ) -> JudgedRows | None:
     """Teach an encoder the labels of the rows, in place, and judge rows by what has not learned from them.
 
@@ -81,6 +86,8 @@ def learn_scores(
         Weight decay of AdamW, for an encoder with hidden layers.
     rng : Generator
         Source of folds and draws.
+    in_folds : bool
+        Whether rows may be judged by copies of the encoder; otherwise it judges rows itself that are kept apart.
 
     Returns
     -------
@@ -101,7 +108,10 @@ def learn_scores(
     layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
     alone = type(encoder) is MLP and len(layers) == 1
     learner = linear if alone else _Learner(encoder, partial(_learn, weight_decay=weight_decay), rng)
-    apart = None if type(encoder) is MLP and len(folds) <= _MOST_IN_FOLDS else _keep_apart(examples, groups, rng)
+    few = in_folds and type(encoder) is MLP and len(folds) <= _MOST_IN_FOLDS
+    apart = None if few else _keep_apart(examples, groups, rng)
+    if apart is None and not in_folds:  # bags share rows: one fold of these, and no whole bags
+        apart = np.flatnonzero(folds == 0), np.empty(0, np.int64), np.flatnonzero(folds != 0)
     if apart is None:
         scores = learner.scores_across(examples, folds)
         judged = JudgedRows(np.arange(len(folds)), scores, every_bag)
@@ -109,8 +119,8 @@ def learn_scores(
     else:
         mine, bags, learned = apart
         learner.fit(learner.module, examples, learned)
-        judged = JudgedRows(mine, _scores(learner.module, examples.rows, mine), bags)
-    if examples.unknown:  # at last by the encoder itself
+        judged = JudgedRows(mine, encode_examples(learner.module, examples.rows, mine), bags)
+    if examples.unknown and len(judged.bags):  # at last by the encoder itself
         known = np.zeros((n, examples.n_classes))
         here = judged.rows[judged.rows < n]
         known[here] = judged.scores[: len(here)].double().numpy()
@@ -182,12 +192,13 @@ class _Learner:
         for fold, module in enumerate(self.copies):
             self.fit(module, examples, np.flatnonzero(folds != fold), known_only)
             others = np.flatnonzero(folds == fold)
-            scores[torch.from_numpy(others)] = _scores(module, examples.rows, others)
+            scores[torch.from_numpy(others)] = encode_examples(module, examples.rows, others)
         return scores
 
 
 @torch.no_grad()
-def _scores(module: nn.Module, rows: Tensor, among: Ints) -> Tensor:
+def encode_examples(module: nn.Module, rows: Tensor, among: Ints) -> Tensor:
+    """Give what a module makes of some rows: (len(among), n_outputs)."""
     module.eval()
     linear = isinstance(module, nn.Linear)
     parts = (rows[some] for some in torch.from_numpy(among).split(_SCORED_AT_ONCE))
@@ -232,7 +243,7 @@ def _learn(
     n_epochs = max(n_epochs, -(-_FEWEST_UPDATES // n_batches))
     rate = _RATE * min(max(_USUAL_UPDATES / (n_epochs * n_batches), 1.0), _FASTEST)
     # Dense layers of 128 rows are small: up to 256 × 1024, two threads took 1.2 to 1.6 times as long as one.
-    with one_thread() if type(module) is MLP else nullcontext():
+    with one_thread() if _is_dense(module) else nullcontext():
         for epoch in range(n_epochs):
             for group in solver.param_groups:
                 group["lr"] = rate * (1 - epoch / n_epochs)
@@ -241,6 +252,11 @@ def _learn(
                 share = weights[some] / weights[some].sum()
                 _cross_entropy(module(rows[some]) + priors[some], labels[some], share).backward()
                 solver.step()
+
+
+def _is_dense(module: nn.Module) -> bool:
+    """Tell whether a module is an `MLP`, with or without a layer of class scores behind it."""
+    return type(module[0] if type(module) is nn.Sequential else module) is MLP
 
 
 def class_shares(examples: Examples, judged: JudgedRows) -> Floats:

@@ -3,14 +3,33 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 
 from histnetq.data.checks import check_choice
 from histnetq.nn import POOLINGS, Pooling, SetAttention
-from histnetq.quantifiers.networks import PooledQuantifier
+from histnetq.quantifiers.networks import PooledQuantifier, check_ridge
+from histnetq.training.fitting import Start
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DeepSets(PooledQuantifier):
+class _OnFeatures(PooledQuantifier):
+    """Base of both: they learn in stages if they are asked to."""
+
+    ridge: float | None = None
+
+    def _check_params(self) -> None:
+        check_ridge(self.ridge)
+
+    def _start(self) -> Start | None:
+        if self.ridge is None:
+            return None
+        from histnetq.quantifiers.features_start import start_features
+
+        return partial(start_features, self.ridge, self.training)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepSets(_OnFeatures):
     """Quantification by a network on the mean, median or maximum of each feature instead of its histogram.
 
     Parameters
@@ -33,6 +52,11 @@ class DeepSets(PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
+    ridge : float or None, default=None
+        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
+        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
+        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
+        fewer than 100 different rows.
 
     Attributes
     ----------
@@ -77,7 +101,7 @@ class DeepSets(PooledQuantifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class SetTransformer(PooledQuantifier):
+class SetTransformer(_OnFeatures):
     """Quantification by a network with attention through inducing points instead of histograms.
 
     Parameters
@@ -106,6 +130,11 @@ class SetTransformer(PooledQuantifier):
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
+    ridge : float or None, default=None
+        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
+        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
+        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
+        fewer than 100 different rows.
 
     Attributes
     ----------

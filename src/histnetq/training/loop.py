@@ -28,7 +28,7 @@ from tqdm import tqdm
 from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
 from histnetq.metrics import Measure, kld
-from histnetq.nn import BagNetwork, Mean, Unmixing
+from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
 from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
@@ -188,7 +188,7 @@ class Run:
             self.best = _copy_state(self.network)
             self.mean = _copy_state(self.network) if self.options.average > 1 else {}
             at.spent = self.processes.agree(self.spent)[0]
-            at.fine = self.started and isinstance(self.network.head, Unmixing)
+            at.fine = self.started and self.network.head is not None
             if at.fine:
                 at.lr *= _FINE_RATE
             if self.started and self.rates is None:  # weights that are not random: no epoch may be better
