@@ -7,6 +7,7 @@ import os
 import socket
 import threading
 import zlib
+from collections import Counter
 
 import httpx
 import numpy as np
@@ -370,10 +371,10 @@ def test_a_job_is_cancelled_by_many_at_once(server):
 
 
 def fuzz(server, n_examples):
-    """Requests that the schema describes, and some that it does not: none may break the server."""
+    """Send requests that the schema describes, and some that it does not; none may break the server. Count them."""
     schema = schemathesis.openapi.from_url(f"{server.address}/openapi.json")
     operations = [found.ok() for found in schema.get_all_operations()]
-    statuses = set()
+    statuses = Counter()
     for operation in operations:
         for mode in (schemathesis.GenerationMode.POSITIVE, schemathesis.GenerationMode.NEGATIVE):
 
@@ -383,23 +384,26 @@ def fuzz(server, n_examples):
             )  # fmt: skip
             @given(case=operation.as_strategy(generation_mode=mode))
             def ask(case):
+                if mode is schemathesis.GenerationMode.POSITIVE and "name" in (case.path_parameters or ()):  # noqa: B023
+                    case.path_parameters["name"] = "pacc"  # else hardly any request gets as far as its body
                 answer = case.call(timeout=30)
                 assert answer.status_code < 500, (case.as_curl_command(), answer.text)
                 assert answer.status_code < 400 or list(answer.json()) == ["error"]
-                statuses.add(answer.status_code)
+                statuses[answer.status_code] += 1
 
             try:
                 ask()
             except Unsatisfiable:  # nothing can be wrong about some requests
                 continue
-    assert statuses - {200}
+    assert set(statuses) > {200}
     assert server.client.get("/healthz").status_code == 200
+    return statuses.total()
 
 
 def test_no_request_breaks_the_server(server):
-    fuzz(server, 150)
+    assert fuzz(server, 150) >= 50
 
 
 @pytest.mark.hard
 def test_no_request_of_many_breaks_the_server(server):
-    fuzz(server, 3000)
+    assert fuzz(server, 4000) >= 1000

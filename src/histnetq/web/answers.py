@@ -11,10 +11,11 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 
 from histnetq.data.table_files import watched
 from histnetq.monitoring.monitor import check_options, judge_chunks
@@ -24,9 +25,6 @@ from histnetq.report.estimating import Estimates, estimate_by
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.workers import Stop
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
@@ -180,7 +178,6 @@ def arguments(*words: Any, **options: Any) -> list[str]:
 
 def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
     """Give a table from JSON: a list of objects, whose values are texts, numbers, truth values or null."""
-    import pyarrow as pa
 
     try:
         rows = json.loads(content, parse_constant=_refuse_constant)
@@ -204,7 +201,6 @@ def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
 
 def _as_array(cells: list[Any]) -> Any:
     """An array of one kind; whole numbers beside others are numbers like these."""
-    import pyarrow as pa
 
     if any(isinstance(cell, float) for cell in cells) and not any(isinstance(cell, str | bool) for cell in cells):
         return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())

@@ -17,6 +17,7 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response
 from fastapi.staticfiles import StaticFiles
+from pyarrow import parquet
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -434,7 +435,6 @@ def _wants_csv(request: Request) -> bool:
 
 
 def _json_as_parquet(path: Path, limits: Limits) -> Path:
-    from pyarrow import parquet
 
     table = rows_as_table(path.read_bytes(), limits)
     made = path.with_suffix(".parquet")

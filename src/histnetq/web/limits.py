@@ -6,14 +6,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 
 from histnetq.web.refusals import RefusedError
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _MB = 1 << 20
 _BLOCK = 4 * _MB  # of a CSV file: no row is longer
@@ -79,14 +79,13 @@ class Limits:
         """Refuse a CSV file with too many cells in any line of its beginning, where the names of the columns are."""
         with path.open("rb") as file:
             signs = np.frombuffer(file.read(_BLOCK), np.uint8)
-        starts = np.append(0, np.flatnonzero(signs == ord("\n")))
-        for separator in _SEPARATORS if len(signs) else b"":
-            most = int(np.add.reduceat(signs == separator, starts, dtype=np.int64).max())
+        ends = np.append(np.flatnonzero(signs == ord("\n")), len(signs))
+        for separator in _SEPARATORS:
+            n_before = np.searchsorted(np.flatnonzero(signs == separator), ends)
+            most = int(np.diff(n_before, prepend=0).max())
             _refuse_more("columns", most + 1, self.columns, "send those that are needed")
 
     def _check_parquet(self, path: Path, texts: Sequence[str]) -> None:
-        import pyarrow as pa
-        from pyarrow import parquet
 
         _check_footer(path)
         try:
@@ -127,8 +126,6 @@ class Limits:
 
     def _check_texts(self, path: Path, columns: Sequence[str]) -> None:
         """Refuse texts that are too large, which a short list of different ones may stand for in the file."""
-        import pyarrow.compute as pc
-        from pyarrow import parquet
 
         file = parquet.ParquetFile(path, pre_buffer=False, read_dictionary=list(columns))
         for batch in file.iter_batches(_BATCH_ROWS, columns=list(columns)):
@@ -145,7 +142,6 @@ class Limits:
                 )  # fmt: skip
 
     def _check_cells(self, name: str, cells: Any) -> None:
-        import pyarrow.compute as pc
 
         if _is_text(cells.type) and len(cells):
             longest = pc.max(pc.binary_length(cells)).as_py() or 0
@@ -157,7 +153,6 @@ class Limits:
 
 
 def _is_text(kind: Any) -> bool:
-    import pyarrow as pa
 
     kinds = pa.types
     if kinds.is_dictionary(kind):

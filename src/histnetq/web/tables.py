@@ -9,15 +9,16 @@ import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyarrow import parquet
 
 from histnetq.data.table_files import Table, is_number, open_table, release_memory
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.spool import Received, Spool
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _KEPT = 3600.0  # seconds after the last use
@@ -148,6 +149,7 @@ def clean_name(name: str) -> str:
 def look_at(table: StoredTable, received: Received, limits: Limits) -> dict[str, Any]:
     """Describe the columns and first rows of a table."""
     opened = open_table([str(table.path)], "table")
+    release_memory()
     if len(opened.columns) > limits.columns:
         raise RefusedError(413, f"table: expected at most {limits.columns:,} columns; send those that are needed.")
     exact = table.path.suffix in (".parquet", ".pq")
@@ -165,14 +167,12 @@ def look_at(table: StoredTable, received: Received, limits: Limits) -> dict[str,
 
 
 def _parquet_rows(path: Path) -> int:
-    from pyarrow import parquet
 
     return int(parquet.ParquetFile(path).metadata.num_rows)
 
 
 def _first_rows(table: Table, path: Path | None) -> pa.RecordBatch:
     """Some rows of all columns; of a Parquet file few, which may stand for much."""
-    from pyarrow import parquet
 
     if path is None:
         readable = table.columns
@@ -186,14 +186,11 @@ def _first_rows(table: Table, path: Path | None) -> pa.RecordBatch:
 
 
 def _is_flat(kind: Any) -> bool:
-    import pyarrow as pa
 
     return not pa.types.is_nested(kind)
 
 
 def _kind(kind: Any, cells: Any) -> str:
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     kinds = pa.types
     if kinds.is_boolean(kind):
@@ -265,8 +262,6 @@ def _named(columns: list[str], known: tuple[str, ...], first: bool = False) -> s
 
 
 def _is_whole(cells: Any) -> bool:
-    import pyarrow as pa
-    import pyarrow.compute as pc
 
     if pa.types.is_integer(cells.type):
         return True
