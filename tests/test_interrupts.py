@@ -33,9 +33,9 @@ KNOWN = ("--bag", "tow", "--label", "species")
 APART = """
 import histnetq.training.progress as progress
 from histnetq.cli import main
-from histnetq.quantifiers import histnetq_start, row_scores
+from histnetq.quantifiers import rehearsal, row_scores
 progress._EVERY = 0
-histnetq_start._STEPS = dict.fromkeys((False, True), 10)
+rehearsal._STEPS = dict.fromkeys((False, True), 10)
 row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 3
 main(prog_name="histnetq")
 """
