@@ -137,7 +137,7 @@ CASES = {
     "the bag as a feature": (
         nothing,
         ["fit", "rows.csv", *LABELLED, "--features", "tow", "-o", "new"],
-        "features: 'tow' is the bag, label or",
+        "features: expected columns of their own, got 'tow'",
     ),
     "a column twice": (
         text("tow,length,length,species\na,1,2,cod\n"),

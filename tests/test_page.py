@@ -30,7 +30,7 @@ WIDE, NARROW = {"width": 1280, "height": 900}, {"width": 390, "height": 844}
 SIZES = pytest.mark.parametrize("viewport", [WIDE, NARROW], ids=["1280", "390"])
 EVIL = "<img src=x onerror=\"document.title='broken'\">"
 TOKEN = "0123456789abcdef-right"
-WAIT = 40_000  # milliseconds: the machine may be busy
+WAIT = 120_000  # milliseconds: the machine may be busy
 
 
 def run(*arguments: Any) -> None:

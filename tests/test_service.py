@@ -143,9 +143,9 @@ def test_times_are_watched_as_by_monitor(server, models, tmp_path):
     assert "histnetq report" in server.client.get(f"/v1/jobs/{job['id']}/report.html").text
     misread = server.wait(server.start(**{**asked, "reference": "1990..1991"}))
     assert misread["state"] == "done"
-    assert misread["result"]["monitoring"]["error"].startswith("reference: no chunk begins in 1990..1991")
+    assert misread["result"]["monitoring"]["error"].startswith("reference: expected chunks in 1990..1991, got none")
     no_time = server.wait(server.start(**{**asked, "time": "length"}))
-    assert no_time["result"]["monitoring"]["error"].startswith("rows.csv: ")
+    assert no_time["result"]["monitoring"]["error"].startswith("time: expected a column that is no feature")
 
 
 def test_a_card_tells_what_a_model_is(server):

@@ -13,7 +13,6 @@ import click
 from histnetq.cli.group import PATH, command_line, main, options, say
 from histnetq.cli.terminal import echo
 from histnetq.data.files import fill_table, refuse_existing, whole_file
-from histnetq.data.table_files import find_files
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -132,6 +131,8 @@ def _fill(path: Path, text: str) -> None:
 
 def _refuse_inputs(model: Path, source: list[str], **places: Path | None) -> None:
     """Refuse to write over the rows, or into the model."""
+    from histnetq.data.table_files import find_files
+
     rows = {os.path.realpath(path) for path in find_files(source, "source")}
     for name, place in places.items():
         if place is None:

@@ -228,7 +228,7 @@ class Run:
     def _part_done(self) -> float:
         """Tell how much of the epochs, or of the time if that is to end sooner, is over."""
         at, most = self.progress, self.options.minutes
-        spent = 0.0 if most is None else (at.spent + sum(at.history["seconds"])) / (60 * most)
+        spent = 0.0 if most is None else (at.spent + sum(at.history["seconds"])) / max(60 * most, 1e-9)
         return min(1.0, max(at.epoch / self.n_epochs, spent))
 
     def _epoch(self) -> dict[str, float]:
