@@ -126,9 +126,9 @@ def labelled(
     found = experiment.errors_of(rows, test, runs)
     means = found.groupby(["data", "method"], sort=False)[["ae", "rae", "minutes"]].mean().reset_index()
     about = (
-        f"{rows.name}: {rows.train.rows.shape[0]:,} labelled rows to learn from and {rows.held.rows.shape[0]:,} that "
+        f"{rows.name}: {len(rows.train.index):,} labelled rows to learn from and {len(rows.held.index):,} that "
         "networks choose by and EMQ-BCTS on their encoders is calibrated on (EMQ-BCTS, of a logistic regression, "
-        f"learns from both); networks with their defaults, for AE, at most {minutes:g} minutes, two cores; mean of up "
+        f"learns from both); networks with their defaults, for AE, at most {minutes:g} minutes; mean of up "
         f"to {seeds} seeds; {len(test):,} test bags of {test.sizes[0]:g} by APP. "
         "Made by `python -m experiments labelled`."
     )
