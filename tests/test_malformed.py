@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -40,11 +41,7 @@ def prepared(tmp_path_factory):
 
 @pytest.fixture
 def folder(prepared, tmp_path, monkeypatch):
-    for path in prepared.rglob("*"):
-        if path.is_file():
-            target = tmp_path / path.relative_to(prepared)
-            target.parent.mkdir(exist_ok=True)
-            target.write_bytes(path.read_bytes())
+    shutil.copytree(prepared, tmp_path, dirs_exist_ok=True)
     monkeypatch.chdir(tmp_path)
     return tmp_path
 

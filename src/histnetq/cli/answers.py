@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.columns import listed
-from histnetq.cli.group import KNOWN, PATH, command_line, fill_table, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
 from histnetq.cli.terminal import echo
-from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.files import fill_table, refuse_existing, whole_file
 
 if TYPE_CHECKING:
     from histnetq.report.estimating import Estimates
