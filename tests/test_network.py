@@ -1,3 +1,4 @@
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -18,7 +19,7 @@ from histnetq.nn import (
     SoftHistogram,
     Standardize,
 )
-from histnetq.nn.encoders import n_outputs
+from histnetq.nn.encoders import Dropout, n_outputs
 from tests.conftest import exactly
 
 law = settings(max_examples=25, deadline=None)
@@ -229,3 +230,25 @@ def test_a_failing_encoder_keeps_its_mode():
     ):
         n_outputs(encoder, (5,))
     assert encoder.training
+
+
+def test_dropout_drops_its_part_scales_the_rest_and_passes_gradients_through_what_is_kept():
+    layer, rows = Dropout(0.3), torch.randn(300, 1_001, dtype=torch.float64, requires_grad=True)
+    torch.manual_seed(1)
+    out = layer(rows)
+    out.sum().backward()
+    kept = out != 0
+    assert abs(kept.double().mean().item() - 0.7) < 0.004  # five standard deviations
+    assert torch.allclose(out[kept], rows[kept] / 0.7, rtol=1e-4)
+    assert torch.allclose(rows.grad, kept.double() / 0.7, rtol=1e-4)
+    columns = kept.double().mean(0)  # numbers that are drawn together are dropped apart
+    assert columns.std() < 1.2 * (0.3 * 0.7 / 300) ** 0.5
+    assert abs(np.corrcoef(kept[:, ::4].flatten()[:75_000], kept[:, 1::4].flatten()[:75_000])[0, 1]) < 0.02
+    torch.manual_seed(1)
+    assert torch.equal(layer(rows), out)
+
+
+@pytest.mark.parametrize(("part", "left"), [(0.0, 1.0), (1.0, 0.0)])
+def test_dropout_of_none_and_of_all(part, left):
+    assert torch.equal(Dropout(part)(torch.ones(7, 3)), torch.full((7, 3), left))
+    assert torch.equal(Dropout(part).eval()(torch.ones(7, 3)), torch.ones(7, 3))

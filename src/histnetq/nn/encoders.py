@@ -9,6 +9,40 @@ import torch
 from torch import Tensor, nn
 
 _LEAST_SCORE = 1e-4
+_LEVELS = 1 << 16  # random numbers of 16 bits, four of which are drawn at once
+
+
+class Dropout(nn.Dropout):
+    """Set a part of the numbers to zero in training, and scale up the others.
+
+    It does what `torch.nn.Dropout` does, in a quarter of its time on the CPU: torch draws 64 bits for each number there,
+    here they are drawn for four. The part is rounded to a multiple of 2⁻¹⁶.
+
+    Examples
+    --------
+    >>> Dropout(0.5).eval()(torch.ones(3)).tolist()
+    [1.0, 1.0, 1.0]
+    """
+
+    def forward(self, input: Tensor) -> Tensor:
+        """Drop numbers in training; leave all as they are otherwise.
+
+        Parameters
+        ----------
+        input : Tensor of any shape
+            Numbers.
+
+        Returns
+        -------
+        Tensor of the same shape
+            Numbers, some of them zero.
+        """
+        dropped, n = round(self.p * _LEVELS), input.numel()
+        if not self.training or input.device.type != "cpu" or not 0 < dropped < _LEVELS:
+            return super().forward(input)
+        drawn = torch.empty(-(-n // 4), dtype=torch.int64).random_(-(2**63), None).view(torch.int16)
+        kept = drawn[:n].view(input.shape) >= dropped - _LEVELS // 2
+        return input * kept.to(input.dtype).mul_(_LEVELS / (_LEVELS - dropped))
 
 
 class MLP(nn.Sequential):
@@ -34,10 +68,10 @@ class MLP(nn.Sequential):
     """
 
     def __init__(self, n_inputs: int, sizes: Sequence[int], dropout: float = 0.0, input_dropout: float = 0.0) -> None:
-        layers: list[nn.Module] = [nn.Flatten(), nn.Dropout(input_dropout)] if input_dropout else [nn.Flatten()]
+        layers: list[nn.Module] = [nn.Flatten(), Dropout(input_dropout)] if input_dropout else [nn.Flatten()]
         for i, (before, after) in enumerate(zip([n_inputs, *sizes[:-1]], sizes, strict=True)):
             if i > 0:
-                layers += [nn.LeakyReLU(), nn.Dropout(dropout)] if dropout else [nn.LeakyReLU()]
+                layers += [nn.LeakyReLU(), Dropout(dropout)] if dropout else [nn.LeakyReLU()]
             layers.append(nn.Linear(before, after))
         super().__init__(*layers)
 
@@ -81,7 +115,7 @@ class CNN(nn.Module):
             nn.Conv2d(n_channels, channels[0], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
             nn.Conv2d(channels[0], channels[1], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
         )  # fmt: skip
-        self.dropout = nn.Dropout(dropout)
+        self.dropout = Dropout(dropout)
         self.dense = nn.Linear(channels[1] * (height // 4) * (width // 4), n_features)
 
     def forward(self, rows: Tensor) -> Tensor:
