@@ -1,11 +1,12 @@
 PYTHON ?= python3
 VENV ?= .venv
+OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: help demo test test-hard bench reproduce clean
+.PHONY: help demo test test-hard test-oldest coverage build bench reproduce clean
 help:
-	@echo "make demo | test | test-hard | bench | reproduce RUN=imdb | clean"
+	@echo "make demo | test | test-hard | test-oldest | coverage | build | bench | reproduce RUN=imdb | clean"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -26,6 +27,17 @@ test: $(READY)
 test-hard: $(READY)
 	$(BIN)/pytest -m hard
 
+# The lowest versions that pyproject.toml allows, torch excepted.
+test-oldest: constraints-oldest.txt pyproject.toml
+	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
+	$(OLDEST)/bin/pip install --quiet -c constraints-oldest.txt -e '.[dev]'
+	$(OLDEST)/bin/pytest -n 2 --dist worksteal
+
+# A source distribution, and a wheel made from it, in dist/.
+build: $(READY)
+	rm -rf dist
+	$(BIN)/python -m build --no-isolation --outdir dist
+
 bench: $(READY)
 	$(BIN)/python -m benchmarks
 
@@ -34,5 +46,5 @@ reproduce: $(READY)
 	$(BIN)/python -m experiments $(RUN)
 
 clean:
-	rm -rf $(VENV) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(OLDEST) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -13,6 +14,8 @@ from click.testing import CliRunner
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.cli.demo import _scan
+
+ROOT = Path(__file__).parents[1]
 
 
 def test_every_public_name_exists():
@@ -65,3 +68,27 @@ def test_the_demo_scans_each_bag_its_own_way_and_tells_no_label():
     assert pixels.std(1).min() < 0.5
     assert pixels.std(1).max() > 3.5
     np.testing.assert_array_equal(scanned.rows, _scan(bags, 0).rows)
+
+
+def _project() -> dict:
+    tomllib = pytest.importorskip("tomllib", reason="Python 3.10 reads no TOML.")
+    return tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+
+
+def test_the_version_is_the_same_everywhere():
+    cited = re.search(r"^version: (.*)$", (ROOT / "CITATION.cff").read_text(), flags=re.MULTILINE)
+    assert cited is not None
+    assert _project()["version"] == hq.__version__ == cited[1]
+    assert re.search(rf"^## {re.escape(hq.__version__)},", (ROOT / "CHANGELOG.md").read_text(), flags=re.MULTILINE)
+
+
+def test_the_oldest_versions_are_the_lowest_that_are_allowed():
+    project = _project()
+    extras = [lines for name, lines in project["optional-dependencies"].items() if name != "dev"]
+    needed = [line for lines in [project["dependencies"], *extras] for line in lines if "[" not in line]
+    lowest = dict(re.fullmatch(r"(\S+?)>=([\d.]+)", line).groups() for line in needed)
+    pinned = dict(line.split("==") for line in (ROOT / "constraints-oldest.txt").read_text().split() if "==" in line)
+    newest = dict(line.split("==") for line in (ROOT / "constraints.txt").read_text().split() if "==" in line)
+    assert pinned.keys() == lowest.keys()
+    assert pinned.pop("torch") == newest["torch"]
+    assert {name: version for name, version in pinned.items() if not f"{version}.".startswith(f"{lowest[name]}.")} == {}

@@ -250,7 +250,10 @@ def demo(output: Path) -> None:
 
     Example: histnetq demo
     """
-    from histnetq.cli.demo import run_demo
+    try:
+        from histnetq.cli.demo import run_demo
+    except ModuleNotFoundError as error:
+        raise ImportError(f"demo: needs {error.name}; pip install 'histnetq[deep,report]'.") from None
 
     run_demo(echo, output)
 

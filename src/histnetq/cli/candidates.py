@@ -65,6 +65,18 @@ def from_proportions() -> list[Candidate]:
     return [Candidate("histnetq"), Candidate("emnetq"), Candidate("deepsets")]
 
 
+def installed(candidates: Sequence[Candidate]) -> tuple[list[Candidate], str]:
+    """Give the candidates that can be made here, and a sentence about those that cannot, as torch is not installed."""
+    found = [candidate for candidate in candidates if METHODS[candidate.method].is_installed()]
+    others = " and ".join(candidate.name for candidate in candidates if candidate not in found)
+    if not found:
+        raise ImportError(
+            "method: bags of which the proportions alone are known need networks, and these need torch; "
+            "pip install 'histnetq[deep]'."
+        )
+    return found, f"{others} are left out, as torch is not installed; pip install 'histnetq[deep]'." if others else ""
+
+
 def affordable_folds(seconds: float) -> int:
     """Tell in how many folds all bags may calibrate a method of which one fit takes so long; 0 if it takes too long.
 

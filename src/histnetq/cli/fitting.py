@@ -6,6 +6,7 @@ import contextlib
 import copy
 import datetime
 import platform
+import sys
 import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -24,6 +25,7 @@ from histnetq.cli.candidates import (
     from_labels,
     from_proportions,
     from_scores,
+    installed,
 )
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice
@@ -120,7 +122,8 @@ class Workbench:
         Where too few bags of known proportions are given for a comparison, there is none: the first method is fitted.
         """
         began, apart = time.perf_counter(), self._kept_apart()
-        candidates = {candidate.name: candidate for candidate in self._candidates(None)}
+        suited, left_out = self._candidates(None)
+        candidates = {candidate.name: candidate for candidate in suited}
         comparison = None
         if self.bags.labels is None and _n_held(apart.learned) < _FEWEST_TO_JUDGE:
             best = next(iter(candidates))
@@ -128,6 +131,7 @@ class Workbench:
         else:
             comparison = replace(self, bags=apart.learned).compare(None)
             best, why = _best(comparison)
+        why = f"{why} {left_out}".rstrip()
         self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
         tell_event("fitting", name=best)
         model = self.make(candidates[best], MINUTES_TO_FIT)
@@ -139,7 +143,8 @@ class Workbench:
         """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
         # Made first: what cannot learn from these bags is refused before anything is fitted.
         minutes = MINUTES_TO_COMPARE if methods is None else None
-        models = {candidate.name: self.make(candidate, minutes) for candidate in self._candidates(methods)}
+        candidates, left_out = self._candidates(methods)
+        models = {candidate.name: self.make(candidate, minutes) for candidate in candidates}
         floor, apart = self.make(Candidate("mlpe")), self._to_judge()
         held = apart.held
         assert held is not None
@@ -151,6 +156,8 @@ class Workbench:
             learned = _part(learned, _MOST_ROWS / n_rows, self.random_state)
             limit += f" on {len(learned.index):,} of {n_rows:,} rows"
         tell_event("methods", names=list(models))
+        if left_out:
+            self.tell(left_out)
         self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
         truth = held.prevalences
         found = Trial(models, self.tell, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
@@ -224,15 +231,15 @@ class Workbench:
             wanted["training__minutes"] = minutes
         return model.set_params(**wanted)
 
-    def _candidates(self, methods: Sequence[str] | None) -> list[Candidate]:
-        """Methods by their names, or a few that suit what is known."""
+    def _candidates(self, methods: Sequence[str] | None) -> tuple[list[Candidate], str]:
+        """Give methods by their names, or a few that suit what is known and a sentence about others that would."""
         if methods is not None:
-            return [Candidate(method, self.classifier) for method in methods]
+            return [Candidate(method, self.classifier) for method in methods], ""
         if self.bags.labels is None:
-            return from_proportions()
+            return installed(from_proportions())
         if self.bags.scores is not None:
-            return [Candidate("acc"), Candidate("cc")] if self.hard else from_scores()
-        return from_labels() if self.classifier is None else from_labels([self.classifier])
+            return installed([Candidate("acc"), Candidate("cc")] if self.hard else from_scores())
+        return installed(from_labels() if self.classifier is None else from_labels([self.classifier]))
 
     def _learned(self, model: Quantifier, apart: Apart) -> tuple[Quantifier, Apart]:
         """Fit a model to what is not kept apart, or to all bags where few are; give what calibrates it, too."""
@@ -323,7 +330,8 @@ class Workbench:
             why["calibrated"] = f"by {apart.words}"
             if self._is_rows_alone():
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
-        versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
+        packages = ("histnetq", "numpy", "scikit-learn", *(["torch"] if "torch" in sys.modules else []))
+        versions = {name: metadata.version(name) for name in packages}
         model.provenance_ = {
             **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),
             "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),

@@ -8,6 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+try:
+    import torch  # noqa: F401
+except ModuleNotFoundError as error:
+    raise ModuleNotFoundError("histnetq.nn needs torch; pip install 'histnetq[deep]'.", name=error.name) from None
+
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize, StandardizeScores
 from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram

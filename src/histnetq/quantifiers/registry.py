@@ -5,7 +5,7 @@ A new quantifier is its file, its line here, and its line in ``tests/conftest.py
 
 from __future__ import annotations
 
-import importlib
+import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -29,29 +29,42 @@ class Entry:
     space : dict
         What `histnetq tune` searches; empty if there is nothing to tune. Where a classifier is named, its own space in
         `histnetq.quantifiers.classifiers` takes the place of the choice among classifiers.
+    network : bool
+        Whether it is a network, which needs torch.
     """
 
     name: str
     module: str
     learns_from: str
     space: dict[str, Any] = field(default_factory=dict)
+    network: bool = False
 
     def load(self) -> Any:
         """Import the module and give the class."""
-        return getattr(importlib.import_module(f"histnetq.quantifiers.{self.module}"), self.name)
+        try:
+            module = importlib.import_module(f"histnetq.quantifiers.{self.module}")
+        except ModuleNotFoundError as error:
+            if error.name != "torch":
+                raise
+            raise ImportError(f"{self.name} needs torch; pip install 'histnetq[deep]'.") from None
+        return getattr(module, self.name)
+
+    def is_installed(self) -> bool:
+        """Tell whether what the method needs is installed, without importing it."""
+        return not self.network or importlib.util.find_spec("torch") is not None
 
 
 REGISTRY: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("HistNetQ", "histnetq", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}),
+        Entry("HistNetQ", "histnetq", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}, network=True),
         Entry("DeepSets", "set_networks", "proportions",
-              {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}),
+              {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}, network=True),
         Entry("SetTransformer", "set_networks", "proportions",
-              {**_NETWORK, "encoder": [(32,), (64, 32)], "width": [32, 64]}),
+              {**_NETWORK, "encoder": [(32,), (64, 32)], "width": [32, 64]}, network=True),
         Entry("EMNetQ", "emnetq", "proportions",
-              {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]}),
-        Entry("QuaNet", "quanet", "labels", {**_NETWORK, **_CLASSIFIER, "hidden": [32, 64]}),
+              {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]}, network=True),
+        Entry("QuaNet", "quanet", "labels", {**_NETWORK, **_CLASSIFIER, "hidden": [32, 64]}, network=True),
         Entry("CC", "counting", "labels", _CLASSIFIER),
         Entry("PCC", "counting", "labels", _CLASSIFIER),
         Entry("ACC", "counting", "labels", _CLASSIFIER),

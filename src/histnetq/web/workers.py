@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib.util
 import math
 import threading
 import time
@@ -30,11 +31,8 @@ class Workers:
     """
 
     def __init__(self, n_threads: int, n_waiting: int, name: str) -> None:
-        import torch
-
         self.n_threads, self.most, self.n_busy = n_threads, n_threads + n_waiting, 0
-        # Each thread keeps its own number of torch's threads, which would else be what another has just set.
-        self._pool = ThreadPoolExecutor(n_threads, name, torch.set_num_threads, (torch.get_num_threads(),))
+        self._pool = ThreadPoolExecutor(n_threads, name, *_at_start())
         self._seconds = 0.1  # that a piece of work takes, about
 
     def require_room(self) -> None:
@@ -85,6 +83,14 @@ class Workers:
 
     def _free(self) -> None:
         self.n_busy -= 1
+
+
+def _at_start() -> tuple[Any, ...]:
+    """What each thread does first: it keeps its own number of torch's threads, not what another has just set."""
+    if importlib.util.find_spec("torch") is None:
+        return ()
+    torch = importlib.import_module("torch")
+    return torch.set_num_threads, (torch.get_num_threads(),)
 
 
 class Stop:
