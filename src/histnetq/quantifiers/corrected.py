@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from sklearn.base import clone
 
+from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_whole
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
@@ -80,8 +81,8 @@ class Corrected(Composed):
     random_state: int | None = None
     stored = (StoredMembers(), StoredArrays(slopes_="classes classes", shift_="classes"))
 
-    def fit(self, X: Any, y: Any = None) -> Corrected:
-        """Fit the quantifier to a part of what is given, and the correction to the rest.
+    def fit(self, X: Any, y: Any = None, bags: Bags | None = None) -> Corrected:
+        """Fit the quantifier to a part of what is given, and the correction to the rest or to other bags.
 
         Parameters
         ----------
@@ -89,6 +90,9 @@ class Corrected(Composed):
             Labelled rows, or bags that the quantifier learns from.
         y : array, default=None
             The label of each row; None with bags.
+        bags : Bags, default=None
+            Bags of known proportions, of rows that are not in `X`, from which the correction is learned; the quantifier
+            then learns from all of `X`.
 
         Returns
         -------
@@ -97,15 +101,21 @@ class Corrected(Composed):
         """
         self._check()
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
-        given = Supervision.of(X, y, None)
-        kept, held = given.split(self.held_out, seed)
         inner = EMQ(calibration="bcts", random_state=seed) if self.quantifier is None else clone(self.quantifier)
+        given = Supervision.of(X, y, None)
+        if bags is None:
+            kept, held = given.split(self.held_out, seed)
+            bags = held.validation_bags(self.sampler, self.n_bags, seed)
+        elif isinstance(bags, Bags):
+            kept, bags = given, bags.with_known_prevalences()
+        else:
+            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         inner.fit(kept.rows if kept.bags is None else kept.bags)
-        bags = held.validation_bags(self.sampler, self.n_bags, seed).with_classes(inner.classes_)
+        bags = bags.with_classes(inner.classes_)
         assert bags.prevalences is not None
+        slopes, shift = learn_correction(inner.predict(bags), bags.prevalences, seed)
         self._learned_by([inner])
-        self.train_prevalences_ = given.prevalences()
-        self.slopes_, self.shift_ = learn_correction(inner.predict(bags), bags.prevalences, seed)
+        self.train_prevalences_, self.slopes_, self.shift_ = given.prevalences(), slopes, shift
         return self
 
     def _check(self) -> None:

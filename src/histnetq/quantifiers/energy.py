@@ -20,7 +20,7 @@ from histnetq.sketches.moments import total_weights
 from histnetq.sketches.posteriors import SummedPosteriors, bag_means
 from histnetq.sketches.sketcher import Sketcher
 
-_MOST_KNOTS = 512  # per feature: mean distances between two of them are off by less than a millionth of the range
+_MOST_KNOTS = 512  # per feature: between them mean distances are off by 1e-6 of the range, or 1e-5 in its tails
 
 
 class _StoredDistances(StoredArrays):

@@ -87,8 +87,8 @@ class Ensemble(Composed):
 
     def _check(self) -> None:
         check_choice("how", self.how, ("mean", "median"))
-        members = self._chosen()
-        if not members or not all(isinstance(member, Quantifier) for member in members):
+        listed = self.members is None or isinstance(self.members, Sequence)
+        if not listed or not (members := self._chosen()) or not all(isinstance(q, Quantifier) for q in members):
             raise TypeError(f"members: expected quantifiers, got {self.members!r}; give such as [EMQ(), PACC()].")
 
     def _chosen(self) -> list[Quantifier]:
