@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 from quapy.method.non_aggregative import DMx, HDx, ReadMe
 from scipy import sparse
 from scipy.optimize import minimize
 
 import histnetq as hq
+from histnetq.cli import main
 from histnetq.quantifiers.covariates import match_features
 from histnetq.quantifiers.energy import distance_tables, mean_distances
 from histnetq.quantifiers.on_features import Columns
 from tests.conftest import exactly, labelled
 from tests.test_classical import posteriors, ragged
+from tests.test_tampered import forge, stored
 
 ON_FEATURES = [hq.EDx(), hq.HDx(), hq.ReadMe(n_subsets=20, subset_size=3, random_state=0)]
 
@@ -81,7 +85,7 @@ def test_hdx_is_the_minimum_that_quapy_finds(n_bins):
     codes = np.unique(y, return_inverse=True)[1]
     bags = hq.APP(100).draw(hq.Bags.from_labels(X, y), 6, random_state=0)
     theirs = DMx(nbins=n_bins, divergence="HD").fit(X, codes)
-    ours = hq.HDx(n_bins=n_bins, max_iter=20_000).fit(X, y).predict(bags)
+    ours = hq.HDx(n_bins=n_bins).fit(X, y).predict(bags)
     np.testing.assert_allclose(ours, [theirs.predict(bag.gather()) for bag in bags], atol=2e-3)
 
 
@@ -97,7 +101,7 @@ def test_matching_features_never_ends_above_a_general_optimiser():
     rng = np.random.default_rng(0)
     histograms = np.swapaxes(rng.dirichlet(np.ones(6), size=(5, 4)), 1, 2)
     counts = rng.multinomial(50, np.full(6, 1 / 6), size=(8, 5))
-    for p, found in zip(match_features(counts, histograms, max_iter=20_000), counts / 50, strict=True):
+    for p, found in zip(match_features(counts, histograms), counts / 50, strict=True):
 
         def loss(p, found=found):
             return np.sqrt(((np.sqrt(found) - np.sqrt(histograms @ p)) ** 2).sum(1)).mean()
@@ -187,6 +191,50 @@ def test_images_are_rows(q):
     X, y = labelled(240)
     flat = q.fit(X, y).predict(X[:30])
     np.testing.assert_allclose(q.fit(X.reshape(-1, 2, 2), y).predict(X[:30].reshape(-1, 2, 2)), flat, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("q", "name", "change"),
+    [
+        (hq.ED(cv=2), "knots", lambda a: np.concatenate([a, a])),
+        (hq.EDx(), "knots", lambda a: a[:, ::-1]),
+        (hq.EDx(), "distances", lambda a: a.astype(np.float32)),
+        (hq.HDx(), "histograms", lambda a: a[:, :-1]),
+        (hq.HDx(), "histograms", lambda a: -a),
+        (hq.HDx(), "low", lambda a: a[:-1]),
+        (hq.ReadMe(n_subsets=3, random_state=0), "subsets", lambda a: a + 1000),
+        (hq.ReadMe(n_subsets=3, random_state=0), "profiles", lambda a: a[:, :-1]),
+        (hq.MS(cv=2), "starts", lambda a: a[::-1]),
+        (hq.MS(cv=2), "starts", lambda a: a + 1),
+        (hq.MS(cv=2), "true_rates", lambda a: a[:-1]),
+        (hq.MS(cv=2), "true_rates", lambda a: 0 * a),
+    ],
+)
+def test_stored_arrays_of_other_sizes_are_refused(tmp_path, q, name, change):
+    q.fit(*labelled()).save(tmp_path / "model")
+    config, arrays = stored(tmp_path / "model")
+    if name == "knots" and len(change(arrays["knots"])) > len(arrays["knots"]):
+        arrays["distances"] = change(arrays["distances"])
+    forge(tmp_path / "model", config, {**arrays, name: change(arrays[name])})
+    with pytest.raises(ValueError, match=r"^path: .*again\.$"):
+        hq.load(tmp_path / "model")
+
+
+METHODS = ["ms", "friedman", "bbse", "rlls", "ed", "edx", "hdx", "readme", "corrected", "ensemble"]
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_the_command_line_fits_and_predicts(tmp_path, monkeypatch, method):
+    monkeypatch.chdir(tmp_path)
+    X, y = labelled(300)
+    frame = pd.DataFrame(X, columns=[*"pqrs"]).assign(kind=y, bag=np.arange(300) // 15)
+    frame.to_csv("rows.csv", index=False)
+    known = ["rows.csv", "--bag", "bag"]
+    told = CliRunner().invoke(main, ["fit", *known, "--label", "kind", "--method", method, "-o", "model"])
+    assert told.exit_code == 0, told.output
+    told = CliRunner().invoke(main, ["predict", "model", *known, "-o", "estimates.csv"])
+    assert told.exit_code == 0, told.output
+    assert len(pd.read_csv("estimates.csv")) == 60, "20 bags of 3 classes"
 
 
 def test_they_beat_the_mix_of_training_under_prior_shift():
