@@ -18,7 +18,10 @@ from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled, le
 
 NO_SKETCH = ("DeepSets-median", "SetTransformer", "QuaNet", "EMNetQ")
 BINNED = ("EMQ", "EMQ-bcts", "KDEy")
-ROUNDED = ("HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "PCC", "PACC", "PACC-inverse")
+ROUNDED = (
+    "HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "GMNet", "GMNet-started", "PCC", "PACC",
+    "PACC-inverse",
+)  # fmt: skip
 MERGEABLE = [name for name in QUANTIFIERS if not name.startswith(NO_SKETCH)]
 
 

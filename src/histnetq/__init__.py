@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
     from histnetq.quantifiers.density import KDEy
     from histnetq.quantifiers.emnetq import EMNetQ
+    from histnetq.quantifiers.gmnet import GMNet
     from histnetq.quantifiers.histnetq import HistNetQ
     from histnetq.quantifiers.likelihood import EMQ
     from histnetq.quantifiers.matching import DyS, HDy
