@@ -1,6 +1,7 @@
 """``python -m benchmarks [NAME …]``: run the benchmarks, print each ratio beside its target, write them as CSV.
 
-``python -m benchmarks compare OLD NEW NAME …`` compares two checkouts; see `benchmarks.compare`.
+``python -m benchmarks compare OLD NEW NAME …`` compares two checkouts; see `benchmarks.compare`. ``python -m benchmarks
+peers`` trains networks of QuaPy and ours; see `benchmarks.peers`.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import torch
 
 from benchmarks import NAMES
 from benchmarks.compare import compare
+from benchmarks.peers import peers
 
 RESULTS = Path(__file__).parent / "results.csv"
 
@@ -54,4 +56,6 @@ def _write(rows: list[dict[str, object]]) -> None:
 if __name__ == "__main__":
     if sys.argv[1:2] == ["compare"]:
         compare(sys.argv[2:], prog_name="python -m benchmarks compare")
+    if sys.argv[1:2] == ["peers"]:
+        peers(sys.argv[2:], prog_name="python -m benchmarks peers")
     main()

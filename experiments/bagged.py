@@ -35,6 +35,7 @@ class BagExperiment:
             bags,
             preset.settings,
             preset.likelihood,
+            preset.gaussians,
             mostly_absolute,
             _LABEL_WEIGHT,
             preset.training.identity(),

@@ -28,6 +28,7 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "HistNetQ-soft": lambda **common: hq.HistNetQ("soft", **common),
     "HistNetQ-rbf": lambda **common: hq.HistNetQ("rbf", **common),
     "HistNetQ-sigmoid": lambda **common: hq.HistNetQ("sigmoid", **common),
+    "GMNet": lambda **common: hq.GMNet(**common),
     "EMNetQ": lambda **common: hq.EMNetQ(**common),
 }
 # What not every kind of network has.
@@ -35,6 +36,7 @@ _OWN = {
     "HistNetQ": ("head", "n_bins", "cumulative"),
     "SetTransformer": ("head", "width", "hidden", "n_inducing", "n_heads"),
     "DeepSets": ("head",),
+    "GMNet": ("head", "n_blocks", "n_gaussians", "n_dims", "ridge"),
     "EMNetQ": ("ridge", "prior", "label_weight"),
 }
 

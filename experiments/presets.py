@@ -32,6 +32,8 @@ class Preset:
         Of the networks, to choose from, the same for all; the first is that of experiments that vary one thing.
     likelihood : list of dict
         Of EMNetQ, which has no head.
+    gaussians : list of dict
+        Of GMNet.
     training : Training
     real : float
         Part of real bags beside mixed ones.
@@ -46,6 +48,7 @@ class Preset:
     paper: str
     settings: list[dict[str, Any]]
     likelihood: list[dict[str, Any]]
+    gaussians: list[dict[str, Any]]
     training: hq.Training
     real: float
     pace: float = 1.0
@@ -53,7 +56,7 @@ class Preset:
 
     def settings_of(self, network: str) -> list[dict[str, Any]]:
         """The settings that a network is chosen from."""
-        return self.likelihood if network == "EMNetQ" else self.settings
+        return {"EMNetQ": self.likelihood, "GMNet": self.gaussians}.get(network, self.settings)
 
 
 def mostly_absolute(p_true: Any, p_pred: Any, sizes: Any) -> Any:
@@ -110,6 +113,20 @@ _MANY_LIKELIHOOD = [
     _likelihood(prior=0.5, ridge=0.02),
     _likelihood(prior=0.5, encoder=(128,), **_HIDDEN),
 ]
+
+
+def _gaussians(settings: list[dict[str, Any]], n_gaussians: int) -> list[dict[str, Any]]:
+    """The same settings with Gaussians in the place of bins."""
+    others = {"n_bins", "cumulative", *_ATTENTION}
+    shape = {"n_blocks": 9, "n_gaussians": n_gaussians, "n_dims": 5}
+    return [{**{key: value for key, value in s.items() if key not in others}, **shape} for s in settings]
+
+
+# GMNet's own, as published for CIFAR-10. There each block has 50 hidden units of its own, here all share as many.
+_GMNET: dict[str, Any] = {
+    "encoder": (450,), "n_blocks": 9, "n_gaussians": 100, "n_dims": 5, "head": (4000,), "lr": 5e-3, "min_lr": 1e-3,
+    "dropout": 0.5, "weight_decay": 1e-3,
+}  # fmt: skip
 _ANALOGUE: dict[str, Any] = {"progress": False, "checkpoint_every": 5}
 
 
@@ -158,36 +175,36 @@ _T1B: dict[str, Any] = {
 PRESETS = {
     "imdb": Preset(
         "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
-        _BINARY, _BINARY_LIKELIHOOD,
+        _BINARY, _BINARY_LIKELIHOOD, _gaussians(_BINARY, 20),
         hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD,
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 100),
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD,
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 100),
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
         "LeQua 2022, task T1A", lambda folder: lequa2022("T1A", folder), "LeQua-T1A",
-        [_T1A], _BINARY_LIKELIHOOD, hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
+        [_T1A], _BINARY_LIKELIHOOD, [_GMNET], hq.Training(bags_per_epoch=1000, batch_bags=20, **_LEQUA), 0.1,
     ),
     "lequa-t1b": Preset(
         "LeQua 2022, task T1B", lambda folder: lequa2022("T1B", folder), "LeQua-T1B",
-        [_T1B], _MANY_LIKELIHOOD,
+        [_T1B], _MANY_LIKELIHOOD, [_GMNET],
         hq.Training(bags_per_epoch=5000, batch_bags=500, micro_bags=25, **_LEQUA), 0.5,
     ),
     "words": Preset(
         "Words of 28 languages (an analogue of LeQua's T1B in which rows hardly repeat)", _words(MANY), "LeQua-T1B",
-        _MANY_ROWS, _MANY_LIKELIHOOD,
+        _MANY_ROWS, _MANY_LIKELIHOOD, _gaussians(_MANY_ROWS, 100),
         hq.Training(batch_bags=20, warmup=10, patience=6, **_ANALOGUE), 0.5, 10.0, 10.0,
     ),
     "words-2": Preset(
         "Portuguese and Spanish words (an analogue of LeQua's T1A)", _words(BINARY), "LeQua-T1A",
-        _BINARY, _BINARY_LIKELIHOOD,
+        _BINARY, _BINARY_LIKELIHOOD, _gaussians(_BINARY, 20),
         hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5, 5.0, 5.0,
     ),
 }  # fmt: skip

@@ -19,7 +19,9 @@ from experiments.staged import compact
 
 __all__ = ["NETWORKS", "run_starts", "starts_table"]
 
-NETWORKS: dict[str, Callable[..., Any]] = {"DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer}
+NETWORKS: dict[str, Callable[..., Any]] = {
+    "DeepSets": hq.DeepSets, "SetTransformer": hq.SetTransformer, "GMNet": hq.GMNet,
+}  # fmt: skip
 _STARTS = {"random": None, "in stages": 0.01}
 
 

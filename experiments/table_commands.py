@@ -57,7 +57,7 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
 def starts(
     on: str, seconds: float, seeds: int, data: Path | None, methods: str | None, work: Path, output: Path
 ) -> None:
-    """DeepSets and SetTransformer from random weights and in stages.
+    """DeepSets, SetTransformer and GMNet from random weights and in stages.
 
     Example: python -m experiments starts --on digits --methods DeepSets
     """

@@ -36,6 +36,8 @@ QUANTIFIERS = {
     "DeepSets-max": lambda **kw: hq.DeepSets("max", **{**SMALL, **kw}),
     "SetTransformer": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, **kw}),
     "SetTransformer-started": lambda **kw: hq.SetTransformer(8, 8, 3, 2, **{**SMALL, "ridge": 0.01, **kw}),
+    "GMNet": lambda **kw: hq.GMNet(2, 5, 2, **{**SMALL, **kw}),
+    "GMNet-started": lambda **kw: hq.GMNet(2, 5, 2, **{**SMALL, "ridge": 0.01, **kw}),
     "EMNetQ": lambda **kw: hq.EMNetQ(**{"encoder": (8,), "ridge": None, "training": QUICK, "random_state": 0, **kw}),
     "EMNetQ-started": lambda **kw: hq.EMNetQ(**{"training": QUICK, "random_state": 0, **kw}),
     "CC": lambda **kw: hq.CC(**{**FOLDS, **kw}),

@@ -155,7 +155,7 @@ def test_python_and_the_command_line_have_the_same_defaults(table):
     assert run("fit", "bags.csv", "--bag", "bag", "--label", "kind", "--method", "emq", "-o", "m").exit_code == 0
     kept = hq.load("m").get_params(deep=False)
     assert kept == hq.EMQ(random_state=0).get_params(deep=False)
-    for network in ("HistNetQ", "DeepSets", "SetTransformer", "EMNetQ", "QuaNet"):
+    for network in ("HistNetQ", "DeepSets", "SetTransformer", "GMNet", "EMNetQ", "QuaNet"):
         model = Workbench(bags_of_rings()).make(Candidate(network.lower()))
         assert model.get_params(deep=False) == REGISTRY[network].load()(random_state=0).get_params(deep=False)
         assert model.loss == "ae"

@@ -17,7 +17,7 @@ law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthChec
 seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 # A pooling of the two tables is here already; what it needs to be made is a line of OPTIONS.
-OTHERS = {"attention": nn.SetAttention, "lstm": nn.SortedLSTM, "likelihood": nn.Likelihood}
+OTHERS = {"attention": nn.SetAttention, "lstm": nn.SortedLSTM, "likelihood": nn.Likelihood, "gaussians": nn.Gaussians}
 POOLINGS = {**nn.POOLINGS, **nn.BINS, **OTHERS}
 MERGEABLE = [name for name, kind in POOLINGS.items() if issubclass(kind, MergeablePooling)]
 OPTIONS = {
@@ -25,6 +25,7 @@ OPTIONS = {
     "sigmoid": {"n_bins": 5, "gamma": 50.0},
     "attention": {"width": 6, "hidden": 8, "n_inducing": 3, "n_heads": 2},
     "lstm": {"hidden": 4, "n_steps": 7},
+    "gaussians": {"n_gaussians": 5},
 }
 every_pooling = pytest.mark.parametrize("name", POOLINGS)
 every_mergeable = pytest.mark.parametrize("name", MERGEABLE)
@@ -327,7 +328,7 @@ def test_partial_states_refuse_offsets_that_fall(name):
 
 
 def test_mergeable_poolings_are_those_that_say_so():
-    assert set(MERGEABLE) == {"mean", "max", *nn.BINS}
+    assert set(MERGEABLE) == {"mean", "max", "gaussians", *nn.BINS}
 
 
 def test_bases_leave_the_work_to_subclasses():

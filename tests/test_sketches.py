@@ -19,8 +19,8 @@ from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled, le
 NO_SKETCH = ("DeepSets-median", "SetTransformer", "QuaNet", "EMNetQ")
 BINNED = ("EMQ", "EMQ-bcts", "EMQ-smooth", "KDEy", "MS", "MS-median2")
 ROUNDED = (
-    "HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "PCC", "PACC", "PACC-inverse", "BBSE-soft",
-    "RLLS", "Friedman", "ED", "EDx", "ReadMe", "Corrected", "Ensemble", "Ensemble-median",
+    "HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "GMNet", "GMNet-started", "PCC", "PACC",
+    "PACC-inverse", "BBSE-soft", "RLLS", "Friedman", "ED", "EDx", "ReadMe", "Corrected", "Ensemble", "Ensemble-median",
 )  # fmt: skip
 EXACT = ("CC", "ACC", "DyS", "HDy", "MLPE", "HistNetQ", "BBSE", "MS-max", "MS-t50", "MS-x", "HDx")
 MERGEABLE = [name for name in QUANTIFIERS if not name.startswith(NO_SKETCH)]

@@ -229,6 +229,7 @@ def images(n: int, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
 ON_FEATURES = {
     "deepsets": lambda **kw: hq.DeepSets("mean", head=(32,), **kw),
     "settransformer": lambda **kw: hq.SetTransformer(16, 16, 4, 2, head=(32,), **kw),
+    "gmnet": lambda **kw: hq.GMNet(3, 8, 2, head=(32,), **kw),
 }
 
 

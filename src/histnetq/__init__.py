@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.energy import ED, EDx
     from histnetq.quantifiers.ensemble import Ensemble
     from histnetq.quantifiers.friedman import Friedman
+    from histnetq.quantifiers.gmnet import GMNet
     from histnetq.quantifiers.histnetq import HistNetQ
     from histnetq.quantifiers.label_shift import BBSE, RLLS
     from histnetq.quantifiers.likelihood import EMQ

@@ -19,6 +19,13 @@ So do `likelihood_compiled` and `likelihood_plain`:
 ``scatter``           gradient of the prevalences → gradients of scores and weights
 ====================  ================================================================================
 
+And so do `gaussians_compiled` and `gaussians_plain`:
+
+====================  ================================================================================
+``gaussian_sum``      values → sum of the likelihoods under each Gaussian over the entries of each bag
+``gaussian_grad``     their gradient → gradients of values, centres and factors, recomputing likelihoods
+====================  ================================================================================
+
 `dense_compiled` has no plain twin, as torch's own layers do the same: `compiled_kernels` tells whether it can be used.
 
 ====================  ================================================================================
@@ -57,7 +64,8 @@ def backend(values: Tensor, family: str = "") -> ModuleType:
     values : Tensor
         What the kernels will work on; compiled kernels take float32 and float64 on the CPU.
     family : str, default ""
-        First part of the modules' names: "" for histograms, "likelihood_" for maximum likelihood.
+        First part of the modules' names: "" for histograms, "likelihood_" for maximum likelihood, "gaussians_" for
+        Gaussian likelihoods.
 
     Returns
     -------

@@ -207,7 +207,7 @@ def _log_odds(y, center, spread, room):
         after[k] = total
         for r in range(_TILE):
             y[k, r] -= top[r]
-            parts[k, r] = _exp(y[k, r])
+            parts[k, r] = exp_at_most_zero(y[k, r])
             total[r] += parts[k, r]
     for k in range(n):
         for r in range(_TILE):
@@ -218,8 +218,8 @@ def _log_odds(y, center, spread, room):
 
 # Vector instructions are made of these two, and not of calls of a library. What is no number stays that.
 @njit(cache=True, nogil=True, inline="always")
-def _exp(x):
-    """Exponential of a number of at most zero: 2ⁿ times a series, n in the last bits of a sum."""
+def exp_at_most_zero(x):
+    """Exponential of a float32 of at most zero: 2ⁿ times a series, n in the last bits of a sum."""
     x = max(x, _LOWEST)
     shifted = np.float32(x * _PER_LN2 + _ROUNDING)
     n = shifted - _ROUNDING

@@ -15,6 +15,7 @@ except ModuleNotFoundError as error:
 
 from histnetq.nn.attention import ISAB, MAB, PMA, SAB, SetAttention
 from histnetq.nn.encoders import CNN, MLP, Standardize, StandardizeScores
+from histnetq.nn.gaussians import Gaussians
 from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
@@ -23,9 +24,9 @@ from histnetq.nn.sequence import SortedLSTM
 from histnetq.nn.unmixing import LogOdds, Unmixing
 
 __all__ = [
-    "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "HardHistogram",
-    "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram", "SetAttention",
-    "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize",
+    "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "Gaussians",
+    "HardHistogram", "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram",
+    "SetAttention", "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize",
     "StandardizeScores", "State", "Unmixing",
 ]  # fmt: skip
 

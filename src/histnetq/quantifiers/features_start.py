@@ -7,8 +7,10 @@ kept apart: features of encoders that learned from different folds would have no
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
-from torch import nn
+from torch import Tensor, nn
 
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
@@ -32,6 +34,7 @@ def start_features(
     sampler: Protocol | None,
     loss: Measure,
     seed: int,
+    settle: Callable[[BagNetwork, Tensor, int], None] | None = None,
 ) -> bool:
     """Give the encoder, the pooling and the head weights by which estimates have a low loss; tell whether it could.
 
@@ -53,6 +56,8 @@ def start_features(
         What estimates are to be good for.
     seed : int
         Seed of folds and draws.
+    settle : callable, optional
+        Adapts the pooling and the head to the features of some rows, and the seed, before they rehearse.
     """
     rng = np.random.default_rng(seed)
     examples = Examples.of(given, network, rng)
@@ -66,6 +71,8 @@ def start_features(
     if judged is None:
         return False
     features = encode_examples(network.encoder, examples.rows, judged.rows)
+    if settle is not None:
+        settle(network, features, seed)
     features, shares = blur(features, class_shares(examples, judged), rng, features.std(0, correction=0))
     bags, protocol = examples.bags, None
     if bags is None:

@@ -62,6 +62,8 @@ REGISTRY: dict[str, Entry] = {
               {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}, network=True),
         Entry("SetTransformer", "set_networks", "proportions",
               {**_NETWORK, "encoder": [(32,), (64, 32)], "width": [32, 64]}, network=True),
+        Entry("GMNet", "gmnet", "proportions",
+              {**_NETWORK, **_ENCODERS, "n_blocks": [4, 9], "n_gaussians": [10, 30, 100]}, network=True),
         Entry("EMNetQ", "emnetq", "proportions",
               {**_NETWORK, "encoder": [None, (32,), (64,)], "training__input_dropout": [0.0, 0.3]}, network=True),
         Entry("QuaNet", "quanet", "labels", {**_NETWORK, **_CLASSIFIER, "hidden": [32, 64]}, network=True),

@@ -29,6 +29,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import take_dense
 from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
+from histnetq.nn.gaussians import Gaussians
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
 from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
@@ -391,7 +392,7 @@ class Run:
 
 
 def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
-    bins = {id(p) for m in network.modules() if isinstance(m, Histogram) for p in m.parameters()}
+    bins = {id(p) for m in network.modules() if isinstance(m, Histogram | Gaussians) for p in m.parameters()}
     parameters = [p for p in network.parameters() if p.requires_grad]
     groups = [
         {"params": [p for p in parameters if p.ndim > 1 and id(p) not in bins], "weight_decay": options.weight_decay},

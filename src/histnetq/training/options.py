@@ -51,7 +51,7 @@ class Training:
     min_lr : float, default=0.0001
         Lowest learning rate.
     bin_lr : float, default=1.0
-        Learning rate of histogram bins as a multiple of `lr`; 0 keeps them where they are.
+        Learning rate of histogram bins and of Gaussians as a multiple of `lr`; 0 keeps them where they are.
     patience : int, default=10
         Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
     warmup : int, default=0
@@ -59,7 +59,8 @@ class Training:
         and of a linear classifier's mean probabilities of a bag's rows, by which the encoder learns to tell the classes
         apart. RAE alone has a plateau, where all bags get the same estimate, that is left much faster so.
     weight_decay : float, default=1e-05
-        Weight decay of AdamW. It acts on weights only: not on bins, biases and norms.
+        Weight decay of AdamW. It acts on weights only: not on bins, Gaussians, biases and
+        norms.
     dropout : float, default=0.1
         Dropout in encoders and heads that are given by sizes.
     input_dropout : float, default=0.0
