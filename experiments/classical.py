@@ -89,10 +89,12 @@ class Posteriors:
             return file["crossed"], file["pool"]
 
 
-def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, trials: int) -> Run:
-    """Choose by RAE on the validation bags among `trials` settings, then estimate the test bags."""
+def run_classical(
+    name: str, seed: int, data: Dataset, posteriors: Posteriors, trials: int, measure: str = "rae"
+) -> Run:
+    """Choose by a measure on the validation bags among `trials` settings, then estimate the test bags."""
     if name == "MLPE":
-        return _floor(data)
+        return _floor(data, measure)
     method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
     settings = draw_settings({"classifier": CLASSIFIERS, **method.space}, trials, seed)
@@ -105,7 +107,7 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
         began = time.perf_counter()  # on given posteriors: the classifier is the same for all
         quantifier.fit_posteriors(crossed, posteriors.labels, classes=range(len(data.classes)))
         seconds = time.perf_counter() - began
-        error = mean_error("rae", data.validation, _predict(quantifier, data.validation, pool))
+        error = mean_error(measure, data.validation, _predict(quantifier, data.validation, pool))
         if best is None or error < best[0]:
             best = error, quantifier, {**setting["classifier"], **own}, seconds, pool
     assert best is not None
@@ -116,10 +118,10 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
     return Run(estimates, setting_text(setting), trials, error, seconds, took)
 
 
-def _floor(data: Dataset) -> Run:
+def _floor(data: Dataset, measure: str) -> Run:
     """The training prevalences, which leave nothing to choose."""
     quantifier = hq.MLPE().fit(data.train)
-    error = mean_error("rae", data.validation, quantifier.predict(data.validation))
+    error = mean_error(measure, data.validation, quantifier.predict(data.validation))
     return Run(quantifier.predict(data.test), "", 0, error, 0.0, 0.0)
 
 

@@ -19,7 +19,7 @@ from experiments.runs import Run, Runs, digest
 from experiments.tables import to_markdown, write_frame
 from histnetq.datasets import Dataset, lequa_errors, write_submission
 
-__all__ = ["METHODS", "RECIPES", "Recipe", "Submission", "submit"]
+__all__ = ["METHODS", "RECIPES", "Recipe", "Submission", "run_recipe", "submit"]
 
 _LABELS = "-labels"  # learns from the labelled rows beside the bags
 _NETWORKS = {"HistNetQ": "HistNetQ-hard", "EMNetQ": "EMNetQ"}
@@ -118,7 +118,7 @@ def submit(
     identity = digest(parts, recipe.likelihood, _HISTOGRAMS, recipe.loss, _LABEL_WEIGHT, _TRAINING.identity())
     place = work / f"{name}-{identity}-{budget.name(recipe.loss)}"
     runs = Runs(place, budget.seeds)
-    runs.fill(methods, partial(_run, recipe=recipe, data=data, budget=budget, place=place), say)
+    runs.fill(methods, partial(run_recipe, recipe=recipe, data=data, budget=budget, place=place), say)
     found = Submission(recipe, data, {method: runs.read(method) for method in methods})
     best, path = found.best(), output / f"{name}-submission.zip"
     write_submission(path, found.estimates(best), recipe.task, overwrite=True)
@@ -128,7 +128,8 @@ def submit(
     return [path, output / f"{name}.csv", output / f"{name}.md"]
 
 
-def _run(method: str, seed: int, recipe: Recipe, data: Dataset, budget: Budget, place: Path) -> Run:
+def run_recipe(method: str, seed: int, recipe: Recipe, data: Dataset, budget: Budget, place: Path) -> Run:
+    """Train a network in some settings, the best of them anew on all bags, and estimate the test bags."""
     name = method.removesuffix(_LABELS)
 
     def fit(quantifier: Any) -> None:

@@ -48,3 +48,25 @@ def _submission(name: str, what: str) -> None:
 
 for _name, _what in _TASKS.items():
     _submission(_name, _what)
+
+
+@main.command()
+@options("methods", "budget", "seeds", "trials", "epochs", "data", "work", "output")
+def ordinal(
+    methods: str | None, budget_name: str, seeds: int | None, trials: int | None, epochs: int | None,
+    data: Path, work: Path, output: Path,
+) -> None:  # fmt: skip
+    """All methods on five ordered classes, an analogue of LeQua's T3: the tone of comments, from GoEmotions.
+
+    Example: python -m experiments ordinal --data DIRECTORY
+    """
+    from experiments.budgets import BUDGETS
+    from experiments.ordinal import METHODS, fill, load
+
+    chosen = choose(methods, METHODS)
+    budget = budget_of(BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
+    try:
+        read = load(data)
+    except FileNotFoundError as error:
+        raise click.BadParameter(f"{error.filename} does not exist.", param_hint="--data") from None
+    wrote(*fill(read, chosen, budget, work, output, click.echo))

@@ -220,7 +220,8 @@ def test_one_experiment_goes_from_data_to_an_accepted_submission(tmp_path, task)
     write_task(tmp_path / "data", task, n_test=3)
     name = f"lequa2024-{task.lower()}"
     options = ["--data", tmp_path / "data", "--work", tmp_path / "runs", "--output", tmp_path / "out"]
-    small = ["--methods", "HistNetQ,EMNetQ-labels", "--seeds", 2, "--trials", 2, "--epochs", 1]
+    methods = "HistNetQ,EMNetQ-labels" if task == "T3" else "EMNetQ"
+    small = ["--methods", methods, "--seeds", 2, "--trials", 1, "--epochs", 1]
     arguments = [name, *map(str, [*options, *small])]
     first = CliRunner().invoke(experiments, arguments)
     assert first.exit_code == 0, first.output
@@ -232,7 +233,7 @@ def test_one_experiment_goes_from_data_to_an_accepted_submission(tmp_path, task)
     assert about.startswith(f"LeQua 2024, task {task}, 3 test bags of 30.")
     before = path.read_bytes()
     again = CliRunner().invoke(experiments, arguments)
-    assert again.output.count("done before") == 4
+    assert again.output.count("done before") == 2 * len(methods.split(","))
     assert path.read_bytes() == before
 
 
