@@ -71,9 +71,10 @@ def fill(
 ) -> list[Path]:
     """Do what is not done yet, and write the table; give the paths of its files."""
     parts = [part.fingerprint() for part in (data.train, data.bags, data.validation, data.test)]
-    place = work / f"ordinal-{digest(parts, _RECIPE.likelihood)}-{budget.name('nmd')}"
+    directory = work / f"ordinal-{digest(parts)}"
+    place = directory / f"{digest(_RECIPE.likelihood)}-{budget.name('nmd')}"
     runs = Runs(place, budget.seeds)
-    posteriors = Posteriors(data, place)
+    posteriors = Posteriors(data, directory)
 
     def run(method: str, seed: int) -> Run:
         if method in _CLASSICAL:

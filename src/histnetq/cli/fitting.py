@@ -323,6 +323,8 @@ class Workbench:
             why["calibrated"] = f"by {apart.words}"
             if self._is_rows_alone():
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
+        if self.bags.text is not None:
+            model.text_ = self.bags.text
         versions = {name: metadata.version(name) for name in ("histnetq", "numpy", "scikit-learn", "torch")}
         model.provenance_ = {
             **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),

@@ -118,6 +118,8 @@ _OPTIONS = {
     "proba": click.option("--proba", help="These columns hold the scores of a model of your own, which was not trained "
                           "on these rows: the probability of each class, as cod=p_cod,eel=p_eel; or a pattern such as "
                           "'p_*', whose star is the class.  [default: none, features are learned from]"),
+    "text": click.option("--text", help="This column holds texts, whose words are learned from; with --features, those "
+                         "columns as well.  [default: none]"),
     "prediction": click.option("--prediction", help="This column holds the class that a model of your own predicts, "
                                "which was not trained on these rows.  [default: none]"),
     "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "

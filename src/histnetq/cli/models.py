@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing")
+@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing")
 @options("images", "image_form", "color", "skip_unreadable")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
@@ -57,6 +57,7 @@ def fit(
               histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
               histnetq fit scored.csv --bag tow --label species --proba 'p_*' -o model
+              histnetq fit reviews.csv --bag month --label stars --text review -o model
               histnetq fit scans --images --bag scan --prevalences scans.csv -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
@@ -74,7 +75,9 @@ def fit(
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing", "method", "classifier")
+@options(
+    "TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing", "method", "classifier"
+)
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
@@ -171,6 +174,8 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
+    text = getattr(model, "text_", None)
+    shown = names if text is None else [*names[: -len(text.names)], f"the texts of {text.column}"]
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
@@ -185,7 +190,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     lines = [
         *before,
         f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {seen}; kept in {output}.",
-        *([] if images else columns_told(names, known, model.scores_)),
+        *([] if images else columns_told(shown, known, model.scores_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "

@@ -147,7 +147,7 @@ def lequa_errors(task: str, bags: Bags, p_pred: NDArray[np.float64]) -> dict[str
     --------
     >>> bags = Bags.from_arrays([np.zeros((250, 1))], [[0.2, 0.8]])
     >>> lequa_errors("T1", bags, np.array([[0.3, 0.7]]))
-    {'MRAE': 0.309..., 'MAE': 0.1}
+    {'MRAE': 0.309..., 'MAE': 0.1...}
     """
     measures = {"macro-NMD": macro_nmd, "NMD": nmd} if task == "T3" else {"MRAE": rae, "MAE": ae}
     return {name: float(np.mean(f(bags.prevalences, p_pred, bags.sizes))) for name, f in measures.items()}
