@@ -110,8 +110,9 @@ def read_images(
     listed = _list(source, bag, label)
     shape: Shape = (3, int(size), int(size)) if color else (int(size), int(size))
     rows, unreadable = decode_images(listed.files, shape, cache_dir)
-    kept = np.array([file not in unreadable for file in listed.files])
+    kept = np.ones(len(listed.files), bool)
     if unreadable:
+        kept[:] = [file not in unreadable for file in listed.files]
         _tell(unreadable, len(listed.files), skip_unreadable)
     return _as_bags(listed, rows, kept, prevalences, counts, classes)
 
@@ -164,7 +165,7 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
         raise wrong("source", "one table", f"{len(tables)} of them", "put their rows together")
     if tables:
         return _read_table(tables[0], bag, label)
-    files = sorted({file for one in sources for file in _find(Path(one), str(one))})
+    files = [Path(file) for file in sorted({file for one in sources for file in _find(Path(one), str(one))})]
     if not files:
         raise FileNotFoundError(
             f"source: no images in {', '.join(map(str, sources))}, expected files such as *.png; name their folder."
@@ -183,27 +184,29 @@ def is_image_table(source: Any) -> bool:
     return str(first).lower().endswith(".tsv")
 
 
-def _find(path: Path, pattern: str) -> list[Path]:
+def _find(path: Path, pattern: str) -> list[str]:
     if path.is_dir():
-        return [file for file in path.rglob("*") if file.suffix.lower() in ENDINGS and file.is_file()]
+        found = (os.path.join(folder, name) for folder, _, names in os.walk(path) for name in names)
+        return [file for file in found if file.lower().endswith(ENDINGS) and os.path.isfile(file)]
     if path.is_file():
-        return [path]
-    return [Path(found) for found in glob(pattern, recursive=True) if os.path.isfile(found)]
+        return [str(path)]
+    return [file for file in glob(pattern, recursive=True) if os.path.isfile(file)]
 
 
 def _folders(files: list[Path], above: int) -> list[str]:
     """Name the folder of each image; two folders of one name would become one bag, and are refused."""
+    parents = [os.path.dirname(file) for file in files]
+    names: dict[str, str] = {}  # of the bags, by the folder of an image
     places: dict[str, Path] = {}
-    names = []
-    for file in files:
-        folder = Path(os.path.abspath(file)).parents[above]
+    for parent in dict.fromkeys(parents):
+        folder = Path(os.path.abspath(parent), "image").parents[above]
         if places.setdefault(folder.name, folder) != folder:
             raise ValueError(
                 f"bag: {places[folder.name]} and {folder} have one name, expected one folder for each bag; rename one, "
                 "or pass a function that names the bag of a file."
             )
-        names.append(folder.name)
-    return names
+        names[parent] = folder.name
+    return [names[parent] for parent in parents]
 
 
 def _read_table(path: Path, bag: Name, label: Name) -> Listed:
