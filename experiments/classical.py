@@ -107,10 +107,12 @@ class Posteriors:
             return file["crossed"], file["pool"]
 
 
-def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, trials: int) -> Run:
-    """Choose by RAE on the validation bags among `trials` settings, then estimate the test bags."""
+def run_classical(
+    name: str, seed: int, data: Dataset, posteriors: Posteriors, trials: int, measure: str = "rae"
+) -> Run:
+    """Choose by a measure on the validation bags among `trials` settings, then estimate the test bags."""
     if name == "MLPE":
-        return _floor(data)
+        return _floor(data, measure)
     method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
     shared = {} if method.reads == "features" else {"classifier": CLASSIFIERS}
@@ -124,7 +126,7 @@ def run_classical(name: str, seed: int, data: Dataset, posteriors: Posteriors, t
         began = time.perf_counter()  # on given posteriors: the classifier is the same for all
         _fit(quantifier, method.reads, data, posteriors.labels, crossed, pool)
         seconds = time.perf_counter() - began
-        error = mean_error("rae", data.validation, _predict(quantifier, data.validation, pool))
+        error = mean_error(measure, data.validation, _predict(quantifier, data.validation, pool))
         if best is None or error < best[0]:
             best = error, quantifier, {**setting.get("classifier", {}), **own}, seconds, pool
     assert best is not None
@@ -159,10 +161,10 @@ def _scores(bags: hq.Bags) -> hq.Bags:
     return bags
 
 
-def _floor(data: Dataset) -> Run:
+def _floor(data: Dataset, measure: str) -> Run:
     """The training prevalences, which leave nothing to choose."""
     quantifier = hq.MLPE().fit(data.train)
-    error = mean_error("rae", data.validation, quantifier.predict(data.validation))
+    error = mean_error(measure, data.validation, quantifier.predict(data.validation))
     return Run(quantifier.predict(data.test), "", 0, error, 0.0, 0.0)
 
 

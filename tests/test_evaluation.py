@@ -507,14 +507,14 @@ def test_decimals_follow_the_lowest_mean_and_numbers_align(scale, expected):
         (
             {"measures": ["ae", "mae"]},
             ValueError,
-            "measures: expected some of ae, rae, nae, nrae, se, mse, kld, nkld, nmd or callables (p_true, p_pred), "
-            "got ['ae', 'mae'].",
+            "measures: expected some of ae, rae, nae, nrae, se, mse, kld, nkld, nmd, macro_nmd or callables "
+            "(p_true, p_pred), got ['ae', 'mae'].",
         ),
         (
             {"measures": []},
             ValueError,
-            "measures: expected some of ae, rae, nae, nrae, se, mse, kld, nkld, nmd or callables (p_true, p_pred), "
-            "got [].",
+            "measures: expected some of ae, rae, nae, nrae, se, mse, kld, nkld, nmd, macro_nmd or callables "
+            "(p_true, p_pred), got [].",
         ),
         (
             {"measures": [metrics.ae, "ae"]},

@@ -8,13 +8,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from histnetq.metrics import MEASURES, CostSensitiveAE, ae, as_loss, kld, nae, nkld, nmd, nrae, rae, se
+from histnetq.metrics import MEASURES, CostSensitiveAE, ae, as_loss, kld, macro_nmd, nae, nkld, nmd, nrae, rae, se
 from histnetq.simplex import apportion, draw_uniform
 from tests.conftest import exactly
 
 law = settings(max_examples=40, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 SMOOTHED = ["rae", "nrae", "kld", "nkld"]
+ORDINAL = ["nmd", "macro_nmd"]
 every_measure = pytest.mark.parametrize("name", [*MEASURES, "cost-sensitive"])
 
 
@@ -71,7 +72,7 @@ LOOPS = {
 }
 
 
-@every_measure
+@pytest.mark.parametrize("name", LOOPS)
 @law
 @given(problem=problems())
 def test_measure_equals_a_loop_over_its_formula(name, problem):
@@ -117,7 +118,7 @@ def test_error_is_zero_only_for_the_truth(name, problem):
     assert (function(p_true, p_pred, sizes)[apart] > 0).all()
 
 
-@pytest.mark.parametrize("name", [n for n in [*MEASURES, "cost-sensitive"] if n != "nmd"])
+@pytest.mark.parametrize("name", [n for n in [*MEASURES, "cost-sensitive"] if n not in ORDINAL])
 @law
 @given(problem=problems(), seed=seeds)
 def test_relabelling_classes_changes_nothing(name, problem, seed):
@@ -141,6 +142,44 @@ def test_match_distance_depends_on_the_order_of_classes_but_not_on_its_direction
     p, q = np.array([[1.0, 0, 0]]), np.array([[0, 1.0, 0]])
     assert nmd(p, q) == 0.5
     assert nmd(p[:, swapped], q[:, swapped]) == 1
+
+
+def loop_macro_nmd(p_true, p_pred):
+    """The mean over groups of bags, by whole stars of their mean, of the mean distance in a group."""
+    n_classes = p_true.shape[1]
+    groups = {}
+    for p, q in zip(p_true.tolist(), p_pred.tolist(), strict=True):
+        stars = sum(star * share for star, share in enumerate(p, start=1))
+        group = min(math.floor(stars + 1e-6), n_classes - 1)
+        groups.setdefault(group, []).append(LOOPS["nmd"](p, q, None))
+    return np.mean([np.mean(errors) for errors in groups.values()])
+
+
+@law
+@given(problem=problems())
+def test_macro_match_distance_equals_a_loop_over_groups_of_bags(problem):
+    p_true, p_pred, _ = problem
+    np.testing.assert_allclose(macro_nmd(p_true, p_pred).mean(), loop_macro_nmd(p_true, p_pred), rtol=1e-9, atol=1e-13)
+    np.testing.assert_allclose(macro_nmd(p_true[:1], p_pred[:1]), nmd(p_true[:1], p_pred[:1]))
+
+
+def test_measures_of_lequa_on_cases_computed_by_hand():
+    p_true, p_pred = np.array([[0.2, 0.8]]), np.array([[0.3, 0.7]])
+    # Smoothed by 1/500 each, over 1.004, which cancels in the ratio.
+    np.testing.assert_allclose(rae(p_true, p_pred, [250]), (0.1 / 0.202 + 0.1 / 0.802) / 2)
+    np.testing.assert_allclose(ae(p_true, p_pred, [250]), 0.1)
+    np.testing.assert_allclose(rae(np.array([[0.0, 1.0]]), p_pred, [1000]), (0.3 / 0.0005 + 0.3 / 1.0005) / 2)
+    stars = np.array([[1, 0, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0, 0, 1, 0, 0], [0, 0, 0, 0, 1]])
+    guess = np.array([[0, 1, 0, 0, 0], [0.5, 0.5, 0, 0, 0], [0, 0, 0, 0, 1], [0, 0, 0, 0.2, 0.8]])
+    np.testing.assert_allclose(nmd(stars, guess), [0.25, 0, 0.5, 0.05])
+    # Means of 1 and 1.5 stars are one group, 3 another, and 5 stars are in the last; no bag has a mean from 2 to 3.
+    np.testing.assert_allclose(macro_nmd(stars, guess).mean(), (0.25 / 2 + 0.5 + 0.05) / 3)
+
+
+def test_a_mean_class_that_rounding_brought_below_a_whole_number_counts_as_that_number():
+    p_true = np.array([[0, 1 / 3, 0, 0, 2 / 3 - 1e-12], [0, 0, 0, 1, 0]])  # both of class 3 but for rounding
+    p_pred = np.full((2, 5), 0.2)
+    np.testing.assert_allclose(macro_nmd(p_true, p_pred), nmd(p_true, p_pred))
 
 
 @pytest.mark.parametrize("name", ["nae", "nrae", "nkld", "nmd"])
@@ -296,7 +335,7 @@ def test_a_torch_loss_is_a_loss():
         (
             "mae",
             ValueError,
-            "loss: expected one of ae, rae, nae, nrae, se, mse, kld, nkld, nmd "
+            "loss: expected one of ae, rae, nae, nrae, se, mse, kld, nkld, nmd, macro_nmd "
             "or a callable (p_true, p_pred), got 'mae'.",
         ),
         (3, TypeError, "loss: expected a name or a callable (p_true, p_pred), got int."),

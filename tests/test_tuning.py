@@ -467,8 +467,8 @@ BAD_SPACE = "space: expected for cv a list of choices, (low, high), (low, high, 
         (
             {"measure": "mae"},
             ValueError,
-            "measure: expected one of ae, rae, nae, nrae, se, mse, kld, nkld, nmd or a callable (p_true, p_pred), "
-            "got 'mae'.",
+            "measure: expected one of ae, rae, nae, nrae, se, mse, kld, nkld, nmd, macro_nmd or a callable "
+            "(p_true, p_pred), got 'mae'.",
         ),
         ({"quantifier": hq.EMQ}, TypeError, f"quantifier: expected a quantifier such as EMQ(), got {hq.EMQ!r}."),
         (

@@ -14,6 +14,7 @@ from histnetq.quantifiers.registry import REGISTRY
 if TYPE_CHECKING:
     from histnetq import datasets, interop, metrics, nn, simplex
     from histnetq.data.bags import Bags
+    from histnetq.data.images import read_images
     from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.data.tables import read_bags
     from histnetq.evaluation import plots
@@ -63,12 +64,13 @@ __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
     "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training", "Tuned", "audit", "compare",
     "datasets", "evaluate", "interop", "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags",
-    "rogan_gladen", "sample_rows", "simplex", "tune",
+    "read_images", "rogan_gladen", "sample_rows", "simplex", "tune",
 ]  # fmt: skip
 
 _HOME = {
     "data.bags": ["Bags"],
     "data.protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
+    "data.images": ["read_images"],
     "data.tables": ["read_bags"],
     "evaluation.comparison": ["Comparison"],
     "evaluation.errors": ["compare", "evaluate"],

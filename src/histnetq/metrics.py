@@ -20,8 +20,11 @@ from typing import Any
 
 import numpy as np
 
+from histnetq.ordinal_metrics import macro_nmd, nmd
+
 __all__ = [
-    "MEASURES", "CostSensitiveAE", "ae", "as_loss", "csmf_accuracy", "kld", "nae", "nkld", "nmd", "nrae", "rae", "se",
+    "MEASURES", "CostSensitiveAE", "ae", "as_loss", "csmf_accuracy", "kld", "macro_nmd", "nae", "nkld", "nmd", "nrae",
+    "rae", "se",
 ]  # fmt: skip
 
 Array = Any
@@ -252,33 +255,6 @@ def nkld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     return _namespace(p_pred).tanh(divergence / 2)
 
 
-def nmd(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """Normalised match distance for ordered classes: the mean gap of the cumulative distributions.
-
-    Moving all mass from the first class to the last scores 1, to the next class ``1 / (n_classes − 1)``.
-
-    Parameters
-    ----------
-    p_true : (n_bags, n_classes)
-        The true prevalences.
-    p_pred : (n_bags, n_classes)
-        The estimated prevalences.
-    sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
-
-    Returns
-    -------
-    (n_bags,)
-        The error of each bag.
-
-    Examples
-    --------
-    >>> nmd(np.array([[1.0, 0, 0], [1, 0, 0]]), np.array([[0.0, 1, 0], [0, 0, 1]]))
-    array([0.5, 1. ])
-    """
-    return abs((p_true - p_pred).cumsum(-1)[..., :-1]).mean(-1)
-
-
 @dataclass(frozen=True)
 class CostSensitiveAE:
     """Absolute error in which class *j* weighs ``weights[j]``; equal weights give `ae`.
@@ -317,6 +293,7 @@ class CostSensitiveAE:
 
 MEASURES: dict[str, Measure] = {
     "ae": ae, "rae": rae, "nae": nae, "nrae": nrae, "se": se, "mse": se, "kld": kld, "nkld": nkld, "nmd": nmd,
+    "macro_nmd": macro_nmd,
 }  # fmt: skip
 
 

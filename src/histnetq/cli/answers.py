@@ -20,7 +20,7 @@ _SHOWN = 6  # decimals of estimates in the terminal
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "missing", "dask")
+@options("MODEL", "NEW", "bags", "weight", "missing", "dask", "images", "skip_unreadable")
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bayes", "bootstrap", "standard-errors"]),
               help="Intervals are of this kind; without calibration, bayes and the wider bootstrap are for classical "
@@ -37,7 +37,7 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @options("table", "force", "json")
 def predict(
     model: Path, new: list[str], audited: str | None, random: bool, wide: bool, row_file: Path | None,
-    output: Path | None, force: bool, as_json: bool, **reading: Any,
+    output: Path | None, force: bool, as_json: bool, images: bool, skip_unreadable: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
@@ -61,6 +61,7 @@ def predict(
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
               histnetq predict model days/*.parquet --bag site --wide
               histnetq predict model new.csv --bag tow --audited to_label.csv
+              histnetq predict model new-scans --images --bag scan
     """
     from histnetq.report.estimating import estimate
 
@@ -72,7 +73,9 @@ def predict(
         refuse_existing(row_file, force, "row_file")
         if output is not None and row_file.resolve() == output.resolve():
             raise ValueError("row_file: expected another file than that of the estimates; name one.")
-    if audited is None:
+    if images:
+        found = _of_images(model, new, audited, row_file, skip_unreadable, **reading)
+    elif audited is None:
         found = estimate(model, new, progress=not as_json, with_rows=row_file is not None, **reading)
     else:
         found = _audited(model, new, audited, random=random, **reading)
@@ -101,6 +104,20 @@ def predict(
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them are unlike those the model was calibrated by; see the column trust.")
     say(as_json, facts, lines)
+
+
+def _of_images(
+    model: Path, new: list[str], audited: str | None, row_file: Path | None, skip: bool, *, bag: list[str],
+    weight: str | None, missing: str, dask: str | None, **wanted: Any,
+) -> Estimates:  # fmt: skip
+    from histnetq.cli.images import one_column
+    from histnetq.report.estimating import estimate_images
+
+    if audited or row_file or weight or dask or missing != "refuse":
+        raise click.UsageError(
+            "expected --images without --audited, --rows, --weight, --dask and --missing, which are about tables."
+        )
+    return estimate_images(model, new, bag=one_column(bag), skip_unreadable=skip, **wanted)
 
 
 def _audited(

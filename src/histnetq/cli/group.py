@@ -100,6 +100,14 @@ _OPTIONS = {
     "missing": click.option("--missing", type=click.Choice(["refuse", "drop", "mean"]), default="refuse",
                             show_default=True, help="A table with features that have no value is refused, such "
                             "rows are left out, or the mean of training is put in."),
+    "images": click.option("--images", is_flag=True,
+                           help="The examples are images: a folder for each bag, with a folder for each class in it if "
+                           "--label is given, or a table of EcoTaxa beside its images."),
+    "image_form": click.option("--image-size", type=click.IntRange(4, 1024), default=32, show_default=True,
+                               help="Images are brought to this height and width."),
+    "color": click.option("--color", is_flag=True, help="Images keep their colours.  [default: they become grey]"),
+    "skip_unreadable": click.option("--skip-unreadable", is_flag=True,
+                                    help="Images that cannot be read are named and left out.  [default: refused]"),
     "weight": click.option("--weight", help="This column holds the weights of the rows."),
     "dask": click.option("--dask", help="The workers of this scheduler read the rows, such as "
                          "tcp://host:8786, or local for workers on this machine.  [default: none]"),
@@ -110,6 +118,8 @@ _OPTIONS = {
     "proba": click.option("--proba", help="These columns hold the scores of a model of your own, which was not trained "
                           "on these rows: the probability of each class, as cod=p_cod,eel=p_eel; or a pattern such as "
                           "'p_*', whose star is the class.  [default: none, features are learned from]"),
+    "text": click.option("--text", help="This column holds texts, whose words are learned from; with --features, those "
+                         "columns as well.  [default: none]"),
     "prediction": click.option("--prediction", help="This column holds the class that a model of your own predicts, "
                                "which was not trained on these rows.  [default: none]"),
     "methods": click.option("--methods", callback=_split, help="These methods are fitted to three quarters of the "

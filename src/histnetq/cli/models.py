@@ -19,6 +19,7 @@ from histnetq.cli.group import (
     say,
     write_table,
 )  # fmt: skip
+from histnetq.cli.images import read_training_images
 from histnetq.cli.terminal import Interrupted, echo
 from histnetq.data.files import is_first_process
 from histnetq.quantifiers.registry import METHODS
@@ -30,7 +31,8 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing")
+@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing")
+@options("images", "image_form", "color", "skip_unreadable")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
@@ -55,6 +57,8 @@ def fit(
               histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
               histnetq fit scored.csv --bag tow --label species --proba 'p_*' -o model
+              histnetq fit reviews.csv --bag month --label stars --text review -o model
+              histnetq fit scans --images --bag scan --prevalences scans.csv -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
     from histnetq.data.checks import check_choice
@@ -71,7 +75,9 @@ def fit(
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing", "method", "classifier")
+@options(
+    "TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing", "method", "classifier"
+)
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
@@ -141,16 +147,21 @@ def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen:
     from histnetq.cli.fitting import Workbench
     from histnetq.data.tables import read_bags
 
+    about = {"command": command_line(), "sources": train}
+    if not as_json:
+        chosen["tell"] = echo
+    if table.pop("images", False):
+        return Workbench(read_training_images(train, **table), about=about, **chosen)
+    for name in ("image_size", "color", "skip_unreadable"):
+        table.pop(name, None)
     refuse_unknown(table["prevalences"], table["label"])
     if table["prevalences"] is not None and not table["bag"]:
         raise click.UsageError("expected --bag beside --prevalences, which are of bags.")
     scored = table.get("proba") is not None or table.get("prediction") is not None
     if scored and chosen.get("classifier") is not None:
         raise click.UsageError("expected no --classifier beside --proba or --prediction, which are a classifier's.")
-    if not as_json:
-        chosen["tell"] = echo
     chosen["hard"] = table.get("prediction") is not None
-    return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **chosen)
+    return Workbench(read_bags(train, **table), about=about, **chosen)
 
 
 def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: str) -> None:
@@ -163,6 +174,8 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
+    text = getattr(model, "text_", None)
+    shown = names if text is None else [*names[: -len(text.names)], f"the texts of {text.column}"]
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
@@ -170,13 +183,14 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         "dropped_rows": known.get("dropped_rows", 0), "filled_cells": known.get("filled_cells", 0),
         "scores": model.scores_,
     }  # fmt: skip
-    rows_alone = known["bags"] == 1
+    rows_alone, side = known["bags"] == 1, model.input_shape_[-1]
+    images = len(model.input_shape_) > 1
+    seen = f"images of {side} x {side} pixels" if images else f"{len(names)} features"
     source = f"{known['rows']:,} rows" if rows_alone else f"{known['bags']} bags"
     lines = [
         *before,
-        f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {len(names)} features; "
-        f"kept in {output}.",
-        *columns_told(names, known, model.scores_),
+        f"{facts['method']} learned {len(facts['classes'])} classes from {source} and {seen}; kept in {output}.",
+        *([] if images else columns_told(shown, known, model.scores_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "

@@ -18,6 +18,7 @@ _WAYS_OUT = (
     ("pass prevalences= instead", "give --prevalences instead"),
     ("pass another name= or storage=", "give another --storage"),
     ("the same storage=", "the same --storage"),
+    ("pass skip_unreadable=True", "pass --skip-unreadable"),
     ("name one by timezone", "name one by --timezone"),
     (" or use cv=None", ""),
     (" or use sampler=None", ""),
@@ -47,7 +48,7 @@ def in_options(message: str, params: Sequence[click.Parameter]) -> str:
     """
     names = {str(p.name): max(p.opts, key=len) if isinstance(p, click.Option) else str(p.name).upper() for p in params}
     for python, typed in _WAYS_OUT:
-        if set(re.findall(r"--\w+", typed)) <= set(names.values()):  # the command has the option
+        if set(re.findall(r"--[\w-]+", typed)) <= set(names.values()):  # the command has the option
             message = message.replace(python, typed)
     names["source"] = next((str(p.name).upper() for p in params if p.nargs == -1), "source")
     if "methods" in names:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -14,6 +14,9 @@ from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
 from histnetq.data.table_watch import Facts
 from histnetq.simplex import Ints, check_prevalences, count_labels
+
+if TYPE_CHECKING:
+    from histnetq.data.text_features import TextFeatures
 
 
 class Bags:
@@ -69,6 +72,7 @@ class Bags:
 
     facts: Facts | None = None  # about the table that the bags were read from
     scores: NDArray | None = None  # the class of each column, where rows are probabilities of the classes
+    text: TextFeatures | None = None  # how features were computed from a column of texts
 
     def __init__(
         self,

@@ -15,6 +15,8 @@ from histnetq.data.table_names import name_of, of_one_type, written_name
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from histnetq.data.text_features import TextFeatures
+
 _MOST_CATEGORIES = 1000
 OTHER = "1 - "  # before the name of a column of scores: those of the other class of two
 
@@ -115,6 +117,8 @@ class Reading:
         The range of each feature beyond which the model cannot compute.
     scores : bool, default=False
         Whether the features are probabilities of the classes, in the order of these.
+    text : TextFeatures, optional
+        How features are computed from a column of texts.
     """
 
     names: tuple[str, ...]
@@ -123,6 +127,7 @@ class Reading:
     low: tuple[float, ...] | None = None
     high: tuple[float, ...] | None = None
     scores: bool = False
+    text: TextFeatures | None = field(default=None, repr=False)
 
 
 class Feature(NamedTuple):

@@ -53,7 +53,7 @@ class Table:
     def __init__(
         self, name: str, schema: pa.Schema, batches: Callable[..., Iterator[pa.RecordBatch]], written: bool = False
     ) -> None:
-        self.name, self.columns, self._batches, self.written = name, schema.names, batches, written
+        self.name, self.columns, self.read_columns, self.written = name, schema.names, batches, written
         self.types = dict(zip(schema.names, schema.types, strict=True))
         refuse_twice(name, schema.names)
 
@@ -74,7 +74,7 @@ class Table:
                     f"{self.name}: column {name!r} holds {self.types[name]}, expected texts or numbers; convert it."
                 )
         n, look = 0, _look.get()
-        for batch in self._batches(list(dict.fromkeys([*numbers, *names])), list(names)):
+        for batch in self.read_columns(list(dict.fromkeys([*numbers, *names])), list(names)):
             if look is not None:
                 look(batch)
             if batch.num_rows:
@@ -84,7 +84,7 @@ class Table:
             raise ValueError(f"{self.name}: has no rows; check the file.")
 
     def is_empty(self) -> bool:
-        return not any(batch.num_rows for batch in self._batches(self.columns, []))
+        return not any(batch.num_rows for batch in self.read_columns(self.columns, []))
 
 
 def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice, check_weights, drop_weightless, wrong
+from histnetq.data.growing import Grown, copy_rows, grown_rows
 from histnetq.data.indexing import offsets_of
-from histnetq.data.memmap import PoolFile, row_chunks
 from histnetq.data.table_columns import (
     Codes,
     Plan,
@@ -30,6 +30,7 @@ from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 from histnetq.data.table_scores import Proba, check_scores, find_scores, warn_exchanged
 from histnetq.data.table_watch import Facts, Watch
+from histnetq.data.text_features import read_text_features, with_text
 
 Names = str | Sequence[str] | None
 MISSING = ("refuse", "drop", "mean")
@@ -42,6 +43,7 @@ def read_bags(
     features: Sequence[str] | Reading | None = None,
     proba: Proba | None = None,
     prediction: str | None = None,
+    text: str | None = None,
     label: str | None = None,
     weight: str | None = None,
     weight_kind: str = "survey",
@@ -75,6 +77,9 @@ def read_bags(
         in a label column, one column is enough. Scores whose sum is rounded, within 0.02 of 1, are divided by it.
     prediction : str, optional
         In place of features, the column with the class that a model of your own predicts.
+    text : str, optional
+        A column of texts. Hashed words and pairs of words are reduced to at most 100 features by an SVD, which stand
+        beside `features` if these are named, and else alone. A model keeps what is needed to read other texts alike.
     label : str, optional
         The column with the class of each row. Prevalences are counted from it.
     weight : str, optional
@@ -124,8 +129,14 @@ def read_bags(
         special = [*([bag] if isinstance(bag, str) else bag or ()), *(name for name in (label, weight) if name)]
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
+    learned = None if text is None else read_text_features(opened, text)
+    if learned is not None:
+        if scores is not None or isinstance(features, Reading):
+            raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
+        opened, features = with_text(opened, learned), [*(features or ()), *learned.names]
     table = LongTable(opened, bag, features, label, weight, missing, scores)
     bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
+    bags.text = learned
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
         warn_exchanged(bags.rows, bags.labels, scores, bags.feature_names, opened.name)
     return bags
@@ -206,6 +217,8 @@ class LongTable:
         self, table: Table, bag: Names, features: Sequence[str] | Reading | None, label: str | None = None,
         weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None,
     ) -> None:  # fmt: skip
+        if isinstance(features, Reading) and features.text is not None:
+            table = with_text(table, features.text)
         self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
         keys = [bag] if isinstance(bag, str) else list(bag or ())
         self.bags, self._dropped_bags = (Codes(table.name, keys, table.written) for _ in range(2))
@@ -297,14 +310,14 @@ class LongTable:
     def read(self, scratch: Any = None) -> Piece:
         """Read all rows into memory, or into a file in the directory `scratch`."""
         watch, n_features = Watch(len(self.plan.parts)), len(self.plan.parts)
-        rows = _grown_rows(np.float32 if self.reading is None else self._dtype, n_features, scratch)
-        others = [_Grown(np.int32), _Grown(np.bool_), _Grown(np.int64), _Grown(np.float64)]
+        rows = grown_rows(np.float32 if self.reading is None else self._dtype, n_features, scratch)
+        others = [Grown(np.int32), Grown(np.bool_), Grown(np.int64), Grown(np.float64)]
         for piece in self:
             if self.reading is None:
                 watch.add(piece.rows)
             if rows.dtype == np.float32 and watch.loses_digits():
                 # What came before is exact enough: the range of a column, which rounding is measured by, only grows.
-                rows = _copy(rows.all(), _grown_rows(np.float64, n_features, scratch))
+                rows = copy_rows(rows.all(), grown_rows(np.float64, n_features, scratch))
             rows.add(piece.rows)
             for array, part in zip(others, (piece.bags, piece.unseen, piece.labels, piece.weights), strict=True):
                 if part is not None:
@@ -328,7 +341,7 @@ class LongTable:
         self.facts = Facts(left_out, watch.means[kept], self.dropped, filled)
         if no_features or filled:
             self.plan = Plan([self.plan.parts[j] for j in kept], left_out)
-            rows = _copy(rows, _grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
+            rows = copy_rows(rows, grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
         return rows
 
     def as_bags(
@@ -363,34 +376,3 @@ class LongTable:
             bags.labels = places[read.labels]
             bags.prevalences = bags.label_prevalences()
         return bags
-
-
-class _Grown:
-    """An array that grows by parts, in place: what is there is not copied."""
-
-    def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
-        self.array = np.empty((0, *shape), dtype)
-
-    @property
-    def dtype(self) -> Any:
-        return self.array.dtype
-
-    def add(self, part: NDArray) -> None:
-        n = len(self.array)
-        self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
-        self.array[n:] = part
-
-    def all(self) -> NDArray:
-        return self.array
-
-
-def _grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
-    return _Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
-
-
-def _copy(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:
-    """Add some columns of these rows to a growing array, with means in place of NaN."""
-    for chunk in row_chunks(rows):
-        part = rows[chunk, columns]
-        into.add(part if means is None else np.where(np.isnan(part), means, part))
-    return into

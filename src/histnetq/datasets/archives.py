@@ -85,6 +85,10 @@ class Archive:
             raise _refused(f"{name} in {self.path} declares {declared:,} bytes and unpacks to {amount}")
         return content
 
+    def size(self, name: str) -> int:
+        """Return the number of bytes that a member declares to unpack to."""
+        return self._members[name].file_size
+
     def close(self) -> None:
         """Close the file."""
         self._zip.close()

@@ -100,6 +100,34 @@ def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
     return _load(2024, task, data_dir, cache_dir)
 
 
+def read_lequa(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
+    """Read a task of LeQua 2022 or 2024, whose names differ.
+
+    Parameters
+    ----------
+    task : {"T1A", "T1B", "T1", "T2", "T3", "T4"}
+        The task.
+    data_dir : path or None, default None
+        The data, as in `lequa2022`.
+    cache_dir : path or None, default None
+        Folder in which to keep what was read, as in `lequa2022`.
+
+    Returns
+    -------
+    Dataset
+        What `lequa2022` or `lequa2024` gives.
+
+    Examples
+    --------
+    >>> read_lequa("T5")
+    Traceback (most recent call last):
+        ...
+    ValueError: task: expected one of 'T1A', 'T1B', 'T1', 'T2', 'T3', 'T4', got 'T5'.
+    """
+    years = {name: year for year, names in _TASKS.items() for name in names}
+    return _load(years[check_choice("task", task, tuple(years))], task, data_dir, cache_dir)
+
+
 def _load(year: int, task: str, data_dir: MaybePath, cache_dir: MaybePath) -> Dataset:
     source = SOURCES[f"lequa{year}-{check_choice('task', task, _TASKS[year])}"]
     path = (source.find() or source.places[0]) if data_dir is None else Path(data_dir)

@@ -19,6 +19,8 @@ from histnetq.simplex import Floats, first_off_simplex
 if TYPE_CHECKING:
     import pandas as pd
 
+_OF_SEVERAL_BAGS = ("mse", "macro_nmd")  # of one bag, the same as se and nmd
+
 
 def evaluate(
     quantifier: Any, bags: Bags, *, measures: Any = None, train_prevalences: ArrayLike | Mapping | None = None
@@ -35,8 +37,8 @@ def evaluate(
         ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any. A class
         that the quantifier lacks counts as estimated 0, with a warning.
     measures : str, callable, list of these, or dict of names and callables, optional
-        Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES`, among which
-        `nmd` is for ordered classes only.
+        Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES` that have a
+        value for each bag, among which `nmd` is for ordered classes only.
     train_prevalences : array-like of shape (n_classes,) or dict, optional
         Prevalences in training, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
 
@@ -138,7 +140,7 @@ def compare(
 
 def _named_measures(measures: Any) -> dict[str, Measure]:
     if measures is None:
-        return {name: measure for name, measure in MEASURES.items() if name != "mse"}  # of one bag, the same as se
+        return {name: MEASURES[name] for name in MEASURES if name not in _OF_SEVERAL_BAGS}
     if isinstance(measures, Mapping):
         names, listed = list(measures), list(measures.values())
     else:

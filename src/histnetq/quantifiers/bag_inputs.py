@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from histnetq.data.bags import Bags
 from histnetq.data.checks import require_features, require_range
 from histnetq.data.table_columns import Reading
+from histnetq.data.text_features import TextFeatures
 from histnetq.sketches.sketch import BagSketch
 
 
@@ -23,6 +24,7 @@ class BagInputs(BaseEstimator):
     feature_names_: list[str] | None
     train_prevalences_: NDArray[np.float64]
     provenance_: dict[str, Any]
+    text_: TextFeatures
     double_: bool = False  # whether float32 is too coarse for some feature
     scores_: bool = False  # whether the features are probabilities of the classes, in the order of these
 
@@ -44,8 +46,8 @@ class BagInputs(BaseEstimator):
         self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
         double: bool = False, scores: bool = False,
     ) -> None:  # fmt: skip
-        """Keep what every quantifier knows; drop the calibration, trust and provenance of an earlier fit."""
-        for name in ("calibration_", "trust_", "provenance_"):
+        """Keep what every quantifier knows; drop the calibration, trust, provenance and texts of an earlier fit."""
+        for name in ("calibration_", "trust_", "provenance_", "text_"):
             self.__dict__.pop(name, None)
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
         self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
@@ -72,7 +74,9 @@ class BagInputs(BaseEstimator):
         means = getattr(self, "provenance_", {}).get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
         known = None if means is None else tuple(means)
-        return Reading(tuple(self.feature_names_), self.double_, known, low, high, self.scores_)
+        return Reading(
+            tuple(self.feature_names_), self.double_, known, low, high, self.scores_, getattr(self, "text_", None)
+        )
 
     def _range(self) -> tuple[NDArray, NDArray] | None:
         """Give the lowest and highest value of each number in a row with which estimates can be computed, if any."""

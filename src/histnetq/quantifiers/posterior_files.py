@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -43,7 +44,9 @@ class StoredClassifier(Stored):
             places = set(range(len(model.classes_)))
             if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
                 raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
-            if n_features is not None and model.input_shape_ != (n_features,):
+            # Images are flattened for the classifier.
+            width = math.prod(model.input_shape_) if model.input_shape_ else None
+            if n_features is not None and width != n_features:
                 raise ValueError(
                     f"path: the stored classifier reads {n_features} features, the model rows of shape "
                     f"{model.input_shape_}; save again."

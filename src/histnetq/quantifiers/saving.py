@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from histnetq.data import protocols
+from histnetq.data.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
 from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, require_trust, to_plain
 from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
@@ -130,10 +131,37 @@ def _of_sizes(name: str, array: NDArray, words: str, known: dict[str, int]) -> N
     return array
 
 
+class StoredText(Stored):
+    """What turns a column of texts into features, if the model has one."""
+
+    def arrays(self, model: Any) -> Arrays:
+        text = getattr(model, "text_", None)
+        return {} if text is None else {"text/weights": text.weights, "text/directions": text.directions}
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        text = getattr(model, "text_", None)
+        return {} if text is None else {"text_column": text.column}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        column = learned.get("text_column")
+        if column is None:
+            return
+        if not isinstance(column, str) or not {"text/weights", "text/directions"} <= arrays.keys():
+            raise ValueError("path: what reads the model's texts is missing or damaged; save the model again.")
+        known: dict[str, int] = {"hashed": N_HASHED}
+        weights = _of_sizes("text/weights", arrays["text/weights"], "hashed", known)
+        directions = _of_sizes("text/directions", arrays["text/directions"], "directions hashed", known)
+        text = TextFeatures(column, weights.astype(np.float32), directions.astype(np.float32))
+        if not set(text.names) <= set(model.feature_names_ or ()):
+            raise ValueError("path: the model's features are not those of its texts; save the model again.")
+        model.text_ = text
+
+
 _CALIBRATED = (
     StoredParts("calibration_", Calibration, coefficients="classes 4", joint_coefficients="2", scores="scores classes",
                 joint_scores="scores"),
     StoredParts("trust_", Trust),
+    StoredText(),
 )  # fmt: skip
 
 

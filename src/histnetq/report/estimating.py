@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.data.images import is_image_table, read_images
 from histnetq.data.indexing import natural_keys
 from histnetq.data.table_columns import Reading
 from histnetq.data.table_files import find_files
@@ -128,6 +129,32 @@ def estimate_by(
         refuse_without_rows(source, reading)
         whole = whole or "probabilities are of rows"
     bags, unseen = _find_bags(model, source, whole, **reading)
+    keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
+    return _estimated(model, bags, unseen, list(keys), coverage, interval, with_rows)
+
+
+def estimate_images(
+    path: Place, source: Any, *, bag: str | None = None, coverage: float | None = None, interval: str | None = None,
+    skip_unreadable: bool = False,
+) -> Estimates:  # fmt: skip
+    """Estimate bags of images, as `read_images` finds them, by a stored model of images."""
+    model = load(path)
+    shape = model.input_shape_
+    if len(shape) not in (2, 3) or shape[-1] != shape[-2] or (len(shape) == 3 and shape[0] != 3):
+        raise ValueError(
+            f"model: expected one of square images, grey or of three colours, got one of rows of shape {shape}; fit it "
+            "with --images."
+        )
+    bags = read_images(source, bag=bag, size=shape[-1], color=len(shape) == 3, skip_unreadable=skip_unreadable)
+    key = bag or ("sample_id" if is_image_table(source) else "folder")
+    return _estimated(model, bags, np.zeros(len(bags)), [key], coverage, interval)
+
+
+def _estimated(
+    model: Quantifier, bags: Bags | BagSketch, unseen: Floats, keys: list[str], coverage: float | None,
+    interval: str | None, with_rows: bool = False,
+) -> Estimates:  # fmt: skip
+    """Estimate bags, with intervals where they are asked for or the model is calibrated, and judge them."""
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
     if interval is None:
@@ -135,8 +162,7 @@ def estimate_by(
     else:
         found = model.predict_interval(bags, _COVERAGE if coverage is None else coverage, method=interval)
         values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
-    keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
-    names = name_columns(np.asarray(bags.ids), list(keys))
+    names = name_columns(np.asarray(bags.ids), keys)
     rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
     trust = judge(model, bags, unseen)["trust"].to_numpy()
     return replace(Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)

@@ -1,0 +1,45 @@
+"""Rows whose number is not known before they are read: arrays that grow, in memory or in a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.data.memmap import PoolFile, row_chunks
+
+
+class Grown:
+    """An array that grows by parts, in place: what is there is not copied."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+        self.array = np.empty((0, *shape), dtype)
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers."""
+        return self.array.dtype
+
+    def add(self, part: NDArray) -> None:
+        """Add rows at the end."""
+        n = len(self.array)
+        self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
+        self.array[n:] = part
+
+    def all(self) -> NDArray:
+        """Give all rows."""
+        return self.array
+
+
+def grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
+    """Give an array for so many features that grows in memory, or in a file in the directory `scratch`."""
+    return Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
+
+
+def copy_rows(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:
+    """Add some columns of these rows to a growing array, with means in place of NaN."""
+    for chunk in row_chunks(rows):
+        part = rows[chunk, columns]
+        into.add(part if means is None else np.where(np.isnan(part), means, part))
+    return into

@@ -1,0 +1,119 @@
+"""Texts of a column as features: the same for the same texts, and kept in the model as plain arrays."""
+
+from __future__ import annotations
+
+import json
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import histnetq as hq
+from histnetq.cli import main
+from histnetq.data.text_features import N_HASHED, TextFeatures
+from tests.conftest import exactly
+
+GOOD = ["a fine film", "great acting", "I loved it", "wonderful and moving", "the best film of the year"]
+BAD = ["a dull film", "poor acting", "I hated it", "boring and long", "the worst film of the year"]
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+def write_reviews(path, n_bags=24, size=12, seed=0):
+    rng = np.random.default_rng(seed)
+    shares = rng.random(n_bags)
+    month = np.repeat(np.arange(n_bags), size)
+    good = rng.random(len(month)) < shares[month]
+    texts = [f"{rng.choice(GOOD if g else BAD)}, {rng.choice(GOOD if g else BAD)}" for g in good.tolist()]
+    table = pd.DataFrame({"month": month, "review": texts, "stars": np.where(good, "many", "few")})
+    table = table.assign(length=rng.normal(size=len(table)))
+    table.to_csv(path, index=False)
+    return table
+
+
+def test_the_same_texts_give_the_same_features_whatever_stands_beside_them():
+    first, again = (TextFeatures.fit("review", GOOD + BAD) for _ in range(2))
+    np.testing.assert_array_equal(first.directions, again.directions)
+    assert first.names == [f"review~{j + 1}" for j in range(9)]
+    together = first.transform(GOOD)
+    np.testing.assert_allclose(together, np.concatenate([first.transform([text]) for text in GOOD]), atol=1e-6)
+    assert (together.dtype, first.weights.shape) == (np.float32, (N_HASHED,))
+    np.testing.assert_array_equal(first.transform(["", "zzz qqq"])[0], 0)
+    with pytest.raises(ValueError, match=exactly("text: column 'review' holds no texts that differ, expected at least "
+                                                 "2; name another column.")):  # fmt: skip
+        TextFeatures.fit("review", ["", "", ""])
+
+
+def test_bags_of_texts_from_any_kind_of_table(tmp_path):
+    table = write_reviews(tmp_path / "reviews.csv")
+    table.to_parquet(tmp_path / "reviews.parquet")
+    found = [
+        hq.read_bags(source, bag="month", label="stars", text="review")
+        for source in (table, tmp_path / "reviews.csv", tmp_path / "reviews.parquet")
+    ]
+    assert found[0].feature_names == found[0].text.names
+    assert len({bags.fingerprint() for bags in found}) == 1
+    beside = hq.read_bags(table, bag="month", label="stars", text="review", features=["length"])
+    assert beside.feature_names == ["length", *found[0].text.names]
+    np.testing.assert_allclose(beside.rows[:, 1:], found[0].rows)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"text": "length"}, r"^text: column 'length' of source holds double, expected texts; name another column\.$"),
+        ({"text": "none"}, r"has no column 'none', its columns are"),
+        ({"text": "review", "prediction": "guess"}, r"^text: expected none beside scores or the features of a model"),
+    ],
+)
+def test_columns_that_are_no_texts_are_refused(tmp_path, options, message):
+    table = write_reviews(tmp_path / "reviews.csv").assign(guess="many")
+    with pytest.raises(ValueError, match=message):
+        hq.read_bags(table, bag="month", label="stars", **options)
+
+
+def test_a_model_reads_texts_as_it_learned_them(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_reviews("reviews.csv")
+    learn = ("--bag", "month", "--label", "stars", "--text", "review", "--method", "pacc", "-o", "model")
+    fitted = run("fit", "reviews.csv", *learn)
+    assert fitted.exit_code == 0, fitted.output
+    assert "Learns from the texts of review." in fitted.output
+    new = write_reviews("new.csv", n_bags=5, seed=1)
+    truth = new.groupby("month")["stars"].apply(lambda stars: (stars == "many").mean())
+    predicted = run("predict", "model", "new.csv", "--bag", "month", "--wide", "-o", "answer.csv")
+    assert predicted.exit_code == 0, predicted.output
+    np.testing.assert_allclose(pd.read_csv("answer.csv")["many"], truth, atol=0.15)
+    model = hq.load("model")
+    bags = hq.read_bags("new.csv", bag="month", features=model.reading())
+    np.testing.assert_allclose(model.predict(bags)[:, 1], pd.read_csv("answer.csv")["many"], atol=1e-6)
+    measured = run("evaluate", "model", "new.csv", "--bag", "month", "--label", "stars", "--json")
+    assert measured.exit_code == 0, measured.output
+    lacking = run("predict", "model", "new.csv", "--bag", "stars", "--wide")
+    assert lacking.exit_code == 0
+    new.drop(columns="review").to_csv("bare.csv", index=False)
+    refused = run("predict", "model", "bare.csv", "--bag", "month")
+    assert (refused.exit_code, "has no column 'review'" in refused.output) == (2, True)
+
+
+def test_a_model_whose_texts_were_altered_is_refused(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bags = hq.read_bags(write_reviews("reviews.csv"), bag="month", label="stars", text="review")
+    q = hq.PACC(cv=2).fit(bags)
+    q.text_ = bags.text
+    for change, message in (
+        ({"directions": bags.text.directions[:, :-1]}, r"the array 'text/directions' is float32 of shape"),
+        ({"column": "other"}, r"the model's features are not those of its texts; save the model again\.$"),
+    ):
+        q.text_ = TextFeatures(**{"column": "review", **vars(bags.text), **change})
+        q.save("model", overwrite=True)
+        with pytest.raises(ValueError, match=message):
+            hq.load("model")
+    q.text_ = bags.text
+    q.save("model", overwrite=True)
+    np.testing.assert_array_equal(hq.load("model").text_.directions, bags.text.directions)
+    assert json.loads((tmp_path / "model/config.json").read_text())["learned"]["text_column"] == "review"
+    assert "text_" not in vars(q.fit(np.eye(8), np.arange(8) % 2)), "another fit forgets the texts"
