@@ -1,0 +1,42 @@
+"""How Sphinx builds the site: `make docs`. Warnings are errors, and the pages fetch nothing from elsewhere."""
+
+from importlib.metadata import version as version_of
+
+project = "histnetq"
+author = "the histnetq developers"
+release = version = version_of("histnetq")
+copyright = author
+
+extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["tutorials", "**/README.md"]
+nitpicky = True
+
+myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_heading_anchors = 3
+
+autodoc_typehints = "none"  # numpydoc's tables of parameters tell types in words
+numpydoc_show_class_members = False
+
+# Every tutorial is executed. The header of the gallery is tutorials/GALLERY_HEADER.rst.
+sphinx_gallery_conf = {
+    "examples_dirs": "tutorials",
+    "gallery_dirs": "auto_tutorials",
+    "filename_pattern": r"\.py$",
+    "within_subsection_order": "FileNameSortKey",
+    "download_all_examples": False,
+    "show_signature": False,
+    "remove_config_comments": True,
+    "min_reported_time": 3600,
+}
+
+html_theme = "pydata_sphinx_theme"
+html_title = "histnetq"
+html_copy_source = False
+html_theme_options = {
+    "navbar_align": "left",
+    "header_links_before_dropdown": 7,
+    "show_toc_level": 2,
+    "secondary_sidebar_items": ["page-toc"],
+    "footer_start": [],
+    "footer_end": [],
+}
