@@ -1,17 +1,22 @@
 """How Sphinx builds the site: `make docs`. Warnings are errors, and the pages fetch nothing from elsewhere."""
 
+import sys
 from importlib.metadata import version as version_of
+from pathlib import Path
+
+sys.path.insert(0, str(Path(__file__).parent))  # the extension builder
 
 project = "histnetq"
 author = "the histnetq developers"
 release = version = version_of("histnetq")
 copyright = author
 
-extensions = ["myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_gallery.gen_gallery"]
-exclude_patterns = ["tutorials", "**/README.md"]
+extensions = ["builder", "myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphinx_gallery.gen_gallery"]
+exclude_patterns = ["tutorials"]
 nitpicky = True
+default_role = "code"
 
-myst_enable_extensions = ["colon_fence", "dollarmath"]
+myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
 autodoc_typehints = "none"  # numpydoc's tables of parameters tell types in words
@@ -31,7 +36,11 @@ sphinx_gallery_conf = {
 
 html_theme = "pydata_sphinx_theme"
 html_title = "histnetq"
+html_static_path = ["static"]
+html_css_files = ["site.css"]
+html_math_renderer = "mathml"
 html_copy_source = False
+html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 7,
