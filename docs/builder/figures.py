@@ -107,7 +107,7 @@ def em() -> Figure:
         found = answer(move)
         found.backward()
         near = np.array([-0.7, 0.7])
-        right.plot(place + near, float(found) + near * float(move.grad), color=COLORS[1], linewidth=2.5)
+        right.plot(place + near, found.item() + near * move.grad.item(), color=COLORS[1], linewidth=2.5)
     right.plot([], [], color=COLORS[1], linewidth=2.5, label="gradient of the layer")
     right.set(title="its answer has a slope", xlabel="added to all scores", ylabel="estimated share", ylim=(0, 1))
     right.legend(frameon=False, loc="upper left")
