@@ -31,7 +31,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "min_reported_time": 3600,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"
