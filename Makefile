@@ -2,10 +2,11 @@ PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help demo test test-hard bench reproduce clean
+.PHONY: help demo test test-hard docs bench reproduce clean
 help:
-	@echo "make demo | test | test-hard | bench | reproduce RUN=imdb | clean"
+	@echo "make demo | test | test-hard | docs | bench | reproduce RUN=imdb | clean"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -25,6 +26,15 @@ test: $(READY)
 # Proofs that take minutes.
 test-hard: $(READY)
 	$(BIN)/pytest -m hard
+
+# The site, in build/site: every tutorial is executed, and warnings are errors.
+$(DOCS_READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(DOCS_READY)
+	$(BIN)/sphinx-build -W --keep-going --quiet -d build/doctrees docs build/site
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks
