@@ -22,7 +22,6 @@ González. This library is an independent implementation. You should know some P
 import matplotlib.pyplot as plt
 import numpy as np
 import torch
-from torch import nn
 
 import histnetq as hq
 
@@ -51,7 +50,7 @@ print(histograms.shape, histograms.sum(dim=1))
 
 grid = torch.linspace(0, 1, 401)[:, None]
 one_row_per_bag = torch.arange(402)
-figure, ax = plt.subplots(figsize=(6.4, 3))
+figure, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
 kinds = [hq.nn.HardHistogram, hq.nn.SoftHistogram, hq.nn.RBFHistogram, hq.nn.SigmoidHistogram]
 for kind, color in zip(kinds, ["black", "#0072B2", "#D55E00", "#009E73"], strict=True):
     with torch.no_grad():
@@ -75,7 +74,7 @@ counts = hq.nn.HardHistogram(1, n_bins=8, squash=None)
 with torch.no_grad():
     of_ones, of_zeros, of_bag = (counts(ink[rows], torch.tensor([0, len(rows)]))[0] for rows in (ones, zeros, bag))
 
-figure, ax = plt.subplots(figsize=(6.4, 3.2))
+figure, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 middles = (np.arange(8) + 0.5) / 8
 ax.bar(middles, of_bag, width=0.11, color="#8a939c55", edgecolor="#8a939c", label="the bag")
 ax.plot(middles, of_zeros, "o--", color="#0072B2", label="zeros")
@@ -127,27 +126,27 @@ def zeros_count(p_true, p_pred):
     return ((p_true - p_pred).abs() * weights).sum(1)
 
 
-few_epochs = hq.Training(epochs=12, bags_per_epoch=200, patience=3, validation_bags=100)
+few_epochs = hq.Training(epochs=25, lr=3e-3, patience=3, validation_bags=100)
 paper = hq.HistNetQ(n_bins=16, encoder=(64,), head=(128,), sampler=hq.APP(100), training=few_epochs, random_state=0)
 paper.fit(images, labels)
 own_loss = hq.HistNetQ(
     n_bins=16, encoder=(64,), head=(128,), sampler=hq.APP(100), training=few_epochs, random_state=0, loss=zeros_count
 ).fit(images, labels)
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 3))
+figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
 for ax, network, title in zip(axes, (paper, own_loss), ("loss: AE", "loss of our own"), strict=True):
     hq.plots.training(network.history_, ax)
     ax.set_title(title)
-figure.tight_layout()
 
 # %%
 # 6. A layer of your own
 # ----------------------
 # A **pooling** turns the rows of each bag into one vector; a histogram is one. To write your own, say how wide the
-# vector is, and give the method ``pool``. Rows come flat: ``rows[index]`` are those of all bags, one after the other.
-# This one has the mean and the standard deviation of each feature.
+# vector is, and give the method ``pool``. Rows come flat: ``rows[index]`` are those of all bags, one after the other,
+# and ``weights`` are theirs, or None. This layer has the mean and the standard deviation of each feature, and leaves
+# the adding up to a layer that is there, ``Mean``.
 
-from histnetq.nn import Pooling
+from histnetq.nn import Mean, Pooling
 
 
 class Moments(Pooling):
@@ -156,12 +155,12 @@ class Moments(Pooling):
     def __init__(self, n_features):
         super().__init__(n_features, width=2 * n_features)
 
+        self.mean = Mean(n_features)
+
     def pool(self, rows, index, offsets, weights):
-        first, second = (
-            nn.functional.embedding_bag(index, x, offsets, mode="mean", include_last_offset=True)
-            for x in (rows, rows**2)
-        )
-        return torch.cat([first, (second - first**2).clamp_min(1e-6).sqrt()], dim=1)
+        mean = self.mean.pool(rows, index, offsets, weights)
+        mean_of_squares = self.mean.pool(rows**2, index, offsets, weights)
+        return torch.cat([mean, (mean_of_squares - mean**2).clamp_min(1e-6).sqrt()], dim=1)
 
 
 # %%
@@ -186,7 +185,8 @@ own.fit(images, labels)
 # ‡ marks methods that are *not* significantly worse, † those with a p-value from 0.001 to 0.05.
 
 emq = hq.EMQ(calibration="bcts", random_state=0).fit(images, labels)
-unmixing = hq.HistNetQ(encoder=(64,), n_bins=8, sampler=hq.APP(100), training=few_epochs, random_state=0)
+fewer = hq.Training(epochs=10, bags_per_epoch=200, patience=3, validation_bags=100)
+unmixing = hq.HistNetQ(encoder=(64,), n_bins=8, sampler=hq.APP(100), training=fewer, random_state=0)
 unmixing.fit(images, labels)
 methods = {"EMQ": emq, "HistNetQ": unmixing, "HistNetQ, paper's head": paper, "MomentsQ": own}
 comparison = hq.compare(methods, data.test)

@@ -14,7 +14,7 @@ What you need: a model, and rows in Parquet files with a column that says which 
 # A shop sorts its customers' photos into four kinds of goods, by ten features of each photo. The model is learned once,
 # from a few thousand labelled photos, which is small data. What is big comes after.
 
-# sphinx_gallery_thumbnail_number = 2
+# sphinx_gallery_thumbnail_number = 1
 import tempfile
 from pathlib import Path
 
@@ -69,7 +69,7 @@ table.head(3)
 # the whole. A **sketch** holds these counts for each bag: rows are read once, then forgotten.
 
 monday, tuesday = (
-    model.sketch(hq.read_bags(folder / "rows" / f"day-{day}.parquet", bag="shop", features=model.feature_names_))
+    model.sketch(hq.read_bags(folder / "rows" / f"day-{day}.parquet", bag="shop", features=model.reading()))
     for day in (1, 2)
 )
 both = monday + tuesday
@@ -79,7 +79,7 @@ both
 # The sum is exactly the sketch of all rows of both days, to the last bit.
 
 together = hq.read_bags(
-    [folder / "rows" / "day-1.parquet", folder / "rows" / "day-2.parquet"], bag="shop", features=model.feature_names_
+    [folder / "rows" / "day-1.parquet", folder / "rows" / "day-2.parquet"], bag="shop", features=model.reading()
 )
 print("the same:", np.array_equal(model.predict(both), model.predict(together)))
 
@@ -94,12 +94,11 @@ kilobytes = {
     "rows of two days": sum((folder / "rows" / f"day-{day}.parquet").stat().st_size for day in (1, 2)) / 1000,
     "their sketch": sketch_file.stat().st_size / 1000,
 }
-figure, ax = plt.subplots(figsize=(6, 1.8))
+figure, ax = plt.subplots(figsize=(6, 1.8), layout="constrained")
 bars = ax.barh(list(kilobytes), list(kilobytes.values()), color=["#8a939c", "#0072B2"])
 ax.bar_label(bars, fmt="%.0f kB", padding=3)
 ax.set(xlabel="kilobytes on disk", xscale="log", xlim=(1, 1e5))
 ax.invert_yaxis()
-figure.tight_layout()
 
 # %%
 # A sketch can be saved, loaded, and asked for everything: estimates, intervals and trust.
