@@ -15,6 +15,8 @@ extensions = ["builder", "myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphin
 exclude_patterns = ["tutorials"]
 nitpicky = True
 default_role = "code"
+smartquotes = False  # quotation marks in docstrings are those of code
+toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
@@ -31,7 +33,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "min_reported_time": 3600,
+    "write_computation_times": False,
 }
 
 html_theme = "pydata_sphinx_theme"
@@ -43,7 +45,7 @@ html_copy_source = False
 html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",
-    "header_links_before_dropdown": 7,
+    "header_links_before_dropdown": 8,
     "show_toc_level": 2,
     "secondary_sidebar_items": ["page-toc"],
     "footer_start": [],
