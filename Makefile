@@ -3,10 +3,11 @@ VENV ?= .venv
 OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
+DOCS_READY := $(VENV)/.docs-ready
 
-.PHONY: help demo test test-hard test-oldest coverage build bench reproduce clean
+.PHONY: help demo test test-hard test-oldest coverage docs build bench reproduce clean
 help:
-	@echo "make demo | test | test-hard | test-oldest | coverage | build | bench | reproduce RUN=imdb | clean"
+	@echo "make demo | test | test-hard | test-oldest | coverage | docs | build | bench | reproduce RUN=imdb | clean"
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
@@ -37,6 +38,15 @@ test-oldest: constraints-oldest.txt pyproject.toml
 build: $(READY)
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
+
+# The site, in build/site: every tutorial is executed, and warnings are errors.
+$(DOCS_READY): pyproject.toml constraints.txt
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
+	touch $@
+
+docs: $(DOCS_READY)
+	$(BIN)/sphinx-build -W --keep-going --quiet -d build/doctrees docs build/site
 
 bench: $(READY)
 	$(BIN)/python -m benchmarks

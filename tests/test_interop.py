@@ -390,6 +390,14 @@ def test_names_of_classes_may_be_given():
     assert q.fit(*labelled()).classes_.tolist() == ["a", "b", "c"]
 
 
+def test_several_bags_as_arrays_for_a_quantifier_that_was_fitted_in_quapy():
+    X, y = labelled()
+    fitted = aggregative.CC(LogisticRegression()).fit(X, y)
+    expected = np.stack([fitted.predict(X[:30]), fitted.predict(X[30:])])
+    assert from_quapy(fitted).predict([X[:30], X[30:]]).tolist() == expected.tolist()
+    assert from_quapy(fitted).predict(X[:30].tolist()).tolist() == expected[0].tolist()
+
+
 def test_without_quapy(monkeypatch):
     for name in [name for name in sys.modules if name == "quapy" or name.startswith("quapy.")]:
         monkeypatch.delitem(sys.modules, name)

@@ -264,6 +264,10 @@ class QuapyQuantifier(Quantifier):
         estimates = [estimate(rows[index[a:b]]) for a, b in itertools.pairwise(offsets)]
         return np.stack([np.asarray(p, dtype=np.float64) for p in estimates])
 
+    def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
+        # What a row looked like is not known of a quantifier that was fitted elsewhere: most are vectors.
+        return super()._are_several(X, 1 if row_axes is None and self.input_shape_ is None else row_axes)
+
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         if self.input_shape_ is not None:
             super()._require_same_features(bags, streamed)

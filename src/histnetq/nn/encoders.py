@@ -123,7 +123,7 @@ class CNN(nn.Module):
 
         Parameters
         ----------
-        rows : Tensor of shape (n_rows, *input_shape)
+        rows : Tensor of shape ``(n_rows, *input_shape)``
             One image per row.
 
         Returns

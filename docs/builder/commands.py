@@ -1,0 +1,65 @@
+"""A page for every command, with what its ``--help`` says."""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterator
+
+import click
+
+from histnetq.cli import main
+
+_EXAMPLES = re.compile("(?:\x08\\s*)?Examples?:")
+
+
+def pages() -> dict[str, str]:
+    """Give the pages in Markdown by file name."""
+    found = dict(_commands(main, "histnetq"))
+    listed = [
+        f"| [`{name}`]({_file(name)}) | {_escaped(command.get_short_help_str(200))} |"
+        for name, command in found.items()
+    ]
+    files = [_file(name) for name in found]
+    lines = [
+        "# Commands", "",
+        "Every command refuses what it cannot do by one sentence and exit code 2, and then has written nothing. "
+        "`--json` prints one line for machines.", "",
+        "| command | what it does |", "|---|---|", *listed, "",
+        ":::{toctree}", ":hidden:", "", *files, ":::", "",
+    ]  # fmt: skip
+    return {"index.md": "\n".join(lines)} | {_file(name): _page(name, command) for name, command in found.items()}
+
+
+def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
+    """Commands and those of their groups, by what one types."""
+    for short, command in group.commands.items():
+        if isinstance(command, click.Group):
+            yield from _commands(command, f"{name} {short}")
+        else:
+            yield f"{name} {short}", command
+
+
+def _file(name: str) -> str:
+    return name.removeprefix("histnetq ").replace(" ", "-") + ".md"
+
+
+def _page(name: str, command: click.Command) -> str:
+    context = click.Context(command, info_name=name)
+    told = [_paragraph(text) for text in inspect.cleandoc(command.help or "").split("\n\n")]
+    options = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
+    listed = [f"`{names}`\n: {_escaped(about)}\n" for names, about in options]
+    usage = command.get_usage(context).removeprefix("Usage: ")
+    return "\n\n".join([f"# {name}", f"```text\n{usage}\n```", *told, "## Options", *listed])
+
+
+def _paragraph(text: str) -> str:
+    if found := _EXAMPLES.match(text):
+        lines = [line.strip() for line in text[found.end() :].splitlines()]
+        return "\n".join(["```sh", *lines, "```"])
+    return _escaped(" ".join(text.split()))
+
+
+def _escaped(text: str) -> str:
+    """What Markdown shows to the letter."""
+    return re.sub(r"([\\*_<>\[\]$|^])", r"\\\1", text)

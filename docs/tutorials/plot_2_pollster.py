@@ -1,0 +1,185 @@
+"""
+The pollster: only totals are known
+===================================
+
+At the end you can learn from districts of which only the result is known, and estimate the result of districts that
+have not been counted yet, with an interval for each candidate. Nobody's own vote is needed at any step.
+
+What you need: a survey with some voters of each district, and a table with the results of the districts that have been
+counted. The ballot is secret, so no row of the survey says which candidate that person chose.
+
+A district is a **bag** here: a group of rows for which you want one answer. The answer is the share of each candidate,
+and the shares of a bag are called its **proportions**.
+"""
+
+# %%
+# Two tables
+# ----------
+# As in New Zealand, voters have two votes: one for a party, one for the candidate of their district. In the survey
+# people tell their party, their age and their income, but not their candidate. This page draws 230 such districts with
+# about 80 people each.
+#
+# Some districts were called by phone, where few young people answer, and others were asked online, where few old people
+# do. The column ``weight`` makes up for that: it is how many voters a person stands for.
+
+# sphinx_gallery_thumbnail_number = 2
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+
+rng = np.random.default_rng(0)
+candidates = ["Aroha", "Brian", "Chloe"]
+parties = np.array(["Labour", "National", "Green", "other"])
+party_of = np.array([[0.70, 0.05, 0.20, 0.05], [0.06, 0.75, 0.03, 0.16], [0.15, 0.02, 0.78, 0.05]])
+age_of, income_of = np.array([48, 58, 36]), np.array([45, 66, 52])
+
+
+def draw_district(name):
+    vote = rng.choice(3, size=1500, p=rng.dirichlet([5, 5, 3]))
+    party = (rng.random(1500)[:, None] > party_of.cumsum(axis=1)[vote]).sum(axis=1)
+    age, income = rng.normal(age_of[vote], 14), rng.normal(income_of[vote], 18)
+    older = 1 / (1 + np.exp(-(age - 48) / 8))
+    answers = np.clip(older if rng.random() < 0.5 else 1 - older, 0.2, None) / 10
+    people = {"district": name, "party": parties[party], "age": age.round(), "income": income.round()}
+    survey = pd.DataFrame(people | {"weight": (1 / answers).round(2)})
+    return survey[rng.random(1500) < answers].reset_index(drop=True), np.bincount(vote, minlength=3)
+
+
+names = [f"district-{i + 1:03d}" for i in range(230)]
+surveys, votes = zip(*[draw_district(name) for name in names], strict=True)
+results = pd.DataFrame(votes, columns=candidates, index=pd.Index(names, name="district"))
+
+folder = Path(tempfile.mkdtemp())
+pd.concat(surveys[:200]).to_csv(folder / "survey.csv", index=False)
+results[:200].to_csv(folder / "results.csv")
+pd.concat(surveys[200:]).to_csv(folder / "not_counted.csv", index=False)
+surveys[0].head()
+
+# %%
+# The second table has one row per district and one column per candidate. These are the totals that everybody knows.
+
+results.head()
+
+# %%
+# Read them together
+# ------------------
+# ``bag`` names the column that both tables share. ``features`` are the columns to learn from; one of texts, such as the
+# party, becomes a column for each text. ``counts=True`` says that the results are votes and not shares.
+
+import histnetq as hq
+
+counted = hq.read_bags(
+    folder / "survey.csv",
+    bag="district",
+    features=["party", "age", "income"],
+    weight="weight",
+    prevalences=folder / "results.csv",
+    counts=True,
+)
+counted
+
+# %%
+# We keep 60 districts apart. They will tell how far estimates are off, and give the intervals.
+
+learn, apart = counted.split(140 / 200, random_state=0)
+print(len(learn), "districts to learn from,", len(apart), "kept apart")
+
+# %%
+# Learn from totals
+# -----------------
+# Two methods learn from bags and their proportions. ``EMNetQ`` learns how much each row speaks for each candidate, such
+# that the most likely mix of the rows is the result of the district. ``HistNetQ`` also looks at how such scores are
+# spread over a district, and learns to read the result from that. Try both. Here each trains for some seconds; leave
+# ``training=`` out for your own data.
+
+quick = hq.Training(epochs=10, patience=3)
+emnetq = hq.EMNetQ(training=quick, random_state=0).fit(learn)
+histnetq = hq.HistNetQ(encoder=(), training=quick, random_state=0).fit(learn)
+
+# %%
+# How far off are they? The districts that we kept apart can tell. "mean of training" gives the same answer for all
+# districts, the mean of those that were learned from: what is no better than that has learned nothing. AE is the mean
+# error of a share, so that 0.05 means five percentage points. RAE is that error relative to the share. The star marks
+# the best, and ‡ what is not significantly worse.
+
+mean = hq.MLPE().fit(learn)
+comparison = hq.compare({"EMNetQ": emnetq, "HistNetQ": histnetq, "mean of training": mean}, apart)
+print(comparison)
+
+# %%
+# What has the network seen? The picture shows one score over all voters (grey), and over the voters of those districts
+# where each candidate is strongest (lines). Where the lines part, the score tells the candidates' voters apart. Nobody
+# told the network which voter is which.
+
+hq.plots.histograms(histnetq, learn)
+
+# %%
+# Estimate with intervals
+# -----------------------
+# ``calibrate`` looks at the errors in the districts kept apart. From then on each estimate comes with an interval. Nine
+# of ten intervals hold the truth, if the new districts come about like these. ``reading()`` tells ``read_bags`` which
+# columns the model needs.
+
+emnetq.calibrate(apart)
+waiting = hq.read_bags(folder / "not_counted.csv", bag="district", weight="weight", features=emnetq.reading())
+found = emnetq.predict_interval(waiting, coverage=0.9)
+pd.DataFrame(found.estimates, index=waiting.ids, columns=emnetq.classes_).head().round(3)
+
+# %%
+# Election night goes on, and the votes of these thirty districts are counted. Black dashes are the results.
+
+import matplotlib.pyplot as plt
+
+truth = results.loc[waiting.ids, emnetq.classes_]
+truth = truth.div(truth.sum(axis=1), axis=0).to_numpy()
+figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
+hq.plots.prevalences(found, emnetq.classes_, waiting.ids, ax, truth=truth)
+print(f"{found.contains(truth).mean():.0%} of the intervals hold the result.")
+
+# %%
+# Why the weights matter
+# ----------------------
+# The same survey, read without its weights: in some districts the old speak, in others the young. The errors grow.
+
+plain = hq.read_bags(
+    folder / "survey.csv",
+    bag="district",
+    features=["party", "age", "income"],
+    prevalences=folder / "results.csv",
+    counts=True,
+)
+plain_learn, plain_apart = plain.split(140 / 200, random_state=0)
+unweighted = hq.EMNetQ(training=quick, random_state=0).fit(plain_learn)
+errors = {
+    "with weights": -emnetq.score(apart),
+    "without weights": -unweighted.score(plain_apart),
+    "mean of training": -mean.score(apart),
+}
+
+figure, ax = plt.subplots(figsize=(6, 2.2), layout="constrained")
+bars = ax.barh(list(errors), list(errors.values()), color=["#0072B2", "#D55E00", "#8a939c"])
+ax.bar_label(bars, fmt="%.3f", padding=3)
+ax.set(xlabel="mean absolute error of a share", xlim=(0, 1.15 * max(errors.values())))
+ax.invert_yaxis()
+
+# %%
+# In a terminal
+# -------------
+# The same without Python. ``fit`` compares a few methods, keeps the best, and calibrates it:
+#
+# .. code-block:: sh
+#
+#     histnetq fit survey.csv --bag district --features party,age,income --weight weight \
+#         --prevalences results.csv --counts -o model
+#     histnetq predict model not_counted.csv --bag district --weight weight -o estimates.csv
+#     histnetq report model not_counted.csv --bag district --weight weight -o report.html
+#
+# Where to go next
+# ----------------
+# - Have hundreds of bags if you can. Dozens teach little where no row has a label.
+# - Some rows have labels, such as an exit poll? ``fit(X, y, bags=bags)`` learns from both (:doc:`/python`).
+# - How ``EMNetQ`` learns, and when ``HistNetQ`` is better: :doc:`/emnetq`.
+# - Two kinds of weights: :doc:`/weights`.
+# - New Zealand's real elections, 30,201 voting units: :doc:`/results`.

@@ -1,0 +1,98 @@
+"""The site has a page for everything that is public, and its links lead somewhere; `make docs` builds it."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+from types import ModuleType
+
+import click
+import pytest
+
+import histnetq as hq
+from histnetq.cli import main
+
+ROOT = Path(__file__).parents[1]
+PAGES = sorted(path.relative_to(ROOT) for folder in (".", "docs") for path in (ROOT / folder).glob("*.md"))
+_LINK = re.compile(r"\]\(([^)\s]+)\)")
+_CODE = re.compile(r"^```.*?^```$|`[^`\n]+`", re.MULTILINE | re.DOTALL)
+
+
+@pytest.fixture
+def builder(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("builder")
+
+
+def anchors(path):
+    """The fragments that lead to the headings of a page, as GitHub and MyST make them."""
+    titles = re.findall(r"^#+ (.+)$", path.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def test_every_public_name_has_a_page(builder):
+    public = set()
+    for name in hq.__all__:
+        thing = getattr(hq, name)
+        inner = [f"{name}.{n}" for n in thing.__all__] if isinstance(thing, ModuleType) else [name]
+        public |= {f"histnetq.{n}" for n in inner}
+    pages = builder.reference.pages()
+    assert {f"{name}.rst" for name in public} | {"index.rst"} == set(pages)
+    assert all(f":py:obj:`{name}`" in pages["index.rst"] for name in public)
+
+
+def test_pages_of_classes_list_what_is_ours_alone(builder):
+    listed = builder.reference.pages()["histnetq.HistNetQ.rst"]
+    assert "predict_interval" in listed  # of a base
+    assert "set_score_request" not in listed  # of scikit-learn
+    assert "state_dict" not in builder.reference.pages()["histnetq.nn.HardHistogram.rst"]  # of torch
+
+
+def test_every_command_and_option_has_a_page(builder):
+    pages = builder.commands.pages()
+    for command in (main.commands["fit"], main.commands["serve"], main.commands["data"].commands["fetch"]):
+        name = {"fetch": "data-fetch"}.get(command.name, command.name)
+        options = [option for param in command.params if isinstance(param, click.Option) for option in param.opts]
+        assert options
+        assert all(f"{option}" in pages[f"{name}.md"] for option in options)
+    assert len(pages) == 2 + len(main.commands) + len(main.commands["data"].commands) - 1 - 1
+
+
+@pytest.mark.parametrize("page", PAGES, ids=str)
+def test_links_lead_somewhere(page, builder):
+    made = {"api": builder.reference, "commands": builder.commands, "project": builder.project}
+    for link in _LINK.findall(_CODE.sub("", (ROOT / page).read_text(encoding="utf-8"))):
+        if re.match(r"\w+:", link):
+            continue
+        path, _, fragment = link.partition("#")
+        target = (ROOT / page).parent / path if path else ROOT / page
+        if target.parent.name in made and target.parent.parent == ROOT / "docs":
+            assert target.name in made[target.parent.name].pages(), f"{page}: {link}"
+        elif target.parent.name == "drawn":
+            assert target.stem in builder.figures.FIGURES, f"{page}: {link}"
+        elif target.parent.name != "auto_tutorials":  # which the tutorials make
+            assert target.is_file(), f"{page}: {link}"
+            assert not fragment or fragment in anchors(target), f"{page}: {link}"
+
+
+def test_errors_that_are_explained_are_those_of_the_package():
+    code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
+    code = re.sub(r'"\s+f?"', "", code)  # sentences that are written on several lines
+    told = re.findall(r"^### `(.+)`$", (ROOT / "docs/errors.md").read_text(encoding="utf-8"), re.MULTILINE)
+    assert len(told) >= 20
+    for sentence in told:
+        for part in sentence.split("…"):
+            assert part.strip(" .;") in code, sentence
+
+
+def test_readme_is_short():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_what_pages_fetch_is_found(builder):
+    fetched = builder.offline.fetched
+    assert fetched('<script src="https://cdn.example/x.js"></script>') == ["https://cdn.example/x.js"]
+    assert fetched("<link rel='stylesheet' href='//fonts.example/a.css'>") == ["//fonts.example/a.css"]
+    assert fetched("a { background: url(https://x.example/i.png) }") == ["https://x.example/i.png"]
+    assert fetched('<a href="https://example.org">away</a> <img src="_images/a.svg">') == []
