@@ -15,8 +15,8 @@ _LEVELS = 1 << 16  # random numbers of 16 bits, four of which are drawn at once
 class Dropout(nn.Dropout):
     """Set a part of the numbers to zero in training, and scale up the others.
 
-    It does what `torch.nn.Dropout` does, in a quarter of its time on the CPU: 64 random bits are drawn for four numbers,
-    not for each. The part is rounded to a multiple of 2⁻¹⁶.
+    It does what `torch.nn.Dropout` does, in a quarter of its time on the CPU: 64 random bits are drawn for four
+    numbers, not for each. The part is rounded to a multiple of 2⁻¹⁶.
 
     Examples
     --------
