@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing")
+@options("TRAIN", "labelled", *KNOWN, "features", "ignore", "proba", "prediction", "weight", "missing")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
@@ -150,6 +150,7 @@ def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen:
     if not as_json:
         chosen["tell"] = echo
     chosen["hard"] = table.get("prediction") is not None
+    tell_event("reading")
     return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **chosen)
 
 

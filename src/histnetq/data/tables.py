@@ -40,6 +40,7 @@ def read_bags(
     *,
     bag: Names = None,
     features: Sequence[str] | Reading | None = None,
+    ignore: Sequence[str] | None = None,
     proba: Proba | None = None,
     prediction: str | None = None,
     label: str | None = None,
@@ -68,6 +69,8 @@ def read_bags(
         becomes one feature per value, named ``column=value``. Such names are understood too, so that the
         `feature_names_` of a model read the same features from another table, whatever the order of its columns. What
         `q.reading()` gives has the features read as the model `q` needs them, scores included.
+    ignore : sequence of str, optional
+        In place of `features`, names of columns that are none; which of the others are is found out as by default.
     proba : str or mapping, optional
         In place of features, the columns with the scores of a model of your own, which was not trained on these rows:
         probabilities of the classes. They are named by class, as ``{"cod": "p_cod", "eel": "p_eel"}`` or
@@ -118,13 +121,15 @@ def read_bags(
            [1. , 0. ]])
     """
     opened, scores = open_table(source, "source"), None
+    if ignore and (features is not None or proba is not None or prediction is not None):
+        raise ValueError("ignore: expected none beside features, scores or predictions, got some; leave it out.")
     if proba is not None or prediction is not None:
         if features is not None:
             raise ValueError("features: expected none beside scores or predictions, got some; leave one out.")
         special = [*([bag] if isinstance(bag, str) else bag or ()), *(name for name in (label, weight) if name)]
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
-    table = LongTable(opened, bag, features, label, weight, missing, scores)
+    table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or ())
     bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
         warn_exchanged(bags.rows, bags.labels, scores, bags.feature_names, opened.name)
@@ -181,6 +186,8 @@ class LongTable:
         without one, such cells are NaN until `read` has seen all rows.
     scores : sequence, optional
         The class that each of the features is the probability of, if they are scores.
+    ignore : sequence of str, default ()
+        Columns that are no features, where none are named.
 
     Attributes
     ----------
@@ -204,7 +211,7 @@ class LongTable:
 
     def __init__(
         self, table: Table, bag: Names, features: Sequence[str] | Reading | None, label: str | None = None,
-        weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None,
+        weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None, ignore: Sequence[str] = (),
     ) -> None:  # fmt: skip
         self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
         keys = [bag] if isinstance(bag, str) else list(bag or ())
@@ -212,7 +219,7 @@ class LongTable:
         self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
-        table.require(special)
+        table.require([*special, *ignore])
         self.reading = features if isinstance(features, Reading) else None
         names = list(features.names) if isinstance(features, Reading) else features
         self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
@@ -220,7 +227,7 @@ class LongTable:
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
         if self.reading is not None and missing == "mean" and self.reading.means is None:
             raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
-        self.plan, self._chosen = plan_features(table, special, names, self._scored), names is None
+        self.plan, self._chosen = plan_features(table, [*special, *ignore], names, self._scored), names is None
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32
