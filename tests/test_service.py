@@ -20,12 +20,16 @@ import histnetq as hq
 from histnetq.cli import main
 from histnetq.quantifiers.model_files import read_manifest
 from histnetq.training.progress import EVENTS
+from histnetq.web import jobs as jobs_of_web
+from histnetq.web import workers as workers_of_web
 from histnetq.web.answers import rows_as_table
+from histnetq.web.jobs import Job
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError
 from histnetq.web.shelf import Shelf
-from histnetq.web.tables import clean_name, guess
-from histnetq.web.workers import Workers
+from histnetq.web.spool import Body, Spool
+from histnetq.web.tables import StoredTable, Tables, clean_name, guess, guess_period, look_at
+from histnetq.web.workers import Stop, Workers
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
 
@@ -167,7 +171,7 @@ def test_an_uploaded_table_is_described(server):
     assert about["name"] == "My_fish_1_.csv"
     assert about["rows"] == 600
     assert [c["kind"] for c in about["columns"]] == ["text", "number", "number", "time", "text"]
-    assert about["guess"] == {"bag": ["tow"], "time": "when", "label": "species"}
+    assert about["guess"] == {"bag": ["tow"], "time": "when", "period": "W", "label": "species"}
     assert len(about["preview"]) == 10
     assert about["preview"][0][0] == "tow 0"
     assert server.client.delete(f"/v1/tables/{key}").status_code == 204
@@ -176,10 +180,26 @@ def test_an_uploaded_table_is_described(server):
 
 def test_columns_are_guessed_by_names_and_values():
     rows = pa.record_batch({"date": ["2026-01-01"] * 4, "haul_no": [1, 1, 2, 2], "y": ["a", "b", "a", "a"]})
-    found = guess(rows, {"date": "time", "haul_no": "number", "y": "text"})
-    assert found == {"bag": ["haul_no"], "time": "date", "label": "y"}
-    nothing = guess(pa.record_batch({"x": [0.5, 1.5]}), {"x": "number"})
-    assert nothing == {"bag": [], "time": None, "label": None}
+    found = guess(rows, {"date": "time", "haul_no": "number", "y": "text"}, 4)
+    assert found == {"bag": ["haul_no"], "time": "date", "period": "D", "label": "y"}
+    nothing = guess(pa.record_batch({"x": [0.5, 1.5]}), {"x": "number"}, 2)
+    assert nothing == {"bag": [], "time": None, "period": None, "label": None}
+
+
+@pytest.mark.parametrize(
+    ("times", "n_rows", "period"),
+    [
+        (["2026-01", "2026-02", "2026-04"], 3, "M"),
+        (["2000-01-01", "2026-06-30"], 2, "Y"),
+        (["2026-01-01T10:00", "2026-01-01T10:25"], 2, "min"),
+        (["2026-01-01T10:00", "2026-01-02T10:00"], 2, "h"),
+        (["2026-01-02", "2026-01-01", "2026-01-03"], 3000, "D"),  # in no order: these are from all times
+        (["2026-01-01", "2026-01-02", "2026-01-03"], 3000, "Y"),  # in order: others come later
+        ([None, "then"], 2, "W"),
+    ],
+)
+def test_a_period_is_guessed_that_fits_the_times(times, n_rows, period):
+    assert guess_period(pa.array(times), n_rows) == period
 
 
 @pytest.mark.parametrize(("given", "clean"), [("a/../b c.PQ", "b_c.pq"), ("-o.csv", "o.csv"), ("é.txt", "_.txt")])
@@ -336,6 +356,52 @@ def test_work_that_finds_no_room_or_takes_too_long_is_refused():
     asyncio.run(try_it())
 
 
+def test_work_that_does_not_look_at_the_sign_is_interrupted_and_its_thread_goes_on(monkeypatch):
+    monkeypatch.setattr(workers_of_web, "GRACE", 0.01)
+
+    async def try_it():
+        workers, ended = Workers(1, 1, "test"), threading.Event()
+
+        def work(stop):
+            try:
+                while True:
+                    pass
+            finally:
+                ended.set()
+
+        with pytest.raises(RefusedError, match="it took more than 0 seconds"):
+            await workers.run(work, 0.05)
+        assert await asyncio.to_thread(ended.wait, 60)
+        assert await workers.run(lambda stop: "answer", 60) == "answer"
+        workers.close()
+
+    asyncio.run(try_it())
+
+
+def test_an_interruption_that_comes_too_late_ends_nothing():
+    stop = Stop()
+    with stop.working():
+        pass
+    stop.interrupt()
+    sum(range(1000))
+
+
+def test_progress_goes_on_between_two_steps_and_never_falls(tmp_path, monkeypatch):
+    now = [100.0]
+    monkeypatch.setattr(jobs_of_web.time, "monotonic", lambda: now[0])
+    job = Job("learn", tmp_path, "j_1", {})
+    job.start("Calibrating")
+    job.progress = 0.5
+    job.expect(10.0)
+    shares = []
+    for seconds in (0, 5, 5, 100):
+        now[0] += seconds
+        shares.append(job.describe()["progress"])
+    assert shares == [0.5, 0.75, 0.975, 0.975]
+    job.expect(1000.0)
+    assert job.describe()["progress"] == 0.975
+
+
 def is_open(port):
     with socket.socket() as other:
         return other.connect_ex(("127.0.0.1", port)) == 0
@@ -343,17 +409,19 @@ def is_open(port):
 
 def test_the_page_learns_what_the_command_line_learns(server, models, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    rows = fish(40, seed=5)
+    rows = fish(40, seed=5).assign(fish_no=range(800))
     rows.to_csv("rows.csv", index=False)
     table = server.upload(rows.to_csv(index=False).encode())
     asked = {"kind": "learn", "name": "learned", "table": table, "bag": ["tow"], "label": "species", "method": "pacc"}
     asked["ignore"] = ["depth"]
     job = server.wait(server.start(**asked))
     assert job["state"] == "done", job
-    line = "histnetq fit rows.csv --bag tow --label species --features length --method pacc -o learned"
+    line = "histnetq fit rows.csv --bag tow --label species --ignore depth --method pacc -o learned"
     assert job["result"]["command"] == line
     assert job["result"]["model"] == server.client.get("/v1/models/learned").json()
     assert job["result"]["model"]["learned_from"]["command"] == line
+    assert [column["name"] for column in job["result"]["model"]["columns"]] == ["length"]
+    assert job["result"]["model"]["left_out"]["fish_no"].startswith("a key: ")
     run(*line.split()[1:])
     by_command, by_page = (read_manifest(place / "learned") for place in (tmp_path, models))
     assert by_command["weights_sha256"] == by_page["weights_sha256"]
@@ -361,6 +429,49 @@ def test_the_page_learns_what_the_command_line_learns(server, models, tmp_path, 
         "error": "name: learned exists already; choose another."
     }
     assert not list(models.glob(".learning-*"))
+
+
+def test_room_is_kept_for_tables_that_are_being_received(tmp_path):
+    tables = Tables(Spool(tmp_path, "test-"), Limits(1000))
+    arriving = [tables.begin("a.csv", 1000) for _ in range(4)]
+    with pytest.raises(RefusedError, match="tables: those in use take all room; try again later") as full:
+        tables.begin("b.csv", 1)
+    assert full.value.status == 429
+    tables.drop(arriving[0])
+    tables.begin("b.csv", 1000)
+
+
+@pytest.mark.parametrize("last", ["tow 1,1.5,3,2026", 'tow 1,1.5,3,2026-01-01,"' + "y\n" * 1000 + '"\n'])
+def test_large_csv_files_are_described_by_their_first_lines(tmp_path, last):
+    line = "tow 1,1.5,3,2026-01-01,cod\n"
+    rows = line * ((8 << 20) // len(line) - 5)
+    path = tmp_path / "rows.csv"
+    path.write_text("tow,length,depth,when,species\n" + rows + last + "\n" * 2000)
+    body = Body(path, counts=True)
+    body.n_bytes, body.n_lines = path.stat().st_size, 300_001
+    about = look_at(StoredTable("t_1", "rows.csv", path, {}, 0), body, Limits(1 << 30))
+    assert [column["kind"] for column in about["columns"]] == ["text", "number", "number", "time", "text"]
+    assert about["rows"] == 300_000
+    assert os.listdir(tmp_path) == ["rows.csv"]
+
+
+def test_segments_are_watched_as_by_monitor(server, models, tmp_path):
+    rows = fish(seed=4).assign(site=lambda found: np.where(np.arange(len(found)) % 3 == 0, "north", "south"))
+    late = rows["when"] > "2026-04"
+    rows.loc[late & (np.arange(len(rows)) % 2 == 0), "site"] = "new"  # it has no reference
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    table = server.upload((tmp_path / "rows.csv").read_bytes())
+    asked = {"kind": "estimate", "table": table, "model": "pacc", "bag": ["tow"], "time": "when", "period": "W"}
+    job = server.wait(server.start(**asked, reference="2026-01..2026-03", by=["site"]))
+    found = job["result"]["monitoring"]
+    assert " --by site " in found["command"]
+    assert {tuple(chunk["segment"]) for chunk in found["chunks"]} == {("north",), ("south",), ("new",)}
+    assert [chunk["reference"] is None for chunk in found["chunks"]] == [
+        c["segment"] == ["new"] for c in found["chunks"]
+    ]
+    flags = ["--time", "when", "--period", "W", "--reference", "2026-01..2026-03", "--by", "site"]
+    run("monitor", models / "pacc", tmp_path / "rows.csv", *flags, "--csv", tmp_path / "monitor.csv")
+    assert server.client.get(f"/v1/jobs/{job['id']}/monitor.csv").content == (tmp_path / "monitor.csv").read_bytes()
 
 
 def test_learning_is_cancelled_without_a_trace(server, models):
@@ -395,6 +506,7 @@ def test_learning_that_fails_says_why(server, models):
         ({"label": None}, "label: expected either a label column or a table of proportions; give one of them."),
         ({"name": "../x"}, "name: expected at most 64 letters, digits"),
         ({"name": "a\0b"}, "name: Value error, expected text without NUL and halves of characters"),
+        ({"ignore": ["weight"]}, "ignore: rows.csv has no column 'weight'; name one that it has."),
         ({"ignore": ["length", "depth"]}, "ignore: no column of numbers is left to learn from; ignore fewer."),
         ({"method": "a b"}, "method: String should match pattern"),
         ({"extra": 1}, "extra: Extra inputs are not permitted"),

@@ -115,6 +115,9 @@ _OPTIONS = {
                              help="These columns are learned from, separated by commas; or one column each time, given "
                              "again, whose name may hold commas.  [default: all columns of numbers "
                              "but keys, counters and constant ones]"),
+    "ignore": click.option("--ignore", multiple=True, callback=_named,
+                           help="These columns are not learned from, written as those of --features are; which of the "
+                           "others are is found out.  [default: none]"),
     "proba": click.option("--proba", help="These columns hold the scores of a model of your own, which was not trained "
                           "on these rows: the probability of each class, as cod=p_cod,eel=p_eel; or a pattern such as "
                           "'p_*', whose star is the class.  [default: none, features are learned from]"),

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing")
+@options("TRAIN", "labelled", *KNOWN, "features", "ignore", "proba", "prediction", "text", "weight", "missing")
 @options("images", "image_form", "color", "skip_unreadable")
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip

@@ -41,6 +41,7 @@ def read_bags(
     *,
     bag: Names = None,
     features: Sequence[str] | Reading | None = None,
+    ignore: Sequence[str] | None = None,
     proba: Proba | None = None,
     prediction: str | None = None,
     text: str | None = None,
@@ -70,6 +71,8 @@ def read_bags(
         becomes one feature per value, named ``column=value``. Such names are understood too, so that the
         `feature_names_` of a model read the same features from another table, whatever the order of its columns. What
         `q.reading()` gives has the features read as the model `q` needs them, scores included.
+    ignore : sequence of str, optional
+        In place of `features`, names of columns that are none; which of the others are is found out as by default.
     proba : str or mapping, optional
         In place of features, the columns with the scores of a model of your own, which was not trained on these rows:
         probabilities of the classes. They are named by class, as ``{"cod": "p_cod", "eel": "p_eel"}`` or
@@ -123,6 +126,8 @@ def read_bags(
            [1. , 0. ]])
     """
     opened, scores = open_table(source, "source"), None
+    if ignore and (features is not None or proba is not None or prediction is not None):
+        raise ValueError("ignore: expected none beside features, scores or predictions, got some; leave it out.")
     if proba is not None or prediction is not None:
         if features is not None:
             raise ValueError("features: expected none beside scores or predictions, got some; leave one out.")
@@ -134,7 +139,7 @@ def read_bags(
         if scores is not None or isinstance(features, Reading):
             raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
         opened, features = with_text(opened, learned), [*(features or ()), *learned.names]
-    table = LongTable(opened, bag, features, label, weight, missing, scores)
+    table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or ())
     bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
     bags.text = learned
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
@@ -192,6 +197,8 @@ class LongTable:
         without one, such cells are NaN until `read` has seen all rows.
     scores : sequence, optional
         The class that each of the features is the probability of, if they are scores.
+    ignore : sequence of str, default ()
+        Columns that are no features, where none are named.
 
     Attributes
     ----------
@@ -215,7 +222,7 @@ class LongTable:
 
     def __init__(
         self, table: Table, bag: Names, features: Sequence[str] | Reading | None, label: str | None = None,
-        weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None,
+        weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None, ignore: Sequence[str] = (),
     ) -> None:  # fmt: skip
         if isinstance(features, Reading) and features.text is not None:
             table = with_text(table, features.text)
@@ -225,7 +232,7 @@ class LongTable:
         self.labels = None if label is None else Codes(table.name, [label], table.written)
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
-        table.require(special)
+        table.require([*special, *ignore])
         self.reading = features if isinstance(features, Reading) else None
         names = list(features.names) if isinstance(features, Reading) else features
         self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
@@ -233,7 +240,7 @@ class LongTable:
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
         if self.reading is not None and missing == "mean" and self.reading.means is None:
             raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
-        self.plan, self._chosen = plan_features(table, special, names, self._scored), names is None
+        self.plan, self._chosen = plan_features(table, [*special, *ignore], names, self._scored), names is None
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pyarrow as pa
+from numpy.typing import NDArray
 
 from histnetq.data.table_files import watched
 from histnetq.monitoring.monitor import check_options, judge_chunks
@@ -45,18 +46,23 @@ class Reading:
     def __call__(self, texts: Sequence[str]) -> Iterator[list[str]]:
         """Check the file, then watch it being read; give the list of warnings to come."""
         messages: list[str] = []
+        n_read = 0
+
+        def look(batch: pa.RecordBatch) -> None:
+            nonlocal n_read
+            self.stop.check()
+            self.limits.check_batch(batch)
+            n_read += batch.num_rows
+            self.limits.check_cells(n_read, batch.num_columns)  # whatever the file says of itself
+            self.step(batch.num_rows)
+
         token = _told.set(messages)
         try:
-            with told_to_users(self.path.parent), watched(self._look):
+            with told_to_users(self.path.parent), watched(look):
                 self.limits.check_file(self.path, texts)
                 yield messages
         finally:
             _told.reset(token)
-
-    def _look(self, batch: pa.RecordBatch) -> None:
-        self.stop.check()
-        self.limits.check_batch(batch)
-        self.step(batch.num_rows)
 
 
 def collect_warnings() -> None:
@@ -84,14 +90,15 @@ def estimate_file(model: Quantifier, reading: Reading, **options: Any) -> tuple[
 
 
 def monitor_file(
-    model: Quantifier, reading: Reading, *, time: str, period: str, reference: str | None, coverage: float, missing: str
-) -> tuple[pd.DataFrame, str, list[str]]:
+    model: Quantifier, reading: Reading, *, time: str, period: str, reference: str | None, by: Sequence[str],
+    coverage: float, missing: str,
+) -> tuple[pd.DataFrame, str, list[str]]:  # fmt: skip
     """Give what `histnetq monitor` finds in a file, the reference, and warnings.
 
     Without a reference, the first half of the periods is it.
     """
-    with reading([*_columns(model, []), time]) as messages:
-        how = How(time, period, missing=missing)
+    with reading([*_columns(model, by), time]) as messages:
+        how = How(time, period, by=tuple(by), missing=missing)
         check_options(model, reference or "2000..2001", FALSE_ALARMS, coverage)
         bags, chunks = read_chunks(model, [str(reading.path)], how, how.clock())
         if reference is None:
@@ -117,9 +124,25 @@ def as_csv(frame: pd.DataFrame) -> str:
     return text.getvalue()
 
 
-def as_records(frame: pd.DataFrame) -> str:
-    """Give the rows as a command prints them for machines."""
-    return str(frame.to_json(orient="records"))
+def as_records(found: Estimates, wide: bool) -> str:
+    """Give the rows of the table as a command prints them for machines."""
+    if wide:
+        return str(found.to_frame(wide).to_json(orient="records"))
+    # Not by a data frame, which takes several times as long for the few bags of most requests.
+    n_classes = len(found.classes)
+    names = [np.repeat(found.names[column].to_numpy(object), n_classes) for column in found.names.columns]
+    about = [np.repeat(found.about[column].to_numpy(object), n_classes) for column in found.about.columns]
+    values = [np.where(np.isnan(array), None, array).ravel() for array in found.values.values()]
+    keys = [*map(str, found.names.columns), "class", *found.values, *found.about.columns]
+    columns = [*names, np.tile(found.classes.astype(object), len(found)), *values, *about]
+    rows = zip(*(column.tolist() for column in columns), strict=True)
+    return json.dumps([dict(zip(keys, row, strict=True)) for row in rows], separators=(",", ":"))
+
+
+def is_trusted(found: Estimates) -> NDArray[np.bool_]:
+    """(n_bags,): whether nothing speaks against a bag."""
+    trust = found.about["trust"].to_numpy(object)
+    return (trust == "ok") | (trust == "unchecked")
 
 
 def tell_estimates(found: Estimates) -> dict[str, Any]:
@@ -149,9 +172,14 @@ def tell_chunks(table: pd.DataFrame, n_classes: int) -> list[dict[str, Any]]:
         "end": [t.isoformat() for t in own["end"]], "n": own["n"].tolist(), "period": own["period"].tolist(),
         "verdict": own["verdict"].tolist(),
     }  # fmt: skip
+    segments = table.columns[: table.columns.get_loc("chunk")]
+    columns["segment"] = own[segments].to_numpy(object).tolist()
     for name in arrays:
         values = table[name].to_numpy().reshape(-1, n_classes)
-        columns[name] = [None] * len(values) if values.dtype.kind == "f" and np.isnan(values).all() else values.tolist()
+        columns[name] = values.tolist()
+        if values.dtype.kind == "f":  # a segment may have no reference, and a model no intervals
+            known = ~np.isnan(values).any(1)
+            columns[name] = [row if there else None for row, there in zip(columns[name], known.tolist(), strict=True)]
     return [dict(zip(columns, chunk, strict=True)) for chunk in zip(*columns.values(), strict=True)]
 
 

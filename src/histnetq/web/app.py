@@ -5,17 +5,19 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import json
+import os
 import tempfile
-from collections.abc import AsyncIterator
+import uuid
+from collections.abc import AsyncIterator, Callable, Iterator
 from concurrent.futures import Future
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, Annotated, Any
 
 from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
-from fastapi.responses import FileResponse, Response
+from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
 from pyarrow import parquet
 from starlette.exceptions import HTTPException
@@ -29,12 +31,13 @@ from histnetq.web.answers import (
     as_records,
     collect_warnings,
     estimate_file,
+    is_trusted,
     rows_as_table,
 )  # fmt: skip
 from histnetq.web.estimate_jobs import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, EstimateWork
 from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, check_learning
-from histnetq.web.limits import Limits
+from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.metrics import Labels, Metrics
 from histnetq.web.refusals import LOG, RefusedError, told_to_users
 from histnetq.web.schemas import (
@@ -57,12 +60,13 @@ from histnetq.web.schemas import (
 )  # fmt: skip
 from histnetq.web.security import Door, Guard
 from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Spool, receive
+from histnetq.web.spool import Body, Spool
 from histnetq.web.tables import StoredTable, Tables
-from histnetq.web.workers import Stop, Workers
+from histnetq.web.workers import GRACE, Stop, Workers
 
 _ASSETS = Path(__file__).parent / "assets"
 _SECONDS = 120.0  # for the work of one request
+_PART = 1 << 18  # bytes of a file that are answered together
 _LARGEST_JSON = 32 << 20  # bytes of rows as JSON, which take much more memory than others
 _CSV, _PARQUET, _JSON = "text/csv", "application/vnd.apache.parquet", "application/json"
 _KINDS = {
@@ -147,11 +151,12 @@ class Service:
         found, messages = estimate_file(self.shelf.model(name), Reading(path, self.body_limits, stop), **options)
         self.metrics.note_estimates(name, found, float(found.about["n"].sum()))
         with told_to_users():
-            table = found.to_frame(wide)
-        if as_text:
-            return Response(as_csv(table), media_type=_CSV)
-        told = json.dumps({"model": name, "bags": len(found), "doubted": found.n_doubted, "messages": messages})
-        return Response(f'{told[:-1]},"estimates":{as_records(table)}}}', media_type=_JSON)
+            if as_text:
+                return Response(as_csv(found.to_frame(wide)), media_type=_CSV)
+            rows = as_records(found, wide)
+        doubted = int((~is_trusted(found)).sum())
+        told = json.dumps({"model": name, "bags": len(found), "doubted": doubted, "messages": messages})
+        return Response(f'{told[:-1]},"estimates":{rows}}}', media_type=_JSON)
 
     def start(self, asked: EstimateJob | LearnJob) -> Job:
         """Start a job."""
@@ -163,10 +168,11 @@ class Service:
             job = self.jobs.add("estimate", told)
             self.works = {key: work for key, work in self.works.items() if work.job.folder.is_dir()}
             self.works[job.id] = work = EstimateWork(job, asked, table, self.shelf, self.table_limits, self.metrics)
-            future = self.job_workers.submit(work)
-            job.on_cancel = lambda: _end_early(future)
+            loop = asyncio.get_running_loop()
             table.n_users += 1
-            future.add_done_callback(lambda _: table.release())
+            future = self.job_workers.submit(work)
+            future.add_done_callback(lambda _: _call_in(loop, table.release))
+            job.on_cancel = lambda: _end_early(loop, future, job)
             return job
         self.shelf.refuse_name(asked.name)
         check_learning(asked, table)
@@ -180,9 +186,15 @@ class Service:
         return job
 
 
-def _end_early(future: Future[None]) -> None:
-    """Free the place of work that has not begun."""
+def _end_early(loop: asyncio.AbstractEventLoop, future: Future[None], job: Job) -> None:
+    """Free the place of work that has not begun; interrupt what goes on in spite of being told to stop."""
     future.cancel()
+    _call_in(loop, lambda: loop.call_later(GRACE, job.stop.interrupt))
+
+
+def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> None:
+    with contextlib.suppress(RuntimeError):  # the loop has ended
+        loop.call_soon_threadsafe(call)
 
 
 @contextlib.contextmanager
@@ -286,15 +298,18 @@ def _add_models(app: FastAPI) -> None:
             if suffix == ".json":
                 limits = Limits(min(limits.bytes, _LARGEST_JSON))
             limits.check_bytes(_content_length(request))
-            received = await receive(request.stream(), path, limits)
-            if suffix == ".csv":
-                limits.check_rows(received.n_lines)
+            body = Body(path, counts=suffix == ".csv")
 
             def work(stop: Stop) -> Response:
+                stop.check()
+                body.finish()
+                limits.check_rows(body.n_lines)
                 file = _json_as_parquet(path, limits) if suffix == ".json" else path
                 return service.predict(name, file, stop, wide, as_text, options)
 
-            return await service.workers.run(work, _SECONDS)
+            with contextlib.closing(body):
+                await body.receive(request.stream(), limits)
+                return await service.workers.run(work, _SECONDS)
 
 
 def _add_jobs(app: FastAPI) -> None:
@@ -306,12 +321,16 @@ def _add_jobs(app: FastAPI) -> None:
         """Receive a CSV or Parquet file, and tell its columns and first rows."""
         service: Service = app.state.service
         tables, limits = service.tables, service.table_limits
+        _refuse_packed(request)
         with _counted(service):
-            limits.check_bytes(_content_length(request))
-            table = tables.begin(name)
+            n_bytes = _content_length(request)
+            limits.check_bytes(n_bytes)
+            table = tables.begin(name, n_bytes or limits.bytes)
+            body = Body(table.path, counts=not is_parquet(table.path))
             try:
-                received = await receive(request.stream(), table.path, limits)
-                await asyncio.to_thread(tables.finish, table, received)
+                with contextlib.closing(body):
+                    await body.receive(request.stream(), limits)
+                    await asyncio.to_thread(tables.finish, table, body)
             except BaseException:
                 tables.drop(table)
                 raise
@@ -367,7 +386,15 @@ def _add_jobs(app: FastAPI) -> None:
         path = found.folder / file
         if file == REPORT:
             path = await service.workers.run(lambda stop: service.works[key].write_report(), _SECONDS)
-        return FileResponse(path, media_type=_MEDIA[file], filename=file)
+        try:
+            opened = path.open("rb")  # it can be read to its end even if the job is forgotten meanwhile
+        except FileNotFoundError:
+            raise RefusedError(404, "job: it was forgotten meanwhile; start it again.") from None
+        headers = {
+            "Content-Length": str(os.fstat(opened.fileno()).st_size),
+            "Content-Disposition": f'attachment; filename="{file}"',
+        }
+        return StreamingResponse(_parts(opened), media_type=_MEDIA[file], headers=headers)
 
 
 def _add_errors(app: FastAPI) -> None:
@@ -400,8 +427,20 @@ def _add_errors(app: FastAPI) -> None:
 
 @contextlib.contextmanager
 def _request_folder(spool: Spool) -> Any:
-    with tempfile.TemporaryDirectory(prefix="r_", dir=spool.path, ignore_cleanup_errors=True) as folder:
-        yield Path(folder)
+    folder = spool.make(f"r_{uuid.uuid4().hex}")
+    try:
+        yield folder
+    finally:
+        with contextlib.suppress(OSError):  # late work may still write there
+            for file in os.listdir(folder):
+                os.unlink(folder / file)
+            folder.rmdir()
+
+
+def _parts(file: IO[bytes]) -> Iterator[bytes]:
+    with file:
+        while part := file.read(_PART):
+            yield part
 
 
 def _content_length(request: Request) -> int:
@@ -409,7 +448,13 @@ def _content_length(request: Request) -> int:
     return int(text) if text.isascii() and text.isdigit() and len(text) < 20 else 0
 
 
+def _refuse_packed(request: Request) -> None:
+    if request.headers.get("content-encoding", "identity").strip().lower() != "identity":
+        raise RefusedError(415, "Content-Encoding: expected the bytes of the file as they are; send them unpacked.")
+
+
 def _body_suffix(request: Request) -> str:
+    _refuse_packed(request)
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _KINDS:
         raise RefusedError(415, f"Content-Type: expected {_CSV}, {_PARQUET} or {_JSON}; name one of them.")

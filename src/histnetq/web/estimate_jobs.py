@@ -57,8 +57,10 @@ class EstimateWork:
     def __call__(self) -> None:
         """Do it, and end the job."""
         try:
-            self.job.start("Reading the table")
-            self.job.finish(self._estimate())
+            with self.job.stop.working():
+                self.job.start("Reading the table")
+                result = self._estimate()
+            self.job.finish(result)
         except Exception as error:
             self.job.fail(error)
 
@@ -92,18 +94,19 @@ class EstimateWork:
     def _monitor(self, model: Any, time_: str, reading: Reading) -> dict[str, Any]:
         asked, coverage = self.asked, self.asked.coverage or COVERAGE
         table, reference, messages = monitor_file(
-            model, reading, time=time_, period=asked.period, reference=asked.reference, coverage=coverage,
-            missing=asked.missing,
+            model, reading, time=time_, period=asked.period, reference=asked.reference, by=asked.by,
+            coverage=coverage, missing=asked.missing,
         )  # fmt: skip
         self.job.tell(*messages)
         (self.job.folder / MONITOR_CSV).write_text(as_csv(table), encoding="utf-8", newline="\n")
         line = self._command(
-            "monitor", time=time_, period=asked.period, reference=reference, coverage=asked.coverage, csv=MONITOR_CSV
-        )
+            "monitor", time=time_, period=asked.period, reference=reference, by=list(asked.by),
+            coverage=asked.coverage, csv=MONITOR_CSV,
+        )  # fmt: skip
         self._write_monitor_page(table, model, reference, coverage, line)
         chunks = tell_chunks(table, len(model.classes_))
         return {
-            "command": line, "period": asked.period, "reference": reference,
+            "command": line, "period": asked.period, "reference": reference, "segments": list(asked.by),
             "n_alerts": sum(any(chunk["alert"]) for chunk in chunks), "chunks": chunks,
         }  # fmt: skip
 

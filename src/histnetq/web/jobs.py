@@ -34,8 +34,8 @@ class Job:
         What was asked for, and `table_name`.
     state : str
         "queued", "running", "done", "failed" or "cancelled".
-    progress : float
-        How much of it is done, from 0 to 1.
+    progress, shown : float
+        How much of it is done, from 0 to 1, by its steps; and what was told of it, which never falls.
     stage : str
         What it does, in words.
     left : (float, float) or None
@@ -50,6 +50,7 @@ class Job:
     asked: dict[str, Any]
     state: str = "queued"
     progress: float = 0.0
+    shown: float = 0.0
     stage: str = "Waiting"
     left: tuple[float, float] | None = None
     messages: list[str] = field(default_factory=list)
@@ -108,11 +109,15 @@ class Job:
     def describe(self, result: bool = True) -> dict[str, Any]:
         """Tell how far it is, and what it found."""
         now = time.monotonic()
-        left = 0.0 if self.left is None or self.is_over else self.left[0] - (now - self.left[1])
+        passed = 0.0 if self.left is None else now - self.left[1]
+        left = 0.0 if self.left is None or self.is_over else self.left[0] - passed
+        if self.left is not None and self.left[0] > 0:  # between two steps, time alone tells how far it is
+            self.shown = max(self.shown, self.progress + (1 - self.progress) * min(0.95, passed / self.left[0]))
+        self.shown = max(self.shown, self.progress)
         end = now if self.ended is None else self.ended
         return {
             "id": self.id, "kind": self.kind, "asked": self.asked, "state": self.state,
-            "progress": round(self.progress, 4), "seconds_left": left if left > 0 else None,
+            "progress": round(self.shown, 4), "seconds_left": left if left > 0 else None,
             "seconds": round(end - self.began, 2),
             "stage": self.stage, "messages": list(self.messages), "error": self.error,
             "methods": [dict(method) for method in self.methods], "result": self.result if result else None,

@@ -69,7 +69,7 @@ class Learner:
         used = [table] if proportions is None else [table, proportions]
         try:
             async with self._one:
-                job.start("Reading the table")
+                job.start("Starting a process that learns")
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
                     await _Process(job, asked, table, proportions, hidden.make("work")).run()
                     job.stop.check()
@@ -162,7 +162,9 @@ class _Process:
     def _understand(self, event: dict[str, Any]) -> None:
         """Bring the job up to date."""
         kind, job = event["kind"], self.job
-        if kind == "methods":
+        if kind == "reading":
+            job.stage = "Reading the table"
+        elif kind == "methods":
             job.methods = [
                 {"name": name, "state": "waiting", "progress": 0.0, "epoch": None, "epochs": None, "error": None,
                  "seconds": None} for name in event["names"]
@@ -180,7 +182,7 @@ class _Process:
         elif kind == "epoch":
             self._note_epoch(event)
         elif kind == "calibrating":
-            job.stage = "Calibrating intervals"
+            job.stage = "Calibrating intervals: the model is fitted again and again without some of the bags"
             job.expect(event["left"])
         elif kind == "saving":
             job.stage = "Saving"
@@ -243,45 +245,38 @@ def _proportions_name(table: StoredTable) -> str:
     return f"proportions-{table.name}"
 
 
-def _options(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> dict[str, Any]:
-    features = _features(asked, table)
+def _options(asked: LearnJob, proportions: StoredTable | None) -> dict[str, Any]:
     return {
         "bag": list(asked.bag), "label": asked.label,
         "prevalences": None if proportions is None else _proportions_name(proportions),
-        "counts": True if asked.counts else None, "features": features,
+        "counts": True if asked.counts else None, "ignore": _named(asked.ignore),
         "missing": None if asked.missing == "refuse" else asked.missing,
         "method": None if asked.method == "auto" else asked.method, "output": asked.name,
     }  # fmt: skip
 
 
+def _named(columns: list[str]) -> list[str]:
+    """Names as the command line takes them: one alone is taken for several with commas, unless it is quoted."""
+    if len(columns) != 1:
+        return columns
+    text = io.StringIO()
+    csv.writer(text, lineterminator="").writerow(columns)
+    return [text.getvalue()]
+
+
 def _arguments(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> list[str]:
-    return arguments("fit", table.name, **_options(asked, table, proportions))
+    return arguments("fit", table.name, **_options(asked, proportions))
 
 
 def _line(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> str:
-    return command("fit", table.name, **_options(asked, table, proportions))
-
-
-def _features(asked: LearnJob, table: StoredTable) -> list[str] | None:
-    """The columns of numbers that are not to be ignored; None for all, of which keys and the like are left out."""
-    if not asked.ignore:
-        return None
-    special = {*asked.ignore, *asked.bag, asked.label}
-    numbers = [column["name"] for column in table.about["columns"] if column["kind"] in ("number", "truth")]
-    kept = [name for name in numbers if name not in special]
-    if not kept:
-        raise RefusedError(422, "ignore: no column of numbers is left to learn from; ignore fewer.")
-    if len(kept) == 1:  # one name is taken for several with commas between them, unless it is quoted
-        text = io.StringIO()
-        csv.writer(text, lineterminator="").writerow(kept)
-        kept = [text.getvalue()]
-    return kept
+    return command("fit", table.name, **_options(asked, proportions))
 
 
 def check_learning(asked: LearnJob, table: StoredTable) -> None:
     """Refuse what cannot be learned, before anything is started."""
     known = {column["name"] for column in table.about["columns"]}
-    for argument, names in {"bag": asked.bag, "label": [asked.label] if asked.label else []}.items():
+    given = {"bag": asked.bag, "label": [asked.label] if asked.label else [], "ignore": asked.ignore}
+    for argument, names in given.items():
         for name in names:
             if name not in known:
                 raise RefusedError(422, f"{argument}: {table.name} has no column {name[:80]!r}; name one that it has.")
@@ -291,4 +286,7 @@ def check_learning(asked: LearnJob, table: StoredTable) -> None:
         raise RefusedError(422, "bag: expected the bag column that the table of proportions has; name it.")
     if asked.proportions_table == asked.table:
         raise RefusedError(422, "proportions_table: expected another table than that of the rows; send it, too.")
-    _features(asked, table)
+    special = {*asked.ignore, *asked.bag, asked.label}
+    numbers = (column["name"] for column in table.about["columns"] if column["kind"] in ("number", "truth"))
+    if asked.ignore and all(name in special for name in numbers):
+        raise RefusedError(422, "ignore: no column of numbers is left to learn from; ignore fewer.")

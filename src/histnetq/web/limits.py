@@ -6,13 +6,14 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
+from histnetq.web.pages import read_pages
 from histnetq.web.refusals import RefusedError
 
 _MB = 1 << 20
@@ -21,6 +22,9 @@ _BATCH_ROWS = 1 << 17  # that are read at once
 _LARGEST_FOOTER = 16 * _MB
 _LARGEST_CHUNK = 512 * _MB  # of one column in one group of rows, unpacked: it may be one page, which is read at once
 _LARGEST_TEXTS = 256 * _MB  # of the rows that are read at once
+_LIGHT, _MOST_BY_SNAPPY = ("UNCOMPRESSED", "SNAPPY"), 22  # three bytes of Snappy stand for 64 at most
+_NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
+_DELTA_BYTE_ARRAY = 7  # each text is the beginning of the one before and some more: few bytes may stand for many
 _SEPARATORS = b",;\t|"
 
 
@@ -65,7 +69,7 @@ class Limits:
 
     def check_file(self, path: Path, texts: Sequence[str] = ()) -> None:
         """Refuse a file that is too large in any way; the cells of the columns `texts` are looked at, too."""
-        if path.suffix in (".parquet", ".pq"):
+        if is_parquet(path):
             self._check_parquet(path, texts)
         else:
             self._check_header(path)
@@ -94,11 +98,12 @@ class Limits:
             _refuse_more("columns", about.num_columns, self.columns, "send those that are needed")
             self.check_rows(about.num_rows)
             self._check_unpacked(about)
+            _check_pages(path, about)
             known = [name for name in texts if name in file.schema_arrow.names]
             wide = [name for name in known if _is_text(file.schema_arrow.field(name).type)]
             if wide:
                 self._check_texts(path, wide)
-        except (pa.ArrowException, OSError, OverflowError) as error:
+        except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
             reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
             raise RefusedError(422, f"{path.name}: cannot be read as Parquet ({reason}); write it again.") from None
 
@@ -108,11 +113,10 @@ class Limits:
             raise RefusedError(
                 422, f"table: expected at most 1,000,000 parts, got {n_groups:,} groups of rows; write it in fewer."
             )
-        sizes = [
-            part.total_uncompressed_size
-            for group in map(about.row_group, range(n_groups))
-            for part in map(group.column, range(n_columns))
-        ]
+        groups = [about.row_group(i) for i in range(n_groups)]
+        if sum(group.num_rows for group in groups) != about.num_rows:
+            raise ValueError("its groups have other rows than it says")
+        sizes = [part.total_uncompressed_size for group in groups for part in map(group.column, range(n_columns))]
         if min(sizes, default=0) < 0 or max(sizes, default=0) > _LARGEST_CHUNK:
             raise RefusedError(
                 413,
@@ -150,6 +154,35 @@ class Limits:
                     413, f"table: column {name[:80]!r} has a cell of {longest:,} bytes, expected at most "
                     f"{self.cell_bytes:,}; shorten it.",
                 )  # fmt: skip
+
+
+def is_parquet(path: Path) -> bool:
+    """Whether a file is Parquet, by its name."""
+    return path.suffix in (".parquet", ".pq")
+
+
+def _check_pages(path: Path, about: Any) -> None:
+    """Refuse pages that unpack to more than the file says of their columns, or to an unknown number of bytes."""
+    is_small = path.stat().st_size * _MOST_BY_SNAPPY <= _LARGEST_CHUNK
+    with path.open("rb") as file:
+        for group in map(about.row_group, range(about.num_row_groups)):
+            for part in map(group.column, range(about.num_columns)):
+                if not (is_small and part.compression in _LIGHT and part.physical_type in _NUMBERS):
+                    _check_part(file, part)
+
+
+def _check_part(file: IO[bytes], part: Any) -> None:
+    begins = [place for place in (part.dictionary_page_offset, part.data_page_offset) if place]
+    total = 0
+    for page in read_pages(file, min(begins), part.total_compressed_size):
+        total += page.unpacked
+        if page.encoding == _DELTA_BYTE_ARRAY:
+            raise RefusedError(
+                422, f"table: column {part.path_in_schema[:80]!r} has texts that stand for parts of one another; "
+                "write it without delta encoding.",
+            )  # fmt: skip
+        if total > part.total_uncompressed_size:
+            raise ValueError("a column unpacks to more bytes than it says")
 
 
 def _is_text(kind: Any) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from histnetq.report.estimating import Estimates
+from histnetq.web.answers import is_trusted
 
 _BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
 Labels = tuple[tuple[str, str], ...]
@@ -45,7 +46,7 @@ class Metrics:
 
     def note_estimates(self, model: str, found: Estimates, n_rows: float) -> None:
         """Count bags and rows, and keep what was found in them."""
-        shares, trusted = found.values["estimate"], found.about["trust"].isin(["ok", "unchecked"]).to_numpy()
+        shares, trusted = found.values["estimate"], is_trusted(found)
         total = shares.sum(0)
         safe = np.divide(shares[trusted].sum(0), total, out=np.ones_like(total), where=total > 0)
         with self._lock:

@@ -44,6 +44,7 @@ class EstimateJob(_Asked):
     time: Text | None = None
     period: PERIOD = "W"
     reference: Text | None = None
+    by: Columns = []
 
 
 class LearnJob(_Asked):
@@ -83,6 +84,7 @@ class Card(BaseModel):
     scores: bool | None = None
     errors: dict[str, Any] | None = None
     intervals: dict[str, Any] | None = None
+    left_out: dict[str, str] | None = None
     why: str | None = None
     warning: str | None = None
 

@@ -19,6 +19,7 @@ from histnetq.web.refusals import RefusedError, in_one_sentence, told_to_users
 
 _CONFIG = "config.json"
 _MOST_LOADED = 8
+_GONE = "model: it is not there any more; choose one that /v1/models lists."
 _NAME = re.compile(r"[^\W_][\w.-]{0,63}")
 Stamp = tuple[int, int, int]
 
@@ -44,19 +45,34 @@ class Shelf:
         """List the names of the models."""
         if self.single:
             return [self.place.resolve().name]
-        found = [entry.name for entry in os.scandir(self.place) if not entry.name.startswith(".")]
+        try:
+            found = [entry.name for entry in os.scandir(self.place) if not entry.name.startswith(".")]
+        except OSError:
+            raise RefusedError(
+                404, "models: their directory cannot be read any more; start the server again."
+            ) from None
         return sorted(name for name in found if (self.place / name / _CONFIG).is_file())
 
     def find(self, name: str) -> Path:
         """Give the directory of a model; refuse one that points outside of the served directory."""
-        if name not in self.names():
-            raise RefusedError(404, "model: there is none of this name; choose one that /v1/models lists.")
-        path = self.place if self.single else self.place / name
-        root = self.place.resolve()
-        inside = path.resolve() == (root if self.single else root / name)
-        if not inside or any(entry.is_symlink() for entry in os.scandir(path)):
-            raise RefusedError(403, f"model: {name} points outside of its directory; copy the model there.")
+        try:
+            if not self._has(name):
+                raise RefusedError(404, "model: there is none of this name; choose one that /v1/models lists.")
+            path = self.place if self.single else self.place / name
+            root = os.path.realpath(self.place)
+            inside = os.path.realpath(path) == (root if self.single else os.path.join(root, name))
+            if not inside or any(entry.is_symlink() for entry in os.scandir(path)):
+                raise RefusedError(403, f"model: {name} points outside of its directory; copy the model there.")
+        except OSError:  # it was deleted meanwhile
+            raise RefusedError(404, _GONE) from None
         return path
+
+    def _has(self, name: str) -> bool:
+        """Whether a model has this name, which is compared and not made part of a path before."""
+        if self.single:
+            return name == self.place.resolve().name
+        known = name in os.listdir(self.place) and not name.startswith(".")
+        return known and (self.place / name / _CONFIG).is_file()
 
     def cards(self) -> list[dict[str, Any]]:
         """Describe all models; those that cannot be read by the reason why."""
@@ -105,7 +121,10 @@ class Shelf:
 
 
 def _stamp(path: Path) -> Stamp:
-    about = (path / _CONFIG).stat()
+    try:
+        about = (path / _CONFIG).stat()
+    except FileNotFoundError:
+        raise RefusedError(404, _GONE) from None
     return about.st_ino, about.st_mtime_ns, about.st_size
 
 
@@ -126,7 +145,7 @@ def _card(name: str, path: Path) -> dict[str, Any]:
         "intervals": {
             "calibrated": n_scores > 0, "bags": int(calibrating), "words": str(known.get("calibrated", "")),
         },
-        "why": str(known.get("why", "")),
+        "left_out": known.get("left_out") or {}, "why": str(known.get("why", "")),
         "warning": in_one_sentence(str(learned.get("learned_nothing", ""))),
     }  # fmt: skip
 

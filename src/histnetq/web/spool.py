@@ -9,8 +9,7 @@ import os
 import shutil
 import tempfile
 import time
-from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import IO
 
@@ -21,8 +20,10 @@ from histnetq.web.refusals import RefusedError
 
 _LOCK = "lock"
 _STARTING = 60.0  # seconds for which a directory may have no lock yet
-_AT_ONCE = 1 << 20  # bytes that are written together
+_AT_ONCE = 4 << 20  # bytes that are written together
+_MOST_PARTS = 1000  # that wait to be written: small ones take much more memory than their bytes
 _IDLE = 30.0  # seconds to wait for the next part of a body
+_SLOWEST = 1000  # bytes that must come in a second, after the first half minute
 _LONGEST = 3600.0  # seconds for a whole body
 
 
@@ -82,40 +83,81 @@ def _is_abandoned(place: Path) -> bool:
     return True
 
 
-@dataclass
-class Received:
-    """What is known of a body that was written to a file: its size, line breaks and first bytes."""
+class Body:
+    """The body of a request, which goes to a file as it comes; what is small stays in memory until it is all there.
 
-    n_bytes: int = 0
-    n_lines: int = 0
-    begin: bytes = b""
+    Parameters
+    ----------
+    path : path
+        The file.
+    counts : bool
+        Whether line breaks are counted.
 
-    def add(self, file: IO[bytes], part: bytes) -> None:
-        """Write a part."""
-        file.write(part)
-        self.n_bytes += len(part)
-        self.n_lines += part.count(b"\n")
-        self.begin = (self.begin + part[:4])[:4]
+    Attributes
+    ----------
+    n_bytes, n_lines : int
+        Bytes that have come, and line breaks in those that were written.
+    """
+
+    def __init__(self, path: Path, counts: bool) -> None:
+        self.path, self.counts, self.n_bytes, self.n_lines = path, counts, 0, 0
+        self._waiting: list[bytes] = []
+        self._n_waiting = 0
+        self._file: IO[bytes] | None = None
+
+    async def receive(self, stream: AsyncIterator[bytes], limits: Limits) -> None:
+        """Take all that comes; refuse it as soon as it is too large, or if it comes to a halt.
+
+        The last part is not written yet: `finish` does that, in the thread that goes on to read the file.
+        """
+        began = anyio.current_time()
+        with anyio.move_on_after(_IDLE) as patience:
+            async for part in stream:
+                self.n_bytes += len(part)
+                limits.check_bytes(self.n_bytes)
+                self._waiting.append(part)
+                self._n_waiting += len(part)
+                if len(self._waiting) > _MOST_PARTS:
+                    self._waiting = [b"".join(self._waiting)]
+                if self._n_waiting >= _AT_ONCE:
+                    await asyncio.to_thread(self._write)
+                patience.deadline = min(
+                    anyio.current_time() + _IDLE, began + _IDLE + self.n_bytes / _SLOWEST, began + _LONGEST
+                )
+        if patience.cancelled_caught:
+            raise RefusedError(
+                408, f"body: nothing came for {_IDLE:.0f} seconds, or less than {_SLOWEST:,} bytes per second; send "
+                "it again.",
+            )  # fmt: skip
+
+    def finish(self) -> None:
+        """Write what has not been written, and close the file."""
+        self._write()
+        with _told_if_full():
+            self.close()
+
+    def close(self) -> None:
+        """Close the file, and forget what was not written."""
+        self._waiting.clear()
+        if self._file is not None:
+            self._file.close()
+
+    def _write(self) -> None:
+        with _told_if_full():
+            if self._file is None:
+                self._file = self.path.open("xb")
+            for part in self._waiting:
+                self._file.write(part)
+        if self.counts:
+            self.n_lines += sum(part.count(b"\n") for part in self._waiting)
+        self._waiting.clear()
+        self._n_waiting = 0
 
 
-async def receive(stream: AsyncIterator[bytes], path: Path, limits: Limits) -> Received:
-    """Write a body to a file as it comes; refuse it as soon as it is too large, or if it comes to a halt."""
-    received, waiting = Received(), bytearray()
-    n_bytes, began = 0, time.monotonic()
-    with path.open("wb") as file:
-        while True:
-            try:
-                with anyio.fail_after(_IDLE):
-                    part = await anext(stream, None)
-            except TimeoutError:
-                raise RefusedError(408, f"body: nothing came for {_IDLE:.0f} seconds; send it again.") from None
-            n_bytes += len(part or b"")
-            limits.check_bytes(n_bytes)
-            if time.monotonic() - began > _LONGEST:
-                raise RefusedError(408, f"body: expected all of it within {_LONGEST:.0f} seconds; send a smaller file.")
-            waiting += part or b""
-            if part is None or len(waiting) >= _AT_ONCE:
-                await asyncio.to_thread(received.add, file, bytes(waiting))
-                waiting.clear()
-            if part is None:
-                return received
+@contextlib.contextmanager
+def _told_if_full() -> Iterator[None]:
+    try:
+        yield
+    except OSError as error:
+        reason = error.strerror or type(error).__name__
+        raise RefusedError(507, f"server: the body cannot be kept ({reason}); try again later.") from error

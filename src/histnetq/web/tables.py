@@ -2,28 +2,35 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import shutil
 import time
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyarrow import parquet
 
 from histnetq.data.table_files import Table, is_number, open_table, release_memory
-from histnetq.web.limits import Limits
+from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.refusals import RefusedError, told_to_users
-from histnetq.web.spool import Received, Spool
+from histnetq.web.spool import Body, Spool
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _KEPT = 3600.0  # seconds after the last use
 _PREVIEW, _LONGEST = 10, 80  # rows, and characters of a cell
 _LOOKED_AT = 20_000  # rows that guesses are made from
+_BEGINNING = 8 << 20  # bytes of a CSV file that its first rows are read from
+_BUFFER = 1 << 16  # bytes of a column that are read together
+_PERIODS = {"Y": 366 * 86400, "Q": 92 * 86400, "M": 31 * 86400, "W": 7 * 86400, "D": 86400, "h": 3600, "min": 60}
+_ENOUGH = 12  # periods: half of them are the reference
 _TIME = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}.*)?)?)?$"
 _BAG_NAMES = ("bag", "tow", "haul", "sample", "batch", "site", "station", "group", "lot", "trap", "plot", "id")
 _LABEL_NAMES = ("label", "class", "species", "target", "category", "y", "truth", "diagnosis")
@@ -82,6 +89,7 @@ class Tables:
 
     def __init__(self, spool: Spool, limits: Limits) -> None:
         self.spool, self.limits, self._tables = spool, limits, dict[str, StoredTable]()
+        self._arriving: dict[str, int] = {}  # tables that are being received, and bytes that they may have
 
     def get(self, key: str) -> StoredTable:
         """Give a table that has not expired."""
@@ -92,26 +100,30 @@ class Tables:
         table.used = time.monotonic()
         return table
 
-    def begin(self, name: str) -> StoredTable:
-        """Make the place of a table that is to be received."""
+    def begin(self, name: str, n_bytes: int) -> StoredTable:
+        """Make the place of a table that is to be received, and that has so many bytes at most."""
         clean = clean_name(name)
         self.expire()
-        self._make_room()
+        self._make_room(n_bytes)
         key = f"t_{uuid.uuid4().hex}"
+        self._arriving[key] = n_bytes
         return StoredTable(key, clean, self.spool.make(key) / clean, {}, 0)
 
-    def finish(self, table: StoredTable, received: Received) -> StoredTable:
+    def finish(self, table: StoredTable, body: Body) -> StoredTable:
         """Look at a table that was received; it is kept if it can be read."""
+        body.finish()
         with told_to_users(table.path.parent):
             self.limits.check_file(table.path)
-            table.about = look_at(table, received, self.limits)
+            table.about = look_at(table, body, self.limits)
         table.n_rows = table.about["rows"]
         self._tables[table.id] = table
+        self._arriving.pop(table.id, None)
         return table
 
     def drop(self, table: StoredTable) -> None:
         """Delete a table."""
         self._tables.pop(table.id, None)
+        self._arriving.pop(table.id, None)
         shutil.rmtree(table.path.parent, ignore_errors=True)
 
     def expire(self) -> None:
@@ -120,10 +132,11 @@ class Tables:
         for table in [t for t in self._tables.values() if t.used < before and not t.n_users]:
             self.drop(table)
 
-    def _make_room(self) -> None:
-        """Delete the tables that were used longest ago, where there is no room for a further one."""
+    def _make_room(self, n_bytes: int) -> None:
+        """Delete the tables that were used longest ago, where there is no room for so many further bytes."""
         idle = sorted((t for t in self._tables.values() if not t.n_users), key=lambda t: t.used)
-        while sum(t.about["bytes"] for t in self._tables.values()) > 3 * self.limits.bytes or len(self._tables) >= 100:
+        most = 4 * self.limits.bytes - sum(self._arriving.values()) - n_bytes
+        while sum(t.about["bytes"] for t in self._tables.values()) > most or len(self._tables) >= 100:
             if not idle:
                 raise RefusedError(429, "tables: those in use take all room; try again later.", Retry_After="60")
             self.drop(idle.pop(0))
@@ -146,24 +159,49 @@ def clean_name(name: str) -> str:
     return f"{clean or 'table'}{ending}"
 
 
-def look_at(table: StoredTable, received: Received, limits: Limits) -> dict[str, Any]:
+def look_at(table: StoredTable, body: Body, limits: Limits) -> dict[str, Any]:
     """Describe the columns and first rows of a table."""
-    opened = open_table([str(table.path)], "table")
-    release_memory()
-    if len(opened.columns) > limits.columns:
-        raise RefusedError(413, f"table: expected at most {limits.columns:,} columns; send those that are needed.")
-    exact = table.path.suffix in (".parquet", ".pq")
-    n_rows = _parquet_rows(table.path) if exact else max(0, received.n_lines - 1)
+    exact = is_parquet(table.path)
+    n_rows = _parquet_rows(table.path) if exact else max(0, body.n_lines - 1)
     limits.check_rows(n_rows)
-    first = _first_rows(opened, table.path if exact else None)
+    with _beginning(table.path) as path:
+        opened = open_table([str(path)], "table")
+        if len(opened.columns) > limits.columns:
+            raise RefusedError(413, f"table: expected at most {limits.columns:,} columns; send those that are needed.")
+        first = _first_rows(opened, path)
     release_memory()
     shown = set(first.schema.names)
     kinds = {n: _kind(opened.types[n], first.column(n)) if n in shown else "other" for n in opened.columns}
     return {
-        "id": table.id, "name": table.name, "bytes": received.n_bytes, "rows": n_rows, "rows_exact": exact,
+        "id": table.id, "name": table.name, "bytes": body.n_bytes, "rows": n_rows, "rows_exact": exact,
         "columns": [{"name": name, "kind": kind} for name, kind in kinds.items()],
-        "preview": _preview(first, opened.columns), "guess": guess(first, kinds),
+        "preview": _preview(first, opened.columns), "guess": guess(first, kinds, n_rows),
     }  # fmt: skip
+
+
+@contextlib.contextmanager
+def _beginning(path: Path) -> Iterator[Path]:
+    """Give a file with the first whole lines of a large CSV file, whose reader would hold 32 blocks at the same time.
+
+    Other files are given as they are.
+    """
+    if is_parquet(path) or path.stat().st_size <= _BEGINNING:
+        yield path
+        return
+    with path.open("rb") as file:
+        signs = np.frombuffer(file.read(_BEGINNING), np.uint8)
+    quoted = np.cumsum(signs == ord('"'), dtype=np.int32) % 2 == 1  # a line break in a cell ends no line
+    ends = np.flatnonzero((signs == ord("\n")) & ~quoted)
+    if not len(ends):
+        yield path
+        return
+    place = path.parent / "beginning"
+    place.mkdir()
+    try:
+        (place / path.name).write_bytes(signs[: ends[-1] + 1])
+        yield place / path.name
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _parquet_rows(path: Path) -> int:
@@ -171,13 +209,13 @@ def _parquet_rows(path: Path) -> int:
     return int(parquet.ParquetFile(path).metadata.num_rows)
 
 
-def _first_rows(table: Table, path: Path | None) -> pa.RecordBatch:
+def _first_rows(table: Table, path: Path) -> pa.RecordBatch:
     """Some rows of all columns; of a Parquet file few, which may stand for much."""
 
-    if path is None:
+    if not is_parquet(path):
         readable = table.columns
         return next(batch for _, batch in table.batches([], readable)).slice(0, _LOOKED_AT)
-    file = parquet.ParquetFile(path, pre_buffer=False)
+    file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
     flat = [name for name in table.columns if _is_flat(table.types[name])]
     first = next(file.iter_batches(min(_LOOKED_AT, 1 + 2_000_000 // max(1, len(flat))), columns=flat), None)
     if first is None:
@@ -223,15 +261,15 @@ def _shown(cell: Any) -> str | None:
     return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 1]}…"
 
 
-def guess(first: pa.RecordBatch, kinds: Mapping[str, str]) -> dict[str, Any]:
-    """Guess which columns name bags, hold times and hold classes, by their names and first rows.
+def guess(first: pa.RecordBatch, kinds: Mapping[str, str], n_rows: int) -> dict[str, Any]:
+    """Guess which columns name bags, hold times and hold classes, by their names and first rows of so many in all.
 
     Examples
     --------
     >>> import pyarrow as pa
     >>> rows = {"tow": ["a", "a", "b", "b"], "length": [1.0, 2.0, 3.5, 4.0], "species": ["cod", "eel", "cod", "cod"]}
-    >>> guess(pa.record_batch(rows), {"tow": "text", "length": "number", "species": "text"})
-    {'bag': ['tow'], 'time': None, 'label': 'species'}
+    >>> guess(pa.record_batch(rows), {"tow": "text", "length": "number", "species": "text"}, 4)
+    {'bag': ['tow'], 'time': None, 'period': None, 'label': 'species'}
     """
     n = first.num_rows
     counts = {name: len(first.column(name).unique()) for name in first.schema.names}
@@ -245,7 +283,35 @@ def guess(first: pa.RecordBatch, kinds: Mapping[str, str]) -> dict[str, Any]:
     bag = _named([name for name in repeated if name != time_], _BAG_NAMES) or next(
         (name for name in few if name != label), None
     )
-    return {"bag": [] if bag is None else [bag], "time": time_, "label": label}
+    period = None if time_ is None else guess_period(first.column(time_), n_rows)
+    return {"bag": [] if bag is None else [bag], "time": time_, "period": period, "label": label}
+
+
+def guess_period(cells: pa.Array, n_rows: int) -> str:
+    """Guess a period for the first times of so many rows: the longest of which there are a dozen.
+
+    Times that rise from row to row are taken for the first part of all, others for a part like all. No period is
+    shorter than what the times tell apart.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> guess_period(pa.array(["2026-01-05", "2026-03-01", "2026-06-30"]), 3)
+    'W'
+    >>> guess_period(pa.array(["2026-01-05", "2026-01-06", "2026-01-07"]), 300)
+    'W'
+    """
+    times = pd.to_datetime(cells.to_pandas().astype(str), utc=True, errors="coerce", format="ISO8601").dropna()
+    if not len(times):
+        return "W"
+    span = (times.max() - times.min()).total_seconds()
+    if times.is_monotonic_increasing:
+        span *= n_rows / len(cells)
+    days, periods = times.dt.floor("D"), list(_PERIODS)
+    unit = {"D": (times == days) & (times.dt.day == 1), "h": times == days, "min": times == times.dt.floor("h")}
+    shorter = next((name for name, fits in unit.items() if fits.all()), None)
+    periods = periods if shorter is None else periods[: periods.index(shorter)]
+    return next((name for name in periods if span >= _ENOUGH * _PERIODS[name]), periods[-1])
 
 
 def _named(columns: list[str], known: tuple[str, ...], first: bool = False) -> str | None:

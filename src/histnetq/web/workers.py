@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import ctypes
 import importlib.util
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from histnetq.web.refusals import RefusedError, StoppedError
 
 T = TypeVar("T")
+GRACE = 5.0  # seconds for work that is told to stop
 
 
 class Workers:
@@ -54,12 +56,18 @@ class Workers:
         return future
 
     async def run(self, work: Callable[[Stop], T], seconds: float) -> T:
-        """Wait for a piece of work, for so many seconds at most; it is told to stop after these."""
+        """Wait for a piece of work, for so many seconds at most; it is told to stop after these, then interrupted."""
         stop = Stop()
-        future = asyncio.wrap_future(self.submit(work, stop))
+
+        def stoppable() -> T:
+            with stop.working():
+                return work(stop)
+
+        future = asyncio.wrap_future(self.submit(stoppable))
         done, _ = await asyncio.wait([future], timeout=seconds)
         if not done:
             stop.set()
+            asyncio.get_running_loop().call_later(GRACE, stop.interrupt)
             future.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
             raise RefusedError(
                 503, f"server: it took more than {seconds:.0f} seconds; send fewer rows.", Retry_After="10"
@@ -97,7 +105,8 @@ class Stop:
     """A sign for work to end early, looked at between batches of rows."""
 
     def __init__(self) -> None:
-        self._event = threading.Event()
+        self._event, self._lock = threading.Event(), threading.Lock()
+        self._thread: int | None = None
 
     def set(self) -> None:
         """Tell the work to end."""
@@ -107,3 +116,28 @@ class Stop:
         """End the work if it is told to."""
         if self._event.is_set():
             raise StoppedError
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Let what this thread does be interrupted."""
+        thread = threading.get_ident()
+        with self._lock:
+            self._thread = thread
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread = None
+                _raise_in(thread, None)  # what was sent and has not arrived must not end other work
+
+    def interrupt(self) -> None:
+        """End work that does not look at the sign, at its next step in Python; a compiled step is not cut short."""
+        with self._lock:
+            if self._thread is not None:
+                _raise_in(self._thread, StoppedError)
+
+
+def _raise_in(thread: int, error: type[Exception] | None) -> None:
+    """Let another thread raise an error; None takes back one that it has not raised yet."""
+    given = ctypes.py_object() if error is None else ctypes.py_object(error)
+    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)

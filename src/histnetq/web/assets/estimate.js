@@ -94,9 +94,11 @@ function columnFields(table, modelOf) {
     type: "text", placeholder: "2026-01..2026-06", spellcheck: "false", autocomplete: "off",
   });
   const missing = missingField();
+  const segment = select([["", "None"], ...names.map((name) => [name, name])], "", refresh);
   const timed = [
     field("Period", period, "The mix is estimated in each of them."),
     field("Reference", reference, "The times that others are compared with, from..to; empty for the first half."),
+    field("Segment column", segment, "With one, each of its values is followed for itself."),
   ];
   const fields = el("div", { class: "fields" }, bag.element,
     field("Time column", time, "With one, the mix is also followed over time."), timed, missing.element);
@@ -106,6 +108,7 @@ function columnFields(table, modelOf) {
     const lacking = wanted.filter((name) => !names.includes(name));
     for (const part of timed) part.hidden = !time.value;
     const roles = new Map(wanted.map((name) => [name, "used"]));
+    if (time.value && segment.value) roles.set(segment.value, "segment");
     if (time.value) roles.set(time.value, "time");
     for (const name of bag.value()) roles.set(name, "bag");
     const told = lacking.length
@@ -117,7 +120,10 @@ function columnFields(table, modelOf) {
 
   const asked = () => ({
     bag: bag.value(), missing: missing.value(),
-    ...(time.value ? { time: time.value, period: period.value, reference: reference.value.trim() || null } : {}),
+    ...(time.value ? {
+      time: time.value, period: period.value, reference: reference.value.trim() || null,
+      by: segment.value ? [segment.value] : [],
+    } : {}),
   });
   return { elements: [fields, below], refresh, asked };
 }

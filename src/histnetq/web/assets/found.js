@@ -5,7 +5,7 @@ const GOOD = ["ok", "unchecked", "unchanged", "no reference"];
 
 function columns(rows, classes, more) {
   const column = (name) => rows.map((row) => row[name]);
-  const known = rows.length > 0 && rows[0].lower !== null;
+  const known = rows.length > 0 && rows.every((row) => row.lower !== null);
   return {
     classes: classes.map(String), n: column("n"), estimate: column("estimate"),
     lower: known ? column("lower") : null, upper: known ? column("upper") : null, ...more(column),
@@ -17,12 +17,25 @@ export const bagsOf = (result) => columns(result.bags, result.classes, (column) 
   names: column("name").map((parts) => parts.join(" / ")), words: column("trust"),
 }));
 
-export const periodsOf = (result) => columns(result.monitoring.chunks, result.classes, (column) => ({
+export const periodsOf = (chunks, classes) => columns(chunks, classes, (column) => ({
   what: "period", head: "period", says: "verdict", timed: true, names: column("chunk"), words: column("verdict"),
   start: column("start"), end: column("end"), held: column("period").map((period) => period === "reference"),
-  reference: column("reference"), low: column("threshold_lower"), high: column("threshold_upper"),
+  ...(chunks.every((chunk) => chunk.reference !== null) ? {
+    reference: column("reference"), low: column("threshold_lower"), high: column("threshold_upper"),
+  } : { reference: null, low: null, high: null }),
   alert: column("alert"),
 }));
+
+/** The segments of what was followed over time: the name of each, its periods, and how many of these have an alert. */
+export function segmentsOf(chunks) {
+  const found = new Map();
+  for (const chunk of chunks) {
+    const name = chunk.segment.join(" / ");
+    if (!found.has(name)) found.set(name, []);
+    found.get(name).push(chunk);
+  }
+  return [...found].map(([name, own]) => ({ name, chunks: own, moved: own.filter((c) => c.alert.some(Boolean)).length }));
+}
 
 /** Whether a bag or a period asks for a second look. */
 export const isDoubted = (found, i) => !GOOD.includes(found.words[i]);

@@ -6,6 +6,7 @@ import { duration } from "./format.js";
 
 const FIRST_WAIT = 250; // milliseconds between two looks at a job; they grow
 const LONGEST_WAIT = 1000;
+const LONG = 5; // seconds after which it is told how many have passed
 const PASSING = [0, 429, 503]; // codes of a server that may answer the next time
 const ANNOUNCED_EVERY = 15000; // milliseconds: a voice that speaks more often cannot be listened to
 
@@ -46,7 +47,8 @@ const isRunning = (job) => job.state === "queued" || job.state === "running";
 
 function wordsOf(job) {
   if (job.state === "queued") return "This waits until other work is done.";
-  const left = job.seconds_left > 0 ? ` About ${duration(job.seconds_left)} left.` : "";
+  const passed = job.seconds >= LONG ? ` ${duration(job.seconds)} so far.` : "";
+  const left = job.seconds_left > 0 ? ` About ${duration(job.seconds_left)} left.` : passed;
   return `${job.stage || "This has begun"}.${left}`;
 }
 

@@ -31,6 +31,8 @@ export function modelCard(model) {
   add("Intervals", model.intervals.calibrated
     ? `Calibrated ${model.intervals.words || `by ${many(model.intervals.bags, "bag")}`}.`
     : "None: the model is not calibrated, so that estimates come without intervals and trust is unchecked.");
+  const left = Object.entries(model.left_out ?? {}).map(([name, why]) => `${name} (${why})`);
+  if (left.length) add("Left out", `${listed(left, 10)}.`);
   if (model.why) add("Why this method", model.why);
   if (model.warning) add("Warning", el("p", { class: "notice warn" }, model.warning));
   return el("div", { class: "model-card" },

@@ -118,18 +118,20 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
     if (time) {
       const held = bags.map((bag, i) => (time.held(bag) ? i : -1)).filter((i) => i >= 0);
       const half = n === 1 ? 0.5 : 0.5 / (n - 1);
-      const [from, to] = [x(Math.max(0, at(held[0]) - half)), x(Math.min(1, at(held.at(-1)) + half))];
-      root.prepend(svg("rect", { class: "reference", x: from, y: MARGIN.top, width: to - from, height: height0 }));
+      if (held.length) {
+        const [from, to] = [x(Math.max(0, at(held[0]) - half)), x(Math.min(1, at(held.at(-1)) + half))];
+        root.prepend(svg("rect", { class: "reference", x: from, y: MARGIN.top, width: to - from, height: height0 }));
+      }
       for (const run of runs) {
         if (lower) {
           const around = [...points(run, upper), ...points(run, lower).reverse()];
           root.append(svg("path", { class: "band", fill: color, d: `${path(around)}Z` }));
         }
-        for (const limit of [time.low, time.high]) {
+        for (const limit of [time.low, time.high].filter(Boolean)) {
           root.append(svg("path", { class: "threshold", d: path(points(run, limit)) }));
         }
-        root.append(svg("path", { class: "mean", d: path(points(run, time.reference)) }),
-          svg("path", { class: "line", stroke: color, d: path(points(run, estimate)) }));
+        if (time.reference) root.append(svg("path", { class: "mean", d: path(points(run, time.reference)) }));
+        root.append(svg("path", { class: "line", stroke: color, d: path(points(run, estimate)) }));
       }
     }
     const radius = n > 80 ? 2 : 3;

@@ -2,9 +2,9 @@
 
 import * as api from "./api.js";
 import { bagTable, intervalBar, stateTag } from "./bags.js";
-import { announce, el, place } from "./dom.js";
+import { announce, el, field, place, select } from "./dom.js";
 import { count, many, percent, range, share } from "./format.js";
-import { bagsOf, isDoubted, periodsOf } from "./found.js";
+import { bagsOf, isDoubted, periodsOf, segmentsOf } from "./found.js";
 import { COLORS, classPlot, colorOf, mixPlot, spread } from "./plots.js";
 
 const MOST_PANELS = 12;
@@ -29,7 +29,7 @@ export function showResult(context, job, again) {
   const bags = bagsOf(result);
   const ranks = rank(bags);
   const followed = result.monitoring && !result.monitoring.error;
-  const periods = followed ? part(periodsOf(result), ranks, "Over time", result, true) : null;
+  const periods = followed ? overTime(result, ranks) : null;
   place(context,
     el("h1", {}, headline(result, followed)),
     el("p", { class: "lead" }, `${result.table}, estimated by the model ${result.model} (${result.method}).`),
@@ -82,6 +82,23 @@ function rank(found) {
   const means = order.map((j) => mean(found.estimate.map((p) => p[j])));
   order.sort((a, b) => means[b] - means[a] || a - b);
   return order.map((_, j) => order.indexOf(j));
+}
+
+/** What was followed over time; of several segments one is shown, at first that with the most alerts. */
+function overTime(result, ranks) {
+  const segments = segmentsOf(result.monitoring.chunks);
+  const draw = ({ name, chunks }) =>
+    part(periodsOf(chunks, result.classes), ranks, name ? `Over time: ${name}` : "Over time", result, true);
+  const worst = segments.reduce((most, own, i) => (own.moved > segments[most].moved ? i : most), 0);
+  if (!result.monitoring.segments?.length) return draw(segments[0]);
+  const told = ({ name, moved }, i) => [String(i), moved ? `${name}: ${many(moved, "alert")}` : name];
+  const shown = el("div", {}, draw(segments[worst]));
+  const choose = select(segments.map(told), String(worst), (i) => {
+    shown.replaceChildren(draw(segments[i]));
+    announce(`${segments[i].name} is shown.`);
+  });
+  const head = `Segment (${result.monitoring.segments.join(" / ")})`;
+  return el("div", {}, el("div", { class: "card" }, field(head, choose, "Alerts are counted by periods.")), shown);
 }
 
 /** The table and the detail of bags or periods, and plots where they are to be drawn. */

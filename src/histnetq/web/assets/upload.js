@@ -103,7 +103,7 @@ export function tableField({ title, hint, limits, arrived, report }) {
 /** The first rows of a table; `roles` maps the names of columns to what they are for. */
 export function preview(table, roles) {
   const order = table.columns.map((_, i) => i);
-  const rank = (i) => ({ bag: 0, label: 0, time: 0, used: 1 })[roles.get(table.columns[i].name)] ?? 2;
+  const rank = (i) => ({ bag: 0, label: 0, time: 0, segment: 0, used: 1 })[roles.get(table.columns[i].name)] ?? 2;
   order.sort((a, b) => rank(a) - rank(b) || a - b);
   const shown = order.slice(0, MOST_COLUMNS);
   const more = order.length - shown.length;
