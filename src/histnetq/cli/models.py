@@ -150,7 +150,6 @@ def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen:
     if not as_json:
         chosen["tell"] = echo
     chosen["hard"] = table.get("prediction") is not None
-    tell_event("reading")
     return Workbench(read_bags(train, **table), about={"command": command_line(), "sources": train}, **chosen)
 
 
