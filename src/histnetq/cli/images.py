@@ -11,7 +11,7 @@ from histnetq.cli.group import refuse_unknown
 if TYPE_CHECKING:
     from histnetq.data.bags import Bags
 
-_OF_TABLES = ("features", "proba", "prediction", "text", "weight", "scratch")
+_OF_TABLES = ("features", "ignore", "proba", "prediction", "text", "weight", "scratch")
 
 
 def read_training_images(

@@ -69,7 +69,7 @@ class Learner:
         used = [table] if proportions is None else [table, proportions]
         try:
             async with self._one:
-                job.start("Starting a process that learns")
+                job.start("Reading the table in a process of its own, which takes some seconds to start")
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
                     await _Process(job, asked, table, proportions, hidden.make("work")).run()
                     job.stop.check()
@@ -162,9 +162,7 @@ class _Process:
     def _understand(self, event: dict[str, Any]) -> None:
         """Bring the job up to date."""
         kind, job = event["kind"], self.job
-        if kind == "reading":
-            job.stage = "Reading the table"
-        elif kind == "methods":
+        if kind == "methods":
             job.methods = [
                 {"name": name, "state": "waiting", "progress": 0.0, "epoch": None, "epochs": None, "error": None,
                  "seconds": None} for name in event["names"]

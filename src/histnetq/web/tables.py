@@ -301,14 +301,16 @@ def guess_period(cells: pa.Array, n_rows: int) -> str:
     >>> guess_period(pa.array(["2026-01-05", "2026-01-06", "2026-01-07"]), 300)
     'W'
     """
-    times = pd.to_datetime(cells.to_pandas().astype(str), utc=True, errors="coerce", format="ISO8601").dropna()
+    texts = cells.to_pandas().astype(str)
+    texts = texts.where(texts.str.len() != len("2026-01"), texts + "-01")
+    times = pd.to_datetime(texts, utc=True, errors="coerce", format="ISO8601").dropna()
     if not len(times):
         return "W"
     span = (times.max() - times.min()).total_seconds()
     if times.is_monotonic_increasing:
         span *= n_rows / len(cells)
     days, periods = times.dt.floor("D"), list(_PERIODS)
-    unit = {"D": (times == days) & (times.dt.day == 1), "h": times == days, "min": times == times.dt.floor("h")}
+    unit = {"W": (times == days) & (times.dt.day == 1) & (times.nunique() > 1), "h": times == days, "min": times == times.dt.floor("h")}
     shorter = next((name for name, fits in unit.items() if fits.all()), None)
     periods = periods if shorter is None else periods[: periods.index(shorter)]
     return next((name for name in periods if span >= _ENOUGH * _PERIODS[name]), periods[-1])
