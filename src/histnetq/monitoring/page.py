@@ -7,12 +7,11 @@ from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
-from jinja2 import Environment, PackageLoader, StrictUndefined
 from numpy.typing import NDArray
 
-from histnetq.evaluation.plot_style import color_of, require_matplotlib
+from histnetq.evaluation.plot_style import color_of
 from histnetq.monitoring.plots import class_names, draw_class, draw_mix, shown_classes
-from histnetq.report.figures import image
+from histnetq.report.figures import image, require_pages
 from histnetq.uncertainty.trust import DOUBT
 
 _MOST_SEGMENTS = 30  # that are drawn: those with the most alerts
@@ -39,7 +38,9 @@ def page(
     command : str, default=""
         The command that makes the page again.
     """
-    require_matplotlib()
+    require_pages()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
     names = list(table.columns[: table.columns.get_loc("chunk")])
     chunks = table[table["class"] == table["class"].iloc[0]]
     any_alert = table.groupby([*names, "chunk"], sort=False)["alert"].any().to_numpy()

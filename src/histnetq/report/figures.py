@@ -7,6 +7,7 @@ import functools
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -42,6 +43,13 @@ _CAPTIONS = {
     "with the mean of all bags, lines are bags with much of one class, or single bags if they are few; where lines "
     "part, the classes can be told apart.",
 }
+
+
+def require_pages() -> None:
+    """Raise an ImportError that tells what to install where pages cannot be made."""
+    plots.require_matplotlib()
+    if find_spec("jinja2") is None:
+        raise ImportError("pages need jinja2; install it by pip install 'histnetq[report]'.")
 
 
 def figures(facts: Facts) -> Iterator[Plot]:

@@ -15,19 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from jinja2 import Environment, PackageLoader, StrictUndefined
-from markupsafe import Markup
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.files import refuse_existing, whole_file
 from histnetq.data.indexing import natural_keys
-from histnetq.evaluation import plots
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate, tell_missed
 from histnetq.quantifiers.base import Quantifier
-from histnetq.report.figures import figures
+from histnetq.report.figures import figures, require_pages
 from histnetq.uncertainty.intervals import Intervals, Region
 from histnetq.uncertainty.trust import DOUBT
 
@@ -113,7 +110,7 @@ def write_report(
     """
     path = Path(path)
     refuse_existing(path, force)
-    plots.require_matplotlib()
+    require_pages()
     if trust is not None and (len(trust) != len(bags) or not {"p_value", "trust"} <= set(trust)):
         raise ValueError(
             f"trust: expected {len(bags)} rows with p_value and trust, got {len(trust)} with {', '.join(trust)}."
@@ -147,6 +144,9 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
 
 
 def _page(facts: Facts) -> str:
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+    from markupsafe import Markup
+
     heads, columns = zip(*_columns(facts), strict=True)
     reasons = ["unchecked"] * len(facts.bags) if facts.trust is None else list(facts.trust["trust"])
     doubts = ["" if why in ("ok", "unchecked") else why for why in reasons]

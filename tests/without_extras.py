@@ -1,4 +1,4 @@
-"""What runs where torch is not installed; ``test_without_torch.py`` runs each function in a process of its own."""
+"""What runs where extras are not installed; ``test_without_extras.py`` runs each function in a process of its own."""
 
 from __future__ import annotations
 
@@ -10,15 +10,17 @@ import zipfile
 from pathlib import Path
 from typing import Any
 
+HIDDEN: list[str] = []
 _find = importlib.machinery.PathFinder.find_spec
 
 
-def _hide_torch(name: str, path: Any = None, target: Any = None) -> Any:
-    return None if name == "torch" else _find(name, path, target)
+def _without_hidden(name: str, path: Any = None, target: Any = None) -> Any:
+    return None if name in HIDDEN else _find(name, path, target)
 
 
-if __name__ == "__main__":  # before anything is imported that looks for it
-    importlib.machinery.PathFinder.find_spec = _hide_torch
+if __name__ == "__main__":  # before anything is imported that looks for them
+    HIDDEN += sys.argv[3:]
+    importlib.machinery.PathFinder.find_spec = _without_hidden
 
 import numpy as np  # noqa: E402
 import pandas as pd  # noqa: E402
@@ -123,6 +125,50 @@ def commands() -> None:
     assert not Path("other").exists()
 
 
+def bare_commands() -> None:
+    """Do without extras what needs none, and say which one the rest needs."""
+    _frame().to_csv("rows.csv", index=False)
+    known = ("--bag", "tow", "--label", "species")
+    learned = ("rows.csv", *known, "--features", "length,depth", "-o")
+    _run("fit", *learned, "model", "--method", "pacc")
+    _run("predict", "model", "rows.csv", "--bag", "tow")
+    _run("evaluate", "model", "rows.csv", *known)
+    _run("sketch", "model", "rows.csv", "--bag", "tow", "-o", "rows.parquet")
+    _run("sample", "model", "rows.csv", "--bag", "tow", "-o", "to_label.csv")
+    within = ("rows.csv", "--time", "day", "--period", "D", "--reference", "2026-01-01..2026-01-30")
+    _run("monitor", "model", *within, "--csv", "found.csv")
+    _run("info", "model")
+    needs = {
+        (
+            "report",
+            "model",
+            "rows.csv",
+            "--bag",
+            "tow",
+            "-o",
+            "page.html",
+        ): "matplotlib; install it by pip install 'histnetq[report]",
+        ("monitor", "model", *within, "-o", "page.html"): "matplotlib; install it by pip install 'histnetq[report]",
+        ("serve", "model"): "fastapi; pip install 'histnetq[serve]'.",
+        ("tune", *learned, "tuned", "--method", "emq"): "Optuna; pip install 'histnetq[tune]'.",
+        (
+            "predict",
+            "model",
+            "rows.csv",
+            "--bag",
+            "tow",
+            "--dask",
+            "local",
+        ): "distributed; pip install 'histnetq[dask]'.",
+        ("demo",): "torch; pip install 'histnetq[deep,report]'.",
+    }
+    for line, extra in needs.items():
+        assert f"{extra}" in _run(*line, code=2), line
+    assert not Path("page.html").exists()
+    HIDDEN.remove("matplotlib")  # which others bring along
+    assert "pages need jinja2; install it by pip install 'histnetq[report]'." in _run(*next(iter(needs)), code=2)
+
+
 def service() -> None:
     """Serve a model, and estimate a table that is sent."""
     from fastapi.testclient import TestClient
@@ -157,4 +203,4 @@ def service() -> None:
 if __name__ == "__main__":
     os.chdir(sys.argv[2])
     globals()[sys.argv[1]]()
-    assert "torch" not in sys.modules
+    assert not set(HIDDEN) & set(sys.modules)
