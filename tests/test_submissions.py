@@ -215,6 +215,14 @@ def test_classes_are_put_into_the_order_of_their_codes(tmp_path):
     assert np.abs(estimates - data.test.prevalences).mean() < 0.2
 
 
+@pytest.fixture
+def at_random(monkeypatch):
+    """Networks start from random weights, which takes no time."""
+    for network in (hq.HistNetQ, hq.EMNetQ):
+        monkeypatch.setattr(network, "_start", lambda self: None)
+
+
+@pytest.mark.usefixtures("at_random")
 @pytest.mark.parametrize("task", CLASSES)
 def test_one_experiment_goes_from_data_to_an_accepted_submission(tmp_path, task):
     write_task(tmp_path / "data", task, n_test=3)
@@ -237,6 +245,7 @@ def test_one_experiment_goes_from_data_to_an_accepted_submission(tmp_path, task)
     assert path.read_bytes() == before
 
 
+@pytest.mark.usefixtures("at_random")
 def test_a_task_without_the_truth_is_submitted_too(tmp_path):
     write_task(tmp_path / "data", "T1", n_test=3)
     (tmp_path / "data/T1/public/test_prevalences.txt").unlink()

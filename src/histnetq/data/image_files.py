@@ -122,7 +122,8 @@ def _brought_to(image: Image.Image, shape: Shape) -> NDArray[np.uint8]:
         image = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole)
     plain = image.convert(mode)
     side = shape[-1]
-    square: Any = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color=plain.getpixel((0, 0)))
+    first: Any = plain.getpixel((0, 0))
+    square = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color=first)
     pixels = np.asarray(square, dtype=np.uint8)
     return pixels.transpose(2, 0, 1) if mode == "RGB" else pixels
 

@@ -153,7 +153,7 @@ def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
         raise ValueError(f"source: {some}, expected images such as PNG or JPEG; name others.")
     if not skip:
         raise ValueError(f"source: {some}, expected whole images; repair them, or pass skip_unreadable=True.")
-    warnings.warn(f"source: {some}; they are left out.", UserWarning, stacklevel=3)
+    warnings.warn(f"{some}; they are left out.", UserWarning, stacklevel=3)
 
 
 def _list(source: Any, bag: Name, label: Name) -> Listed:
