@@ -33,7 +33,7 @@ def pages() -> dict[str, str]:
 
 def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
     """Commands and those of their groups, by what one types."""
-    for short, command in group.commands.items():
+    for short, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from _commands(command, f"{name} {short}")
         else:
@@ -47,7 +47,9 @@ def _file(name: str) -> str:
 def _page(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
     told = [_paragraph(text) for text in inspect.cleandoc(command.help or "").split("\n\n")]
-    options = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
+    options = [
+        param.get_help_record(context) for param in command.get_params(context) if isinstance(param, click.Option)
+    ]
     listed = [f"`{names}`\n: {_escaped(about)}\n" for names, about in options]
     usage = command.get_usage(context).removeprefix("Usage: ")
     return "\n\n".join([f"# {name}", f"```text\n{usage}\n```", *told, "## Options", *listed])

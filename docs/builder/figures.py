@@ -113,11 +113,11 @@ def em() -> Figure:
         move = torch.tensor(place, dtype=torch.float64, requires_grad=True)
         found = answer(move)
         found.backward()
-        near = np.array([-0.7, 0.7])
+        near = np.array([-0.5, 0.5])
         right.plot(place + near, found.item() + near * move.grad.item(), color=COLORS[1], linewidth=2.5)
     right.plot([], [], color=COLORS[1], linewidth=2.5, label="gradient of the layer")
     right.set(title="its answer has a slope", xlabel="added to all scores", ylabel="estimated share", ylim=(0, 1))
-    right.legend(frameon=False, loc="upper left")
+    right.legend(frameon=False, loc="lower right", fontsize=9)
     return figure
 
 
