@@ -63,7 +63,7 @@ ax.legend(frameon=False, fontsize=8)
 # 3. Why histograms: a bag is a mixture
 # -------------------------------------
 # If rows of class *c* have the histogram :math:`M_c`, then a bag with prevalences *p* has, on average, the histogram
-# :math:`h = \\sum_c p_c M_c`. So *h* tells *p*, if the histograms of the classes differ. Here: the ink in the middle of
+# :math:`h = \sum_c p_c M_c`. So *h* tells *p*, if the histograms of the classes differ. Here: the ink in the middle of
 # an image, for ones, for zeros, and for a bag with 30 ones in 100 images of both.
 
 ink = torch.tensor(images.reshape(-1, 8, 8)[:, 2:6, 3:5].mean(axis=(1, 2)) / 16, dtype=torch.float32)[:, None]
