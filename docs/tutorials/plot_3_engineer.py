@@ -154,7 +154,7 @@ ax.legend(frameon=False)
 # .. code-block:: sh
 #
 #     histnetq fit scored.csv --label kind --proba 'p_*' --method emq -o model
-#     histnetq monitor model log.csv --time time --period W --reference 2026-01..2026-06 \\
+#     histnetq monitor model log.csv --time time --period W --reference 2026-01..2026-06 \
 #         -o monitor.html --csv monitor.csv --prometheus mix.prom --force --fail-on-alert
 #
 # ``--fail-on-alert`` ends with exit code 3 if there is an alert, which is what a scheduler needs to send a message.
@@ -171,7 +171,7 @@ ax.legend(frameon=False)
 #
 # .. code-block:: sh
 #
-#     curl -H 'Content-Type: text/csv' --data-binary @week.csv \\
+#     curl -H 'Content-Type: text/csv' --data-binary @week.csv \
 #         'http://127.0.0.1:8765/v1/models/tickets/predict?coverage=0.9'
 #
 # What comes back has a row for each bag and class. It is what ``predict --json`` prints, so that this page can ask the
