@@ -4,6 +4,9 @@ OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
+# Tests of other things than the package, and tests of what numba compiles.
+NO_LINES := benchmarks docs docstrings experiments words
+COMPILED := kernels likelihood_layer
 
 .PHONY: help demo test test-hard test-oldest coverage docs build bench reproduce clean
 help:
@@ -33,6 +36,14 @@ test-oldest: constraints-oldest.txt pyproject.toml
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet -c constraints-oldest.txt -e '.[dev]'
 	$(OLDEST)/bin/pytest -n 2 --dist worksteal
+
+# Lines of the package that tests run, in other processes too. What numba compiles is seen by the second run alone.
+coverage: $(READY)
+	$(BIN)/coverage erase
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(NO_LINES:%=--ignore=tests/test_%.py)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal $(COMPILED:%=tests/test_%.py)
+	$(BIN)/coverage combine --quiet
+	$(BIN)/coverage report
 
 # A source distribution, and a wheel made from it, in dist/.
 build: $(READY)

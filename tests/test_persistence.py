@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import histnetq as hq
@@ -340,6 +341,9 @@ OLD_MODELS = zipfile.ZipFile(Path(__file__).parent / "models-0.1.zip")
 
 @pytest.mark.parametrize("name", json.loads(OLD_MODELS.read("expected.json"))["methods"])
 def test_models_of_the_first_version_still_load(name, tmp_path):
+    has_classifier = "classifier" in getattr(hq, name)().get_params(deep=False)
+    if has_classifier and "multi_class" in LogisticRegression().get_params():
+        pytest.skip("These classifiers were stored by skops with a scikit-learn that has no multi_class any more.")
     OLD_MODELS.extractall(tmp_path)
     known = json.loads((tmp_path / "expected.json").read_text())
     rows, expected = np.array(known["rows"]), known["methods"][name]
