@@ -20,7 +20,8 @@ def check_smoothness(value: Any, most: float = np.inf) -> float:
     >>> check_smoothness(0.5, most=1)
     0.5
     """
-    if not isinstance(value, Real) or isinstance(value, bool) or not 0 <= value <= most or value == np.inf:
+    number = isinstance(value, Real) and not isinstance(value, bool)
+    if not number or not 0 <= float(value) <= most or value == np.inf:
         wanted = "a number of at least 0" if most == np.inf else f"a number from 0 to {most:g}"
         raise ValueError(f"smoothness: expected {wanted}, got {value!r}; 0 takes classes as unordered.")
     return float(value)

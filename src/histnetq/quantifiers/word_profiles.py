@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_whole
+from histnetq.kernels.cores import over_bags
+from histnetq.kernels.jit import njit
 from histnetq.quantifiers.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
 from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.saving import Arrays, StoredArrays
@@ -18,6 +20,7 @@ from histnetq.simplex import Floats, Ints
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketcher import Sketcher
 
+_NUMBERS_AT_ONCE = 1 << 21
 _MOST_FEATURES = 16  # in a profile: each doubles the number of profiles
 
 
@@ -99,7 +102,7 @@ class ReadMe(FeatureQuantifier):
             self.limits_[d] = _limit(columns.take([d])[:, 0], weights)
         self.profiles_ = np.empty((self.n_subsets, 1 << size, n_classes))
         for table, chosen in zip(self.profiles_, self.subsets_, strict=True):
-            codes = _profiles(columns.take(chosen) > self.limits_[chosen])
+            codes = _codes(columns.take(chosen) > self.limits_[chosen], np.arange(size)[None])[0]
             table[:] = np.bincount(codes * n_classes + labels, shares, table.size).reshape(table.shape)
 
     def _predict(self, bags: Bags) -> Floats:
@@ -108,20 +111,23 @@ class ReadMe(FeatureQuantifier):
     def _sums(self, bags: Bags) -> Floats:
         """Sums over rows of how common their profiles are in each class: (n_bags, n_subsets, n_classes)."""
         sums = np.zeros((len(bags), len(self.subsets_), len(self.classes_)))
-        for rows, member in row_chunks(bags, len(self.limits_)):
-            present = rows > self.limits_
-            for i, chosen in enumerate(self.subsets_):
-                sums[:, i] += member @ self.profiles_[i][_profiles(present[:, chosen])]
+        for rows, member in row_chunks(bags, max(len(self.limits_), len(self.subsets_))):
+            _add(_codes(rows > self.limits_, self.subsets_), self.profiles_, member, sums)
         return sums
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
         seen = self.train_prevalences_ > 0  # a class without rows has no profiles, and is not estimated
-        means, p = sums / np.asarray(totals, np.float64)[:, None, None], np.zeros((len(sums), len(seen)))
-        for i, table in enumerate(self.profiles_[:, :, seen]):
-            gram = table.T @ table
-            scale = np.trace(gram) / len(gram)  # to entries of about 1
-            p[:, seen] += solve_quadratic(gram / scale, means[:, i, seen] / scale)
-        return p / len(self.profiles_)
+        means, p = sums[:, :, seen] / np.asarray(totals, np.float64)[:, None, None], np.zeros((len(sums), len(seen)))
+        tables = self.profiles_[:, :, seen]
+        grams = np.swapaxes(tables, 1, 2) @ tables
+        scales = np.trace(grams, axis1=1, axis2=2) / grams.shape[1]  # to entries of about 1
+        step = max(1, _NUMBERS_AT_ONCE // (len(sums) * grams[0].size))
+        for some in np.split(np.arange(len(grams)), range(step, len(grams), step)):
+            gram = np.tile(grams[some] / scales[some, None, None], (len(sums), 1, 1))
+            linear = means[:, some] / scales[some, None]
+            found = solve_quadratic(gram, linear.reshape(-1, linear.shape[2]))
+            p[:, seen] += found.reshape(linear.shape).sum(1)
+        return p / len(grams)
 
     def _sketcher(self) -> Sketcher:
         return _SummedProfiles(self)
@@ -154,6 +160,38 @@ def _limit(values: Floats, weights: Floats | None) -> float:
     return middle if (kept > middle).any() or not below.size else float(below.max())
 
 
-def _profiles(present: NDArray[np.bool_]) -> Ints:
-    """Number of the profile of each row: (n_rows, n_features) → (n_rows,)."""
-    return present @ (1 << np.arange(present.shape[1]))
+def _codes(present: NDArray[np.bool_], subsets: Ints) -> NDArray[np.int32]:
+    """Number of the profile of each row in each subset: (n_rows, n_features) → (n_subsets, n_rows)."""
+    codes = np.zeros((len(subsets), len(present)), np.int32)
+    _number(np.ascontiguousarray(present.T), subsets, codes)
+    return codes
+
+
+@njit(cache=True, nogil=True)
+def _number(present, subsets, codes):  # type: ignore[no-untyped-def]
+    for i in range(len(subsets)):
+        for k in range(subsets.shape[1]):
+            column = present[subsets[i, k]]
+            for row in range(codes.shape[1]):
+                codes[i, row] |= np.int32(column[row]) << np.int32(k)
+
+
+def _add(codes: NDArray[np.int32], profiles: Floats, member: Any, sums: Floats) -> None:
+    """Add to the sums of each bag how common the profiles of its rows are, by the weight of each row in each bag."""
+
+    def work(first: int, last: int) -> None:
+        _gather(codes, profiles, member.indptr, member.indices, member.data, first, last, sums)
+
+    over_bags(work, member.indptr)
+
+
+@njit(cache=True, nogil=True)
+def _gather(codes, profiles, starts, rows, weights, first, last, sums):  # type: ignore[no-untyped-def]
+    n_classes = profiles.shape[2]
+    for bag in range(first, last):
+        for i in range(len(profiles)):
+            own, table = sums[bag, i], profiles[i]
+            for e in range(starts[bag], starts[bag + 1]):
+                shares = table[codes[i, rows[e]]]
+                for c in range(n_classes):
+                    own[c] += weights[e] * shares[c]
