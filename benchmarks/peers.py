@@ -121,7 +121,7 @@ def _case(bags: hq.Bags, validation: hq.Bags, test: hq.Bags, layers: Layers) -> 
 CASES: dict[str, Callable[[Path | None], Case]] = {
     "digits": _digits,
     "imdb": partial(_from_preset, "imdb", Layers((64, 16), 32, (4, 20, 5), (256,), 0.5)),
-    "words": partial(_from_preset, "words", Layers((512, 64), 16, (9, 20, 5), (256,), 0.1)),
+    "words": partial(_from_preset, "words", Layers((64, 32), 32, (9, 20, 5), (256,), 0.1)),
 }
 
 

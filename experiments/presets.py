@@ -180,12 +180,12 @@ PRESETS = {
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 100),
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 30),
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 100),
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 30),
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
@@ -199,7 +199,7 @@ PRESETS = {
     ),
     "words": Preset(
         "Words of 28 languages (an analogue of LeQua's T1B in which rows hardly repeat)", _words(MANY), "LeQua-T1B",
-        _MANY_ROWS, _MANY_LIKELIHOOD, _gaussians(_MANY_ROWS, 100),
+        _MANY_ROWS, _MANY_LIKELIHOOD, _gaussians(_MANY_ROWS, 30),
         hq.Training(batch_bags=20, warmup=10, patience=6, **_ANALOGUE), 0.5, 10.0, 10.0,
     ),
     "words-2": Preset(

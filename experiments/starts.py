@@ -67,8 +67,8 @@ def _case(on: str, data: Path | None) -> tuple[tuple[Any, ...], hq.Bags | None, 
         assert digits.train.labels is not None
         return (digits.train.rows, digits.train.labels), None, digits.test
     assert data is not None
-    newsgroups = PRESETS["newsgroups"].load(data)
-    return (compact(newsgroups.bags),), compact(newsgroups.validation), newsgroups.test
+    found = PRESETS[on].load(data)
+    return (compact(found.bags),), compact(found.validation), found.test
 
 
 def _is_late(end: float, record: dict[str, float]) -> bool:

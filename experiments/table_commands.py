@@ -47,12 +47,12 @@ def toy(bins: str, seeds: int, steps: int, output: Path) -> None:
 
 
 @main.command()
-@click.option("--on", type=click.Choice(["digits", "newsgroups"]), default="digits", show_default=True,
-              help="Labelled digits, or newsgroups of known proportions.")  # fmt: skip
+@click.option("--on", type=click.Choice(["digits", "imdb", "newsgroups", "goemotions"]), default="digits",
+              show_default=True, help="Labelled digits, or texts in bags of known proportions.")  # fmt: skip
 @click.option("--seconds", default=60.0, show_default=True, type=click.FloatRange(0),
               help="Processor time of each training, its start included.")  # fmt: skip
 @click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Number of runs, seeded 0, 1, …")
-@click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of newsgroups.")
+@click.option("--data", envvar="HISTNETQ_DATA", type=click.Path(path_type=Path), help="Directory of the texts.")
 @options("methods", "work", "output")
 def starts(
     on: str, seconds: float, seeds: int, data: Path | None, methods: str | None, work: Path, output: Path
@@ -64,10 +64,10 @@ def starts(
     from experiments.starts import NETWORKS, run_starts, starts_table
     from experiments.tables import write_frame
 
-    if on == "newsgroups" and data is None:
-        raise click.UsageError("Newsgroups need --data, the directory of the data sets.")
+    if on != "digits" and data is None:
+        raise click.UsageError(f"{on} needs --data, the directory of the data sets.")
     found = run_starts(on, choose(methods, list(NETWORKS)), seconds, seeds, data, work, click.echo)
-    given = "898 labelled digits" if on == "digits" else "Newsgroups in 700 bags of 500, of known proportions"
+    given = "898 labelled digits" if on == "digits" else f"{on}, in bags of known proportions"
     about = (
         f"{given}: mean of up to {seeds} seeds, {seconds:g} seconds of processor time each, the start included; the "
         f"best epoch by validation bags. Made by `python -m experiments starts --on {on} --seconds {seconds:g} "

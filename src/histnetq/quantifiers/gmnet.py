@@ -26,7 +26,7 @@ class GMNet(PooledQuantifier):
     ----------
     n_blocks : int, default=9
         Number of projections of a row.
-    n_gaussians : int, default=100
+    n_gaussians : int, default=30
         Gaussians of each block; see `histnetq.nn.Gaussians`.
     n_dims : int, default=5
         Dimensions of each block.
@@ -89,7 +89,7 @@ class GMNet(PooledQuantifier):
     """
 
     n_blocks: int = field(default=9, kw_only=False)
-    n_gaussians: int = field(default=100, kw_only=False)
+    n_gaussians: int = field(default=30, kw_only=False)
     n_dims: int = field(default=5, kw_only=False)
     ridge: float | None = None
 
