@@ -3,6 +3,6 @@
 __all__ = ["NAMES"]
 
 NAMES = (
-    "histograms", "likelihood", "memory", "steps", "prediction", "classical", "calibration", "loading", "tables",
-    "pools", "streaming", "monitoring", "fitting", "busy", "learning", "service", "bayes",
+    "histograms", "likelihood", "memory", "steps", "prediction", "classical", "matching", "calibration", "loading",
+    "tables", "pools", "streaming", "monitoring", "fitting", "busy", "learning", "service", "bayes",
 )  # fmt: skip

@@ -1,6 +1,7 @@
 """``python -m experiments RUN``: run one experiment, print its table and write its results."""
 
 from experiments import (  # noqa: F401 - they add their commands
+    classical_commands,
     lequa_commands,
     monitor_commands,
     score_commands,

@@ -1,4 +1,7 @@
-"""The rows of the classical methods: one logistic regression for all, chosen per method on validation bags."""
+"""The rows of the classical methods: one logistic regression for all, chosen per method on validation bags.
+
+Methods on features have no classifier, and are chosen among their own settings.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +24,7 @@ from experiments.runs import Run, save_arrays
 from histnetq.data.memmap import row_chunks
 from histnetq.datasets import Dataset
 
-__all__ = ["CLASSICAL", "CLASSIFIERS", "Posteriors", "run_classical"]
+__all__ = ["CLASSICAL", "CLASSIFIERS", "ORDINAL", "Posteriors", "run_classical"]
 
 # Of the logistic regression; every combination with a method's own parameters is one trial.
 CLASSIFIERS: list[dict[str, Any]] = [
@@ -34,10 +37,15 @@ CLASSIFIERS: list[dict[str, Any]] = [
 
 @dataclass(frozen=True)
 class Method:
-    """How a method is made, and its own parameters to choose from."""
+    """How a method is made, its own parameters to choose from, and what it reads.
+
+    It reads "posteriors"; or "features", and no classifier; or posteriors as "features of bags", which are made of
+    other methods, and learn from the bags of known proportions as well if they correct these.
+    """
 
     make: Callable[..., Any]
     space: dict[str, list[Any]] = field(default_factory=dict)
+    reads: str = "posteriors"
 
 
 def _quanet(seed: int, bag_size: int, lr: float, hidden: int) -> hq.QuaNet:
@@ -60,7 +68,23 @@ CLASSICAL: dict[str, Method] = {
     "KDEy": Method(_plain(hq.KDEy), {"bandwidth": [0.03, 0.06, 0.1, 0.15, 0.2]}),
     "EMQ-NoCalib": Method(_plain(hq.EMQ)),
     "EMQ-BCTS": Method(_plain(hq.EMQ, calibration="bcts")),
+    "MS": Method(_plain(hq.MS), {"policy": ["median", "median2", "max", "t50", "x"]}),
+    "Friedman": Method(_plain(hq.Friedman)),
+    "BBSE": Method(_plain(hq.BBSE), {"mode": ["soft", "hard"]}),
+    "RLLS": Method(_plain(hq.RLLS), {"mode": ["soft", "hard"]}),
+    "ED": Method(_plain(hq.ED)),
+    "EDx": Method(_plain(hq.EDx), reads="features"),
+    "HDx": Method(_plain(hq.HDx), {"n_bins": [5, 10, 20, 40]}, reads="features"),
+    "ReadMe": Method(_plain(hq.ReadMe, random_state=0), {"subset_size": [4, 6, 8, 10]}, reads="features"),
+    "Ensemble": Method(_plain(hq.Ensemble), reads="features of bags"),
+    "EMQ-corrected": Method(_plain(hq.Corrected, random_state=0), reads="features of bags"),
     "QuaNet": Method(_quanet, {"lr": [1e-3, 3e-4], "hidden": [32, 64]}),
+}
+
+# For ordered classes, beside the others.
+ORDINAL: dict[str, Method] = {
+    "PACC-smooth": Method(_plain(hq.PACC), {"smoothness": [0.01, 0.1, 1.0]}),
+    "EMQ-smooth": Method(_plain(hq.EMQ), {"smoothness": [0.1, 0.3, 0.5]}),
 }
 
 
@@ -95,27 +119,52 @@ def run_classical(
     """Choose by a measure on the validation bags among `trials` settings, then estimate the test bags."""
     if name == "MLPE":
         return _floor(data, measure)
-    method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
+    method, bag_size = {**CLASSICAL, **ORDINAL}[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
-    settings = draw_settings({"classifier": CLASSIFIERS, **method.space}, trials, seed)
-    if len(settings) < trials:
+    shared = {} if method.reads == "features" else {"classifier": CLASSIFIERS}
+    settings = draw_settings({**shared, **method.space}, trials, seed)
+    if shared and len(settings) < trials:
         raise ValueError(f"trials: expected at most {len(settings)}, the settings that every method has, got {trials}.")
     for setting in settings:
         own = {k: v for k, v in setting.items() if k in method.space}
-        crossed, pool = posteriors.get(setting["classifier"])
+        crossed, pool = posteriors.get(setting["classifier"]) if shared else (None, None)
         quantifier = method.make(seed, bag_size, **own)
         began = time.perf_counter()  # on given posteriors: the classifier is the same for all
-        quantifier.fit_posteriors(crossed, posteriors.labels, classes=range(len(data.classes)))
+        _fit(quantifier, method.reads, data, posteriors.labels, crossed, pool)
         seconds = time.perf_counter() - began
         error = mean_error(measure, data.validation, _predict(quantifier, data.validation, pool))
         if best is None or error < best[0]:
-            best = error, quantifier, {**setting["classifier"], **own}, seconds, pool
+            best = error, quantifier, {**setting.get("classifier", {}), **own}, seconds, pool
     assert best is not None
     error, quantifier, setting, seconds, pool = best
     began = time.perf_counter()
     estimates = _predict(quantifier, data.test, pool)
     took = time.perf_counter() - began
-    return Run(estimates, setting_text(setting), trials, error, seconds, took)
+    return Run(estimates, setting_text(setting), len(settings), error, seconds, took)
+
+
+def _fit(quantifier: Any, reads: str, data: Dataset, labels: NDArray[np.int64], crossed: Any, pool: Any) -> None:
+    """Learn from features or from posteriors; a correction also from the bags of known proportions."""
+    if reads == "features":
+        quantifier.fit(data.train)
+        return
+    classes = range(len(data.classes))
+    if reads == "posteriors":
+        quantifier.fit_posteriors(crossed, labels, classes=classes)
+        return
+    rows = _scores(hq.Bags(crossed, labels=labels, classes=classes))
+    if isinstance(quantifier, hq.Corrected):
+        known = data.bags
+        bags = hq.Bags(pool, known.index, known.offsets, prevalences=known.prevalences, classes=classes)
+        quantifier.fit(rows, bags=_scores(bags))
+    else:
+        quantifier.fit(rows)
+
+
+def _scores(bags: hq.Bags) -> hq.Bags:
+    """Tell that rows are probabilities of the classes."""
+    bags.scores = bags.classes
+    return bags
 
 
 def _floor(data: Dataset, measure: str) -> Run:
@@ -125,6 +174,8 @@ def _floor(data: Dataset, measure: str) -> Run:
     return Run(quantifier.predict(data.test), "", 0, error, 0.0, 0.0)
 
 
-def _predict(quantifier: Any, bags: hq.Bags, pool: NDArray[np.float64]) -> NDArray[np.float64]:
-    estimates: NDArray[np.float64] = quantifier.predict_posteriors(hq.Bags(pool, bags.index, bags.offsets))
+def _predict(quantifier: Any, bags: hq.Bags, pool: NDArray[np.float64] | None) -> NDArray[np.float64]:
+    given = bags if pool is None else hq.Bags(pool, bags.index, bags.offsets)
+    predict = getattr(quantifier, "predict_posteriors", quantifier.predict)  # which checks no names of columns
+    estimates: NDArray[np.float64] = predict(given)
     return estimates

@@ -30,7 +30,7 @@ from histnetq.datasets import Examples
 
 __all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "finished", "run"]
 
-METHODS = [*CLASSICAL, *NETWORKS]
+METHODS = [*(name for name, method in CLASSICAL.items() if method.reads == "posteriors"), *NETWORKS]
 BUDGETS = {
     "quick": Budget(trials=4, trial_epochs=15, epochs=200, minutes=1.5, trial_minutes=1.5 / 8),
     "full": Budget(trials=4, trial_epochs=60, epochs=600, seeds=5),

@@ -40,7 +40,9 @@ from histnetq.quantifiers.rescaling import fit_scales, rescale
 from histnetq.quantifiers.row_posteriors import misclassification
 from tests.conftest import QUICK, known_bags, labelled, types_to_trust
 
-METHODS = [hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy]
+METHODS = [
+    hq.CC, hq.PCC, hq.ACC, hq.PACC, hq.EMQ, hq.HDy, hq.DyS, hq.KDEy, hq.BBSE, hq.RLLS, hq.Friedman, hq.MS, hq.ED,
+]  # fmt: skip
 
 
 def posteriors(n: int, n_classes: int, seed: int = 0, sharpness: float = 2.0) -> tuple[np.ndarray, np.ndarray]:
@@ -201,9 +203,21 @@ def test_adjusting_beats_counting_under_prior_shift():
     test = hq.APP(200).draw(hq.Bags.from_labels(*labelled(3000, seed=2)), 100, random_state=0)
     errors = {m: hq.metrics.ae(test.prevalences, m().fit(X, y).predict(test)).mean() for m in METHODS}
     counted = min(errors[hq.CC], errors[hq.PCC])
-    assert max(errors[m] for m in (hq.ACC, hq.PACC, hq.EMQ, hq.KDEy)) < 0.5 * counted
+    adjusted = hq.ACC, hq.PACC, hq.EMQ, hq.KDEy, hq.BBSE, hq.RLLS, hq.Friedman, hq.ED
+    assert max(errors[m] for m in adjusted) < 0.5 * counted
     # One class against the rest takes the rest to be mixed as in training, which it is not.
     assert max(errors[m] for m in (hq.HDy, hq.DyS)) < 0.7 * counted
+
+
+@pytest.mark.parametrize("policy", ["median", "median2", "max", "t50", "x"])
+def test_sweeping_beats_counting_of_two_classes(policy):
+    # Of more classes it need not: thresholds lean most on a rest that is mixed as in training.
+    X, y = labelled(3000, 2, seed=1)
+    test = hq.APP(200).draw(hq.Bags.from_labels(*labelled(3000, 2, seed=2)), 100, random_state=0)
+    errors = [
+        hq.metrics.ae(test.prevalences, m.fit(X, y).predict(test)).mean() for m in (hq.MS(policy=policy), hq.CC())
+    ]
+    assert errors[0] < 0.7 * errors[1]
 
 
 class Judge:

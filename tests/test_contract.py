@@ -270,7 +270,8 @@ def test_clone_params_and_repr(make_any):
     q = make_any()
     twin = clone(q)
     assert twin is not q
-    assert twin.get_params() == q.get_params()
+    # Quantifiers within others are cloned, too: they are told by what they show.
+    assert repr(twin.get_params()) == repr(q.get_params())
     assert type(q).__name__ in repr(q)
 
 

@@ -17,8 +17,12 @@ from histnetq.sketches.sketch import SketchSum
 from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled, learn
 
 NO_SKETCH = ("DeepSets-median", "SetTransformer", "QuaNet", "EMNetQ")
-BINNED = ("EMQ", "EMQ-bcts", "KDEy")
-ROUNDED = ("HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "PCC", "PACC", "PACC-inverse")
+BINNED = ("EMQ", "EMQ-bcts", "EMQ-smooth", "KDEy", "MS", "MS-median2")
+ROUNDED = (
+    "HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "PCC", "PACC", "PACC-inverse", "BBSE-soft",
+    "RLLS", "Friedman", "ED", "EDx", "ReadMe", "Corrected", "Ensemble", "Ensemble-median",
+)  # fmt: skip
+EXACT = ("CC", "ACC", "DyS", "HDy", "MLPE", "HistNetQ", "BBSE", "MS-max", "MS-t50", "MS-x", "HDx")
 MERGEABLE = [name for name in QUANTIFIERS if not name.startswith(NO_SKETCH)]
 
 
@@ -177,7 +181,7 @@ def test_methods_that_see_more_of_a_row_than_a_cell_are_binned(named):
     name, q = named
     if name in BINNED:
         assert q.sketch_kind == "binned"
-    elif name.startswith(("CC", "ACC", "DyS", "HDy", "MLPE", "HistNetQ")) or name in ROUNDED:
+    elif name.startswith(EXACT) or (name in ROUNDED and name != "Ensemble-median"):  # of which a member is binned
         assert q.sketch_kind == "exact"
 
 

@@ -25,15 +25,23 @@ if TYPE_CHECKING:
     from histnetq.monitoring.monitor import Monitored, monitor
     from histnetq.quantifiers.base import Quantifier
     from histnetq.quantifiers.baseline import MLPE
+    from histnetq.quantifiers.corrected import Corrected
     from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
+    from histnetq.quantifiers.covariates import HDx
     from histnetq.quantifiers.density import KDEy
     from histnetq.quantifiers.emnetq import EMNetQ
+    from histnetq.quantifiers.energy import ED, EDx
+    from histnetq.quantifiers.ensemble import Ensemble
+    from histnetq.quantifiers.friedman import Friedman
     from histnetq.quantifiers.histnetq import HistNetQ
+    from histnetq.quantifiers.label_shift import BBSE, RLLS
     from histnetq.quantifiers.likelihood import EMQ
     from histnetq.quantifiers.matching import DyS, HDy
     from histnetq.quantifiers.quanet import QuaNet
     from histnetq.quantifiers.saving import load
     from histnetq.quantifiers.set_networks import DeepSets, SetTransformer
+    from histnetq.quantifiers.sweeping import MS
+    from histnetq.quantifiers.word_profiles import ReadMe
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
     from histnetq.training.options import Training

@@ -8,13 +8,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice
+from histnetq.quantifiers.ordinal import check_smoothness, curvature
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import count_labels, project
 from histnetq.sketches.posteriors import bag_means
-
-_RIDGE = 1e-10  # of the mean squared entry: makes a singular problem unique and moves no other answer
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -114,6 +114,9 @@ class ACC(PosteriorQuantifier):
         Seed of the cross-validation split; None draws another one each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
+    smoothness : float, default=0.0
+        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
+        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
 
     Attributes
     ----------
@@ -129,7 +132,8 @@ class ACC(PosteriorQuantifier):
     References
     ----------
     Forman (2008), *Quantifying counts and costs via classification*; Bunse (2022), *On multi-class extensions of
-    adjusted classify and count*.
+    adjusted classify and count*; Bunse, Moreo, Sebastiani & Senz (2024), *Regularization-based methods for ordinal
+    quantification*.
 
     Examples
     --------
@@ -140,10 +144,13 @@ class ACC(PosteriorQuantifier):
 
     reads = "class"
     solver: str = "least-squares"
+    smoothness: float = 0.0
     stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="classes classes"))
 
     def _check(self) -> None:
         check_choice("solver", self.solver, ("least-squares", "inverse"))
+        if check_smoothness(self.smoothness) and self.solver == "inverse":
+            raise ValueError("smoothness: expected 0 with solver='inverse', which has no penalty; use 'least-squares'.")
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         self.matrix_ = confusions_of(posteriors, labels, weights)
@@ -154,7 +161,7 @@ class ACC(PosteriorQuantifier):
     def _adjust(self, counted: Floats) -> Floats:
         if self.solver == "inverse":
             return project(counted @ np.linalg.pinv(self.matrix_).T)
-        return solve_mixture(self.matrix_, counted)
+        return solve_mixture(self.matrix_, counted, self.smoothness)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -173,6 +180,9 @@ class PACC(ACC):
         Seed of the cross-validation split; None draws another one each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
+    smoothness : float, default=0.0
+        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
+        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
 
     Attributes
     ----------
@@ -188,7 +198,8 @@ class PACC(ACC):
     References
     ----------
     Bella et al. (2010), *Quantification via probability estimators*; Bunse (2022), *On multi-class extensions of
-    adjusted classify and count*.
+    adjusted classify and count*; Bunse, Moreo, Sebastiani & Senz (2024), *Regularization-based methods for ordinal
+    quantification*.
 
     Examples
     --------
@@ -220,24 +231,21 @@ def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDA
     return counts / counts.sum(1, keepdims=True)
 
 
-def solve_mixture(matrix: Floats, targets: Floats) -> Floats:
+def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> Floats:
     """Minimise ``‖matrix · p − target‖²`` over the simplex, exactly, for all targets at once.
 
-    Block principal pivoting: guess which entries are positive, solve the equations that then hold, and exchange the
-    entries that contradict the guess; all bags in one stack of small linear systems per round.
+    Prevalences of ordered classes may be kept smooth by a penalty of their squared second differences.
 
     Parameters
     ----------
     matrix : (k, n_classes)
     targets : (n_bags, k)
+    smoothness : float
+        Weight of the penalty.
 
     Returns
     -------
     (n_bags, n_classes)
-
-    References
-    ----------
-    Kim & Park (2011), *Fast nonnegative matrix factorization: an active-set-like method*.
 
     Examples
     --------
@@ -245,43 +253,7 @@ def solve_mixture(matrix: Floats, targets: Floats) -> Floats:
     array([[0.5, 0.5],
            [1. , 0. ]])
     """
-    n_bags, n_classes = len(targets), matrix.shape[1]
     gram = matrix.T @ matrix
-    gram = gram + _RIDGE * np.trace(gram) / n_classes * np.eye(n_classes)
-    linear = targets @ matrix
-    free = np.ones((n_bags, n_classes), bool)
-    solution = np.empty((n_bags, n_classes))
-    fewest, patience = np.full(n_bags, n_classes + 1), np.full(n_bags, 3)
-    todo = np.arange(n_bags)
-    for _ in range(100 * n_classes):
-        p, pull = _solve_free(gram, linear[todo], free[todo])
-        wrong = np.where(free[todo], p < -1e-12, pull < -1e-12)
-        count = wrong.sum(1)
-        solution[todo[count == 0]] = p[count == 0]
-        better = count < fewest[todo]
-        fewest[todo] = np.minimum(count, fewest[todo])
-        patience[todo] = np.where(better, 3, patience[todo] - 1)
-        # Exchange all contradicting entries while that helps; else the last one alone, which always ends.
-        last = n_classes - 1 - wrong[:, ::-1].argmax(1)
-        single = np.arange(n_classes) == last[:, None]
-        free[todo] ^= np.where((better | (patience[todo] > 0))[:, None], wrong, wrong & single)
-        # A bag must have some mass somewhere.
-        free[todo] |= ~free[todo].any(1, keepdims=True)
-        todo = todo[count > 0]
-        if todo.size == 0:
-            break
-    solution[todo] = project(_solve_free(gram, linear[todo], np.ones((len(todo), n_classes), bool))[0])
-    solution = np.maximum(solution, 0)
-    return solution / solution.sum(1, keepdims=True)
-
-
-def _solve_free(gram: Floats, linear: Floats, free: NDArray[np.bool_]) -> tuple[Floats, Floats]:
-    """Solution with the entries that are not free at 0 and the sum at 1, and how much each entry pulls away from 0."""
-    n, k = linear.shape
-    system = np.zeros((n, k + 1, k + 1))
-    system[:, :k, :k] = np.where(free[:, :, None] & free[:, None, :], gram, np.eye(k))
-    system[:, :k, k] = system[:, k, :k] = free
-    right = np.concatenate([np.where(free, linear, 0.0), np.ones((n, 1))], axis=1)
-    answer = np.linalg.solve(system, right[:, :, None])[:, :, 0]
-    p = np.where(free, answer[:, :k], 0.0)
-    return p, p @ gram - linear + answer[:, k:]
+    if smoothness > 0:
+        gram = gram + smoothness * curvature(matrix.shape[1])
+    return solve_quadratic(gram, targets @ matrix)

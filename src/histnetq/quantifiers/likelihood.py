@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from histnetq.data.checks import check_choice
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
+from histnetq.quantifiers.ordinal import check_smoothness, smoother
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays
@@ -39,6 +40,9 @@ class EMQ(PosteriorQuantifier):
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=1000
         Iterations at the most.
+    smoothness : float, default=0.0
+        How far, from 0 to 1, each iteration draws the prevalences towards a parabola over the classes, for ordered
+        classes. Their order is that of `classes_`: sorted names, or as ``Bags.from_labels(..., classes=[...])`` has it.
 
     Attributes
     ----------
@@ -57,7 +61,8 @@ class EMQ(PosteriorQuantifier):
     ----------
     Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*;
     Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at label
-    shift adaptation*.
+    shift adaptation*; Bunse, Moreo, Sebastiani & Senz (2024), *Regularization-based methods for ordinal
+    quantification*.
 
     Examples
     --------
@@ -69,11 +74,13 @@ class EMQ(PosteriorQuantifier):
     calibration: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
+    smoothness: float = 0.0
     stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
 
     def _check(self) -> None:
         if self.calibration is not None:
             check_choice("calibration", self.calibration, KINDS)
+        check_smoothness(self.smoothness, most=1)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
@@ -84,8 +91,9 @@ class EMQ(PosteriorQuantifier):
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         if self.calibration is not None:
             posteriors = rescale(posteriors, self.scale_, self.bias_)
+        smooth = smoother(posteriors.shape[1], self.smoothness) if self.smoothness else None
         return maximise_likelihood(
-            posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter
+            posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter, smooth
         )
 
 
@@ -97,10 +105,12 @@ def maximise_likelihood(
     weights: NDArray | None = None,
     tol: float = 1e-6,
     max_iter: int = 1000,
+    smooth: Floats | None = None,
 ) -> Floats:
     """EM from the prior, each bag until its own convergence: (n_rows, n_classes) → (n_bags, n_classes).
 
-    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found.
+    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found. The prevalences of
+    each iteration may be multiplied by a matrix that smooths them.
 
     Examples
     --------
@@ -114,9 +124,10 @@ def maximise_likelihood(
         prior = (prior + floor) / (prior + floor).sum()
     w = np.ones(1) if weights is None else weights.astype(np.float64)
     out = np.empty((len(offsets) - 1, len(prior)))
+    matrix = np.empty((0, 0)) if smooth is None else smooth
 
     def work(first: int, last: int) -> None:
-        _em(posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, first, last, out)
+        _em(posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, matrix, first, last, out)
 
     over_bags(work, offsets)
     return out
@@ -143,14 +154,28 @@ def maximise_mixture(
     return maximise_likelihood(densities, uniform, index, offsets, weights, tol, max_iter)
 
 
+@njit(cache=True, nogil=True)
+def _smooth(matrix, p, after):  # type: ignore[no-untyped-def]
+    """Multiply prevalences by a matrix, in place; what falls below 0 is 0, and the sum stays 1."""
+    total = 0.0
+    for j in range(len(p)):
+        after[j] = 0.0
+        for c in range(len(p)):
+            after[j] += matrix[j, c] * p[c]
+        after[j] = max(after[j], 0.0)
+        total += after[j]
+    for j in range(len(p)):
+        p[j] = after[j] / total
+
+
 @njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
 def _em(  # type: ignore[no-untyped-def]
-    scores, prior, index, offsets, weights, weighted, tol, max_iter, first, last, out
+    scores, prior, index, offsets, weights, weighted, tol, max_iter, smooth, first, last, out
 ):
     n_classes = len(prior)
     # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
     tile = np.empty((n_classes, _TILE))
-    share, new = np.empty(_TILE), np.empty(n_classes)
+    share, new, after = np.empty(_TILE), np.empty(n_classes), np.empty(n_classes)
     for bag in range(first, last):
         p = out[bag]
         p[:] = prior
@@ -180,8 +205,11 @@ def _em(  # type: ignore[no-untyped-def]
                     new[j] += part
             change = 0.0
             for j in range(n_classes):
-                after = new[j] * p[j] / total if total > 0.0 else p[j]
-                change += abs(after - p[j])
-                p[j] = after
+                new[j] = new[j] * p[j] / total if total > 0.0 else p[j]
+            if len(smooth):
+                _smooth(smooth, new, after)
+            for j in range(n_classes):
+                change += abs(new[j] - p[j])
+                p[j] = new[j]
             if iteration >= _FEWEST - 1 and change / n_classes < tol:
                 break

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from histnetq.data.checks import check_choice
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
+from histnetq.quantifiers.one_against_rest import OneAgainstRest
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
@@ -31,7 +32,7 @@ class _StoredHistograms(StoredArrays):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class DyS(PosteriorQuantifier):
+class DyS(OneAgainstRest):
     """Distribution matching: the proportion at which the mixture of the classes' histograms is nearest to the bag's.
 
     The histograms are of the posterior of one class, and the classes are this one and the rest. With two classes that
@@ -105,22 +106,12 @@ class DyS(PosteriorQuantifier):
         ]
         return self._normalise(np.stack(found, axis=1))
 
-    def _judged(self) -> list[int]:
-        """The classes that are matched against the rest."""
-        return [1] if len(self.train_prevalences_) == 2 else list(range(len(self.train_prevalences_)))
-
     def _match(self, i: int, values: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         bins, divergence = self._matching()
         prior = self.train_prevalences_[self._judged()[i]]
         return match_histograms(
             values, self.positive_[i], self.negative_[i], prior, bins, divergence, index, offsets, weights
         )
-
-    def _normalise(self, p: Floats) -> Floats:
-        if p.shape[1] == 1:
-            return np.concatenate([1 - p, p], axis=1)
-        p[p.sum(1) == 0] = self.train_prevalences_
-        return p / p.sum(1, keepdims=True)
 
     def _sketcher(self) -> PosteriorSketcher:
         return _CountsBetweenEdges(self)

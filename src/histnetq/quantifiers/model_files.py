@@ -134,7 +134,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         )
     if version == FORMAT and config.pop("sha256", None) != _checksum(config):
         raise ValueError(f"path: {directory} {_DAMAGED}")
-    _check_manifest(directory, config)
+    check_manifest(directory, config)
     return config
 
 
@@ -275,7 +275,7 @@ def _missing(directory: Path, name: str) -> FileNotFoundError:
     )
 
 
-def _check_manifest(directory: Path, config: dict[str, Any]) -> None:
+def check_manifest(directory: Path, config: dict[str, Any]) -> None:
     """Refuse a manifest that `write_model` cannot have written, whatever its checksum."""
     for key, (fits, wanted) in _ENTRIES.items():
         if not fits(config.get(key), config):

@@ -167,10 +167,16 @@ _CALIBRATED = (
 
 def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
     """Write a fitted quantifier to a directory that `load` reads."""
+    arrays = dict[str, NDArray]()
+    write_model(path, to_config(model, arrays), arrays, overwrite)
+
+
+def to_config(model: Any, arrays: Arrays) -> dict[str, Any]:
+    """Describe a fitted quantifier as JSON; its arrays are added to those given."""
     kind, classes = type(model), model.classes_.tolist()
     if model.classes_.dtype.kind not in "biufU":
         raise TypeError(f"classes: {classes[0]!r} cannot be stored, expected strings or numbers; rename classes.")
-    arrays, learned = dict[str, NDArray](), dict[str, Any]()
+    learned = dict[str, Any]()
     for part in (*model.stored, *_CALIBRATED):
         arrays |= part.arrays(model)
         learned |= part.learned(model)
@@ -181,9 +187,13 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
         "double": model.double_, "scores": model.scores_, "train_prevalences": model.train_prevalences_.tolist(),
         "learned": learned, "provenance": getattr(model, "provenance_", {}),
     }  # fmt: skip
-    if kind.__name__ not in REGISTRY or kind is not REGISTRY[kind.__name__].load():
+    if not _is_registered(kind):
         config["own_class"] = True
-    write_model(path, config, arrays, overwrite)
+    return config
+
+
+def _is_registered(kind: type) -> bool:
+    return kind.__name__ in REGISTRY and kind is REGISTRY[kind.__name__].load()
 
 
 def load(
@@ -235,7 +245,7 @@ def load(
         if not _is_own(config["params"].get(own)):
             raise TypeError(f"load: {own!r} was stored with the model and cannot be replaced; leave it out.")
     try:
-        return _restored(estimator, config, arrays, trust, custom)
+        return restored(estimator, config, arrays, trust, custom)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
         raise ValueError(
             f"path: {path} has a configuration that save() did not write "
@@ -243,9 +253,10 @@ def load(
         ) from error
 
 
-def _restored(
+def restored(
     estimator: type[Quantifier], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
 ) -> Quantifier:
+    """Make the fitted quantifier that `to_config` described."""
     files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
     require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
     quantifier = estimator(
@@ -283,9 +294,11 @@ def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
     if isinstance(value, np.integer | np.floating):
         return value.item()
     if isinstance(value, np.ndarray | range | tuple | list):
-        listed = [_to_json(name, v, arrays) for v in value]
-        if not any(isinstance(v, dict) for v in listed):
+        listed = [_to_json(f"{name}/{i}", v, arrays) for i, v in enumerate(value)]
+        if not any(isinstance(v, dict) and "quantifier" not in v for v in listed):
             return listed
+    if hasattr(value, "stored"):
+        return _quantifier_to_json(name, value, arrays)
     plain = to_plain(value, f"params/{name}/") if isinstance(value, BaseEstimator) else None
     if plain is not None:
         arrays |= plain[1]
@@ -297,6 +310,19 @@ def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
         told = {field: _to_json(name, given, arrays) for field, given in fields.items()}
         return {"type": type(value).__name__, "fields": told}
     return {"custom": type(value).__name__}
+
+
+def _quantifier_to_json(name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
+    """Give the JSON of a quantifier that is a parameter of another."""
+    kind, given = type(value), value.get_params(deep=False)
+    params = {own: _to_json(f"{name}/{own}", v, arrays) for own, v in given.items()}
+    unknown = [own for own, told in params.items() if _is_own(told)]
+    if unknown or not _is_registered(kind):
+        what = f"with its own {unknown[0]}" if unknown else "of a class of your own"
+        raise TypeError(
+            f"{name}: a {kind.__name__} {what} cannot be stored within another quantifier; save it by itself."
+        )
+    return {"quantifier": kind.__name__, "params": params}
 
 
 def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]) -> Any:
@@ -311,6 +337,9 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
                 f"pass it as histnetq.load(path, {name}=…)."
             )
         return custom[name]
+    if "quantifier" in value:
+        params = {own: _from_json(own, v, arrays, trust, {}) for own, v in value["params"].items()}
+        return REGISTRY[value["quantifier"]].load()(**params)
     if "sklearn" in value:
         return from_plain(value["sklearn"], arrays)
     if _is_file(value):
