@@ -24,7 +24,7 @@ from experiments.runs import Run, save_arrays
 from histnetq.data.memmap import row_chunks
 from histnetq.datasets import Dataset
 
-__all__ = ["CLASSICAL", "CLASSIFIERS", "Posteriors", "run_classical"]
+__all__ = ["CLASSICAL", "CLASSIFIERS", "ORDINAL", "Posteriors", "run_classical"]
 
 # Of the logistic regression; every combination with a method's own parameters is one trial.
 CLASSIFIERS: list[dict[str, Any]] = [
@@ -81,6 +81,12 @@ CLASSICAL: dict[str, Method] = {
     "QuaNet": Method(_quanet, {"lr": [1e-3, 3e-4], "hidden": [32, 64]}),
 }
 
+# For ordered classes, beside the others.
+ORDINAL: dict[str, Method] = {
+    "PACC-smooth": Method(_plain(hq.PACC), {"smoothness": [0.01, 0.1, 1.0]}),
+    "EMQ-smooth": Method(_plain(hq.EMQ), {"smoothness": [0.1, 0.3, 0.5]}),
+}
+
 
 class Posteriors:
     """Cross-fitted posteriors of the training rows, and posteriors of the whole pool, kept on disk."""
@@ -113,7 +119,7 @@ def run_classical(
     """Choose by a measure on the validation bags among `trials` settings, then estimate the test bags."""
     if name == "MLPE":
         return _floor(data, measure)
-    method, bag_size = CLASSICAL[name], int(data.test.sizes[0])
+    method, bag_size = {**CLASSICAL, **ORDINAL}[name], int(data.test.sizes[0])
     best: tuple[float, Any, dict[str, Any], float, Any] | None = None
     shared = {} if method.reads == "features" else {"classifier": CLASSIFIERS}
     settings = draw_settings({**shared, **method.space}, trials, seed)

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from experiments import lequa
 from experiments.budgets import Budget
-from experiments.classical import Posteriors, run_classical
+from experiments.classical import ORDINAL, Posteriors, run_classical
 from experiments.presets import FILES
 from experiments.runs import Run, Runs, digest
 from experiments.tables import write_table
@@ -31,7 +31,7 @@ TONES = {
     "positive": ("approval", "caring", "desire", "optimism", "pride", "relief"),
     "very positive": ("admiration", "amusement", "excitement", "gratitude", "joy", "love"),
 }
-_CLASSICAL = ["MLPE", "CC", "PACC", "KDEy", "EMQ-NoCalib", "EMQ-BCTS"]
+_CLASSICAL = ["MLPE", "CC", "PACC", "KDEy", "EMQ-NoCalib", "EMQ-BCTS", "EMQ-corrected", *ORDINAL]
 METHODS = [*_CLASSICAL, *lequa.METHODS]
 _SIZE, _BAGS, _VALIDATION, _TEST = 200, 700, 300, 1000
 _SMOOTHEST = 5  # one in so many bags
@@ -86,7 +86,8 @@ def fill(
         f"Tone of GoEmotions' comments in {len(TONES)} ordered classes (an analogue of LeQua 2024's T3, not LeQua): "
         f"{len(data.test):,} test bags of {_SIZE}, the smoothest fifth of uniform proportions. Classical methods: "
         f"logistic regression on {len(data.train.index):,} labelled rows, chosen among {budget.trials} settings by NMD "
-        f"on {len(data.validation)} validation bags. Networks learn from {len(data.bags)} bags of known proportions "
+        f"on {len(data.validation)} validation bags; those called smooth know the order of classes, and EMQ-corrected "
+        f"learns from the bags, too. Networks learn from {len(data.bags)} bags of known proportions "
         f"(those called labels, from the labelled rows, too), for NMD, {budget.words()}, and at last anew on the "
         "validation bags as well. Made by `python -m experiments ordinal`."
     )
