@@ -83,7 +83,7 @@ CLASSICAL: dict[str, Method] = {
 
 # For ordered classes, beside the others.
 ORDINAL: dict[str, Method] = {
-    "PACC-smooth": Method(_plain(hq.PACC), {"smoothness": [0.01, 0.1, 1.0]}),
+    "PACC-smooth": Method(_plain(hq.PACC), {"smoothness": [0.0003, 0.003, 0.03]}),
     "EMQ-smooth": Method(_plain(hq.EMQ), {"smoothness": [0.1, 0.3, 0.5]}),
 }
 
