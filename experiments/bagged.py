@@ -62,12 +62,8 @@ class BagExperiment:
     def run(self, method: str, seed: int, budget: Budget) -> Run:
         """A network learns from the bags alone, a classical method from the labelled rows, one network from both."""
         if method in CLASSICAL:
-            return self.run_classical(method, seed, budget.trials)
+            return run_classical(method, seed, self.data, self.posteriors, budget.trials)
         return run_network(self.trials(method, seed, budget), self.data.test)
-
-    def run_classical(self, method: str, seed: int, trials: int) -> Run:
-        """A classical method, from the labelled rows."""
-        return run_classical(method, seed, self.data, self.posteriors, trials)
 
     def trials(self, method: str, seed: int, budget: Budget) -> Trials:
         """The settings of a network; EMNetQ learns at last from the validation bags, too."""

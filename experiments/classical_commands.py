@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from experiments.arguments import choose, load, main, options, wrote
+from experiments.arguments import budget_of, choose, load, main, options, wrote
 
 __all__: list[str] = []
 
@@ -28,19 +28,18 @@ def classical(on: str, trials: int, methods: str | None, data: Path, work: Path,
     from experiments.tables import write_table
 
     every = [name for name in CLASSICAL if name != "QuaNet"]
-    chosen = choose(methods, every)
+    chosen, budget = choose(methods, every), budget_of(BUDGETS, "quick", trials=trials)
     for name in choose(on, _SETS, "--on"):
         experiment = load(name, data, work)
-        runs = experiment.runs(BUDGETS["quick"])
-        act = partial(experiment.run_classical, trials=trials)
-        runs.fill(chosen, act, click.echo)
+        runs = experiment.runs(budget)
+        runs.fill(chosen, partial(experiment.run, budget=budget), click.echo)
         bags = experiment.data
         about = (
             f"{experiment.preset.what}, {len(bags.test):,} test bags of {bags.test.sizes[0]}, from "
             f"{len(bags.train.index):,} labelled rows. One logistic regression for all, but for EDx, HDx and ReadMe, "
             f"which read the features; each method chosen among {trials} settings, or as many as it has, by RAE on "
             f"{len(bags.validation)} validation bags. EMQ-corrected learns from {len(bags.bags)} bags of known "
-            f"proportions as well. Made by `python -m experiments classical --on {name}`."
+            f"proportions as well. Made by `python -m experiments classical --on {name} --trials {trials}`."
         )
         prevalences = bags.train.label_prevalences()[0]
         same, file = dict.fromkeys(("ae", "rae"), runs), output / f"classical-{name}"

@@ -42,6 +42,23 @@ def test_a_finished_method_is_not_repeated(tmp_path):
     assert r"& 0.0916 & 1.0840 \\" in (tmp_path / "out/imdb.tex").read_text()
 
 
+def test_classical_methods_stand_side_by_side(tmp_path):
+    write_npz(tmp_path / "binary_imdb_w2v300.npz")
+    methods = "CC,MS,ED,EDx,HDx,ReadMe,Ensemble,EMQ-corrected"
+    options = ["--on", "imdb", "--trials", "1", "--methods", methods, "--data", str(tmp_path)]
+    places = ["--work", str(tmp_path / "runs"), "--output", str(tmp_path / "out")]
+    result = CliRunner().invoke(main, ["classical", *options, *places])
+    assert result.exit_code == 0, result.output
+    with (tmp_path / "out/classical-imdb.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "ae"]
+    assert [row["method"] for row in rows] == methods.split(",")
+    chosen = {row["method"]: row["chosen"] for row in rows}
+    assert "C=" in chosen["MS"]
+    assert chosen["EDx"] == '[""]', "no classifier, and nothing to choose"
+    assert "n_bins=" in chosen["HDx"]
+    assert "C=" not in chosen["HDx"]
+
+
 def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     options = ("--methods", "HistNetQ-hard,DeepSets-max", "--trials", "2", "--epochs", "1")
@@ -118,6 +135,7 @@ def test_an_interrupted_training_is_not_kept_as_finished(tmp_path, monkeypatch):
         ("bins", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
         ("mixer-ablation", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
         ("mixer-error", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions."),
+        ("classical", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
         ("shift", ["--on", "nope"], "Invalid value for --on: 'nope' is none of imdb, newsgroups, goemotions"),
         ("shift", ["--methods", "magic"], "Invalid value for --methods: 'magic' is none of MLPE, CC, PCC"),
         ("shift-types", ["--on", "nope"], "Invalid value for '--on': 'nope' is not one of 'imdb', 'newsgroups'"),
