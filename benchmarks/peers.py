@@ -93,11 +93,11 @@ def _digits(folder: Path | None) -> Case:
     X, y = np.asarray(data.train.rows), data.train.labels
     assert y is not None
     mine = np.random.default_rng(0).permutation(len(X)) % 10 < 7
-    drawn = [
+    bags, validation = (
         hq.APP(100).draw(hq.Bags.from_labels(X[part], y[part]), n, random_state=0)
         for part, n in ((mine, 700), (~mine, 300))
-    ]
-    return _case(*drawn, data.test, Layers((64, 32), 16, (4, 20, 5), (64,), 0.0))
+    )
+    return _case(bags, validation, data.test, Layers((64, 32), 16, (4, 20, 5), (64,), 0.0))
 
 
 def _from_preset(name: str, layers: Layers, folder: Path | None) -> Case:
@@ -109,13 +109,13 @@ def _from_preset(name: str, layers: Layers, folder: Path | None) -> Case:
 
 def _case(bags: hq.Bags, validation: hq.Bags, test: hq.Bags, layers: Layers) -> Case:
     """Standardise all rows by those of the bags that are learned from; labels are left out."""
-    first, *others = (compact(part) for part in (bags, validation, test))
-    mean, scale = first.rows.mean(0), np.maximum(first.rows.std(0), 1e-6)
-    parts = [
-        hq.Bags((b.rows - mean) / scale, b.index, b.offsets, prevalences=b.prevalences, classes=b.classes)
-        for b in (first, *others)
-    ]
-    return Case(*parts, layers)
+    bags = compact(bags)
+    mean, scale = bags.rows.mean(0), np.maximum(bags.rows.std(0), 1e-6)
+
+    def scaled(b: hq.Bags) -> hq.Bags:
+        return hq.Bags((b.rows - mean) / scale, b.index, b.offsets, prevalences=b.prevalences, classes=b.classes)
+
+    return Case(scaled(bags), scaled(compact(validation)), scaled(compact(test)), layers)
 
 
 CASES: dict[str, Callable[[Path | None], Case]] = {
@@ -186,7 +186,7 @@ def _bags_of(bags: hq.Bags) -> Iterator[tuple[NDArray, NDArray]]:
 def _protocol(bags: hq.Bags) -> Any:
     from quapy.protocol import AbstractProtocol
 
-    class Given(AbstractProtocol):  # type: ignore[misc]
+    class Given(AbstractProtocol):
         def __call__(self) -> Iterator[tuple[NDArray, NDArray]]:
             return _bags_of(bags)
 

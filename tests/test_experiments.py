@@ -373,7 +373,7 @@ def test_starts_are_compared_and_not_repeated(tmp_path, monkeypatch):
     assert pd.read_csv(tmp_path / "starts-digits.csv")["start"].tolist() == ["random", "in stages"]
     assert CliRunner().invoke(main, args).output.count("done before") == 2
     refused = CliRunner().invoke(main, [*args, "--on", "newsgroups"], env={"HISTNETQ_DATA": ""})
-    assert "Newsgroups need --data, the directory of the data sets." in refused.output
+    assert "newsgroups needs --data, the directory of the data sets." in refused.output
 
 
 def test_classes_of_labelled_rows_keep_their_order(tmp_path, monkeypatch):
