@@ -198,7 +198,7 @@ def _beginning(path: Path) -> Iterator[Path]:
     place = path.parent / "beginning"
     place.mkdir()
     try:
-        (place / path.name).write_bytes(signs[: ends[-1] + 1])
+        (place / path.name).write_bytes(signs[: ends[-1] + 1].tobytes())
         yield place / path.name
     finally:
         shutil.rmtree(place, ignore_errors=True)
