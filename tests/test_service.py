@@ -307,7 +307,7 @@ def test_one_request_too_many_is_told_to_come_again_and_the_one_that_runs_is_ans
     )
     with socket.create_connection(("127.0.0.1", served.port), timeout=60) as slow:
         slow.sendall(head.encode() + content[:1000])
-        until(lambda: list(served.folder.glob("*/r_*/body.csv")), bool)
+        until(lambda: list(served.folder.glob("*/r_*")), bool)
         other = served.client.post(
             "/v1/models/pacc/predict", content=b"length,depth\n1,2\n", headers={"Content-Type": CSV}
         )  # fmt: skip

@@ -198,7 +198,7 @@ def _beginning(path: Path) -> Iterator[Path]:
     place = path.parent / "beginning"
     place.mkdir()
     try:
-        (place / path.name).write_bytes(signs[: ends[-1] + 1])
+        (place / path.name).write_bytes(signs[: ends[-1] + 1].tobytes())
         yield place / path.name
     finally:
         shutil.rmtree(place, ignore_errors=True)
@@ -310,7 +310,8 @@ def guess_period(cells: pa.Array, n_rows: int) -> str:
     if times.is_monotonic_increasing:
         span *= n_rows / len(cells)
     days, periods = times.dt.floor("D"), list(_PERIODS)
-    unit = {"W": (times == days) & (times.dt.day == 1) & (times.nunique() > 1), "h": times == days, "min": times == times.dt.floor("h")}
+    months = (times == days) & (times.dt.day == 1) & (times.nunique() > 1)
+    unit = {"W": months, "h": times == days, "min": times == times.dt.floor("h")}
     shorter = next((name for name, fits in unit.items() if fits.all()), None)
     periods = periods if shorter is None else periods[: periods.index(shorter)]
     return next((name for name in periods if span >= _ENOUGH * _PERIODS[name]), periods[-1])
