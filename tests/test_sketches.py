@@ -304,6 +304,19 @@ def lists(n: int, width: int, values=float) -> pa.Array:
     return pa.FixedSizeListArray.from_arrays(pa.array([values(1)] * (n * width)), width)
 
 
+MISSING = pa.array([None] + [[1, 2, 3]] * 11, pa.list_(pa.int64(), 3))
+
+
+def reads_missing() -> bool:
+    """Whether this Arrow can read lists of one size, some of which are missing, from Parquet."""
+    written = io.BytesIO()
+    parquet.write_table(pa.table({"values": MISSING}), written)
+    try:
+        return parquet.read_table(written).num_rows == len(MISSING)
+    except pa.ArrowInvalid:
+        return False
+
+
 @pytest.mark.parametrize(
     ("name", "column", "expected", "got"),
     [
@@ -311,11 +324,12 @@ def lists(n: int, width: int, values=float) -> pa.Array:
         ("values", lists(12, 3, str), "numbers, 3", "fixed_size_list<element: string>[3]"),
         ("values", pa.array([[1, 2, 3]] * 12), "numbers, 3", "list<element: int64>"),
         ("values", pa.array([1] * 12), "numbers, 3", "int64"),
-        (
+        pytest.param(
             "values",
-            pa.array([None] + [[1, 2, 3]] * 11, pa.list_(pa.int64(), 3)),
+            MISSING,
             "numbers, 3",
             "fixed_size_list<element: int64>[3] with missing values",
+            marks=pytest.mark.skipif(not reads_missing(), reason="This Arrow refuses the file itself."),
         ),
         ("n_rows", pa.array([1.0] * 12), "whole numbers, 1", "double"),
         ("unseen", pa.array([1] * 11 + [None]), "whole numbers, 1", "int64 with missing values"),
