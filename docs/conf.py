@@ -42,6 +42,7 @@ html_static_path = ["static"]
 html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
+html_use_index = False
 html_sidebars = {"index": []}
 html_theme_options = {
     "navbar_align": "left",

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from collections.abc import Iterator
 
@@ -9,13 +10,16 @@ import click
 
 from histnetq.cli import main
 
-_AS_WRITTEN = re.compile("\x08|Examples?:")  # a paragraph whose lines stay as they are
+_EXAMPLES = re.compile("(?:\x08\\s*)?Examples?:")
 
 
 def pages() -> dict[str, str]:
     """Give the pages in Markdown by file name."""
     found = dict(_commands(main, "histnetq"))
-    listed = [f"| [`{name}`]({_file(name)}) | {_escaped(command.get_short_help_str(200))} |" for name, command in found.items()]
+    listed = [
+        f"| [`{name}`]({_file(name)}) | {_escaped(command.get_short_help_str(200))} |"
+        for name, command in found.items()
+    ]
     files = [_file(name) for name in found]
     lines = [
         "# Commands", "",
@@ -29,7 +33,7 @@ def pages() -> dict[str, str]:
 
 def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
     """Commands and those of their groups, by what one types."""
-    for short, command in group.commands.items():
+    for short, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from _commands(command, f"{name} {short}")
         else:
@@ -42,17 +46,19 @@ def _file(name: str) -> str:
 
 def _page(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
-    told = [_paragraph(text) for text in (command.help or "").split("\n\n")]
-    options = [record for param in command.get_params(context) if (record := param.get_help_record(context))]
+    told = [_paragraph(text) for text in inspect.cleandoc(command.help or "").split("\n\n")]
+    options = [
+        param.get_help_record(context) for param in command.get_params(context) if isinstance(param, click.Option)
+    ]
     listed = [f"`{names}`\n: {_escaped(about)}\n" for names, about in options]
     usage = command.get_usage(context).removeprefix("Usage: ")
     return "\n\n".join([f"# {name}", f"```text\n{usage}\n```", *told, "## Options", *listed])
 
 
 def _paragraph(text: str) -> str:
-    if _AS_WRITTEN.match(text.strip()):
-        lines = text.replace("\x08\n", "").strip("\n")
-        return f"```text\n{lines}\n```"
+    if found := _EXAMPLES.match(text):
+        lines = [line.strip() for line in text[found.end() :].splitlines()]
+        return "\n".join(["```sh", *lines, "```"])
     return _escaped(" ".join(text.split()))
 
 

@@ -40,7 +40,9 @@ def mixture() -> Figure:
     found = hq.EMQ(random_state=0).fit(X, y).calibrate(held).predict_interval(bag)
     figure, (left, right) = _panels(2, 2.9, widths=(1.5, 1))
     scale = len(bag) / len(X) * len(SPECIES)
-    heights = [np.histogram(X[y == name, 0], _EDGES)[0] * scale * p for name, p in zip(SPECIES, found.estimates, strict=True)]
+    heights = [
+        np.histogram(X[y == name, 0], _EDGES)[0] * scale * p for name, p in zip(SPECIES, found.estimates, strict=True)
+    ]
     bottom = np.zeros(len(_EDGES) - 1)
     for name, color, height in zip(SPECIES, COLORS, heights, strict=True):
         left.bar(_EDGES[:-1], height, np.diff(_EDGES), bottom, align="edge", color=color, alpha=0.75, label=name)
@@ -51,7 +53,9 @@ def mixture() -> Figure:
     place = np.arange(len(SPECIES))
     reach = np.abs(np.array([found.lower, found.upper]) - found.estimates)
     right.barh(place, found.estimates, 0.6, xerr=reach, color=COLORS, alpha=0.75, ecolor=_INK, capsize=4)
-    right.plot([(truth == name).mean() for name in SPECIES], place, "D", color="white", markeredgecolor=_INK, label="truth")
+    right.plot(
+        [(truth == name).mean() for name in SPECIES], place, "D", color="white", markeredgecolor=_INK, label="truth"
+    )
     right.set(title="… of how much of each?", xlabel="share, with 90 % interval", yticks=place, xlim=(0, 0.75))
     right.set_yticklabels(SPECIES)
     right.invert_yaxis()
@@ -67,15 +71,14 @@ def templates() -> Figure:
     for name, color, shape in zip(SPECIES, COLORS, shapes, strict=True):
         axes[0].stairs(shape, _EDGES, fill=True, color=color, alpha=0.5, label=name)
     axes[0].set(title="each class", ylabel="part of the rows")
-    axes[0].legend(frameon=False, fontsize=9)
     for ax, shares, seed in ((axes[1], [0.7, 0.2, 0.1], 5), (axes[2], [0.1, 0.3, 0.6], 6)):
         bag, _ = fish(shares, 1000, seed)
         ax.stairs(np.histogram(bag[:, 0], _EDGES)[0] / len(bag), _EDGES, fill=True, color=_GREY, alpha=0.5, label="bag")
         ax.stairs(np.array(shares) @ shapes, _EDGES, color=_INK, linewidth=1.4, label="mix")
         ax.set(title=" / ".join(f"{share:.0%}" for share in shares))
-        ax.legend(frameon=False, fontsize=9)
     for ax in axes:
-        ax.set(xlabel="length (cm)", ylim=(0, 0.17))
+        ax.set(xlabel="length (cm)", ylim=(0, 0.23))
+        ax.legend(frameon=False, fontsize=9, loc="upper center", ncols=3, handlelength=0.9, columnspacing=0.8)
     return figure
 
 
@@ -92,8 +95,12 @@ def em() -> Figure:
     for _ in range(12):
         path.append(p)
         p = float((p * ratio / (p * ratio + 1 - p)).mean())
-    left.plot(path, [np.log(p * ratio + 1 - p).sum() for p in path], "o-", color=COLORS[0], markersize=4, label="steps of EM")
-    left.set(title="EM climbs the likelihood", xlabel="share of the first class", ylabel="log-likelihood", ylim=(-35, None))
+    left.plot(
+        path, [np.log(p * ratio + 1 - p).sum() for p in path], "o-", color=COLORS[0], markersize=4, label="steps of EM"
+    )
+    left.set(
+        title="EM climbs the likelihood", xlabel="share of the first class", ylabel="log-likelihood", ylim=(-35, None)
+    )
     left.legend(frameon=False, loc="lower left")
     layer, offsets = hq.nn.Likelihood(2), torch.tensor([0, 60])
     moves = torch.linspace(-3, 3, 61, dtype=torch.float64)
@@ -106,11 +113,11 @@ def em() -> Figure:
         move = torch.tensor(place, dtype=torch.float64, requires_grad=True)
         found = answer(move)
         found.backward()
-        near = np.array([-0.7, 0.7])
+        near = np.array([-0.5, 0.5])
         right.plot(place + near, found.item() + near * move.grad.item(), color=COLORS[1], linewidth=2.5)
     right.plot([], [], color=COLORS[1], linewidth=2.5, label="gradient of the layer")
     right.set(title="its answer has a slope", xlabel="added to all scores", ylabel="estimated share", ylim=(0, 1))
-    right.legend(frameon=False, loc="upper left")
+    right.legend(frameon=False, loc="lower right", fontsize=9)
     return figure
 
 
@@ -126,7 +133,11 @@ def mixer() -> Figure:
     ):
         ax.plot([0, 1, 0.5, 0], [0, 0, np.sqrt(0.75), 0], color=_GREY, linewidth=1)
         ax.plot(p[:, 1] + p[:, 2] / 2, p[:, 2] * np.sqrt(0.75), "o", color=color, markersize=4, alpha=0.7)
-        for x, y, name, side in ((0, -0.07, "cod", "center"), (1, -0.07, "eel", "center"), (0.5, 0.9, "hake", "center")):
+        for x, y, name, side in (
+            (0, -0.07, "cod", "center"),
+            (1, -0.07, "eel", "center"),
+            (0.5, 0.9, "hake", "center"),
+        ):
             ax.text(x, y, f"all {name}", ha=side, va="center")
         ax.set(title=title, aspect="equal", xlim=(-0.12, 1.12), ylim=(-0.13, 0.97))
         ax.axis("off")

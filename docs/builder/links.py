@@ -5,9 +5,10 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from builder.reference import public_names
 from docutils import nodes
 from sphinx.addnodes import pending_xref
+
+from builder.reference import public_names
 
 _CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\(.*\))?")
 
