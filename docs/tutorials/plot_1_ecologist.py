@@ -128,7 +128,8 @@ terminal(
 # methods on tows that it keeps apart and takes the best; that takes some minutes.
 #
 # "Calibrated" means: each checked tow was also estimated by a model that had not seen it, so the program knows how far
-# off its own estimates are. That is where the intervals come from. It needs at least 20 tows.
+# off its own estimates are. That is where the intervals come from. It needs at least 20 tows. With fewer, ``predict``
+# gives no intervals by itself, but does so with ``--interval bayes``.
 
 # %%
 # Estimate the new tows
@@ -172,7 +173,9 @@ ax.legend(frameon=False, ncol=4, loc="upper center")
 # Which tows can be trusted?
 # --------------------------
 # The column ``trust`` says "ok" where a tow looks like a mix of the known species, whatever the mix. Where it says
-# "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything.
+# "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything. "small"
+# would mean that the tow has fewer particles than any that was learned from: the interval is then too narrow rather
+# than too wide. Learn from tows of the sizes that you will have.
 
 estimates.groupby("tow")["trust"].first()
 

@@ -236,7 +236,7 @@ own = MomentsQ(
     training=few_epochs,
     random_state=0,
 )
-own.fit(images, labels)
+own = own.fit(images, labels)
 
 # %%
 # 7. Compare

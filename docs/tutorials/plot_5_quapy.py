@@ -97,14 +97,10 @@ of_ours = ours.predict(same)
 print(f"largest difference: {np.abs(of_theirs - of_ours).max():.5f}")
 
 figure, ax = plt.subplots(figsize=(4.4, 4.2), layout="constrained")
+ax.set(xlabel="EMQ of QuaPy", ylabel="EMQ of histnetq", aspect="equal")
+ax.set_title("Share of benign cells in 200 samples")
 ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
 ax.scatter(of_theirs[:, 1], of_ours[:, 1], s=14, alpha=0.6, color="#0072B2")
-ax.set(
-    xlabel="EMQ of QuaPy",
-    ylabel="EMQ of histnetq",
-    title="Share of benign cells in 200 samples",
-    aspect="equal",
-)
 
 # %%
 # Theirs in ours
