@@ -218,8 +218,9 @@ class Moments(Pooling):
 
 
 # %%
-# A quantifier around it is a subclass that makes the layer. All the rest is there: training, intervals, sketches of
-# bags, comparison.
+# A quantifier around it is a subclass that makes the layer. The rest is there: training, prediction, intervals, trust,
+# comparison. A model that was saved is read by ``hq.load("directory", estimator=MomentsQ)``. (If parts of a bag are to
+# be added up, as in :ref:`sphx_glr_auto_tutorials_plot_6_big_data.py`, let the layer be a ``MergeablePooling``.)
 
 
 class MomentsQ(hq.DeepSets):

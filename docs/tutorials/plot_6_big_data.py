@@ -142,15 +142,17 @@ print(model.trust(week)["trust"].tolist())
 # Streams
 # -------
 # Rows may also come in pieces of any size and in any order, from files or from a queue. ``predict_stream`` takes pairs
-# of the names of the bags and the rows. Memory holds the sketches and one piece.
+# of the names of the bags and the rows. Memory holds the sketches and one piece. Give the columns that the model has
+# learned from, ``feature_names_``, and no others: columns that were constant in training may have been left out.
 
 import pyarrow.dataset as ds
 
+columns = model.feature_names_
 batches = ds.dataset(folder / "rows").to_batches(
-    columns=["shop", *features], batch_size=20_000
+    columns=["shop", *columns], batch_size=20_000
 )
 pieces = (
-    (batch["shop"].to_pylist(), batch.select(features).to_pandas())
+    (batch["shop"].to_pylist(), batch.select(columns).to_pandas())
     for batch in batches
 )
 ids, estimates = model.predict_stream(pieces)
