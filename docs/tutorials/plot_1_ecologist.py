@@ -174,8 +174,8 @@ ax.legend(frameon=False, ncol=4, loc="upper center")
 # --------------------------
 # The column ``trust`` says "ok" where a tow looks like a mix of the known species, whatever the mix. Where it says
 # "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything. "small"
-# would mean that the tow has fewer particles than any that was learned from: the interval is then too narrow rather
-# than too wide. Learn from tows of the sizes that you will have.
+# would mean that the tow has fewer particles than any that was learned from, so that nothing is known of such tows.
+# Learn from tows of the sizes that you will have.
 
 estimates.groupby("tow")["trust"].first()
 

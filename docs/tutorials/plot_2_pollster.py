@@ -126,7 +126,7 @@ histnetq = hq.HistNetQ(encoder=(), training=quick, random_state=0).fit(
 # How far off are they? The districts that we kept apart can tell. "mean of training" gives the same answer for all
 # districts, the mean of those that were learned from: what is no better than that has learned nothing. AE is the mean
 # error of a share, so that 0.05 means five percentage points. RAE is that error relative to the share. The star marks
-# the best, and ‡ what is not significantly worse.
+# the best. † and ‡ mark methods that are not clearly worse, as the line below the table says.
 
 mean = hq.MLPE().fit(learn)
 comparison = hq.compare(
@@ -162,16 +162,21 @@ pd.DataFrame(
 ).head().round(3)
 
 # %%
-# Election night goes on, and the votes of these thirty districts are counted. Black dashes are the results.
+# Election night goes on, and the votes of these thirty districts are counted. The picture has a dozen of them; black
+# dashes are the results.
 
 import matplotlib.pyplot as plt
 
 truth = results.loc[waiting.ids, emnetq.classes_]
 truth = truth.div(truth.sum(axis=1), axis=0).to_numpy()
-figure, ax = plt.subplots(figsize=(9, 4), layout="constrained")
-hq.plots.prevalences(found, emnetq.classes_, waiting.ids, ax, truth=truth)
 print(
     f"{found.contains(truth).mean():.0%} of the intervals hold the result."
+)
+
+dozen = emnetq.predict_interval(waiting[:12], coverage=0.9)
+figure, ax = plt.subplots(figsize=(8, 4), layout="constrained")
+hq.plots.prevalences(
+    dozen, emnetq.classes_, waiting.ids[:12], ax, truth=truth[:12]
 )
 
 # %%
