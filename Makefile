@@ -67,5 +67,6 @@ reproduce: $(READY)
 	$(BIN)/python -m experiments $(RUN)
 
 clean:
+	rm -rf docs/api docs/auto_tutorials docs/commands docs/drawn docs/project
 	rm -rf $(VENV) $(OLDEST) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -33,6 +33,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
+    "ignore_repr_types": r"matplotlib|histnetq\.quantifiers",  # they say nothing to a reader
     "write_computation_times": False,
 }
 

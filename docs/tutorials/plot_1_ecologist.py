@@ -28,21 +28,42 @@ import pandas as pd
 rng = np.random.default_rng(1)
 species = np.array(["copepod", "diatom", "detritus", "larva"])
 #                     log area, roundness, darkness, sharpness
-typical = np.array([[2.6, 0.45, 0.62, 0.70], [1.2, 0.25, 0.35, 0.80], [1.9, 0.55, 0.50, 0.45], [2.3, 0.80, 0.45, 0.72]])
+typical = np.array(
+    [
+        [2.6, 0.45, 0.62, 0.70],
+        [1.2, 0.25, 0.35, 0.80],
+        [1.9, 0.55, 0.50, 0.45],
+        [2.3, 0.80, 0.45, 0.72],
+    ]
+)
 spread = np.array([0.45, 0.14, 0.13, 0.12])
 
 
 def draw_tow(name, size, lens=(0, 0, 0, 0)):
     kind = rng.choice(4, size=size, p=rng.dirichlet([1.5, 2.0, 2.0, 0.8]))
     measures = rng.normal(typical[kind], spread) + lens
-    tow = pd.DataFrame(measures.round(4), columns=["log_area", "roundness", "darkness", "sharpness"])
+    tow = pd.DataFrame(
+        measures.round(4),
+        columns=["log_area", "roundness", "darkness", "sharpness"],
+    )
     return tow.assign(tow=name, species=species[kind])
 
 
 sizes = rng.integers(80, 200, size=72)
-checked = pd.concat([draw_tow(f"tow-{i + 1:02d}", sizes[i]) for i in range(60)])
+checked = pd.concat(
+    [draw_tow(f"tow-{i + 1:02d}", sizes[i]) for i in range(60)]
+)
 dirty = (0, 0, 0.15, -0.25)
-new = pd.concat([draw_tow(f"new-{i + 1:02d}", sizes[60 + i], dirty if i == 11 else (0, 0, 0, 0)) for i in range(12)])
+new = pd.concat(
+    [
+        draw_tow(
+            f"new-{i + 1:02d}",
+            sizes[60 + i],
+            dirty if i == 11 else (0, 0, 0, 0),
+        )
+        for i in range(12)
+    ]
+)
 
 folder = Path(tempfile.mkdtemp())
 checked.to_csv(folder / "checked.csv", index=False)
@@ -56,11 +77,24 @@ checked.head()
 
 import matplotlib.pyplot as plt
 
-colors = dict(zip(species, ["#0072B2", "#009E73", "#8a939c", "#D55E00"], strict=True))
+colors = dict(
+    zip(species, ["#0072B2", "#009E73", "#8a939c", "#D55E00"], strict=True)
+)
 figure, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
 for name, rows in checked.sample(1500, random_state=0).groupby("species"):
-    ax.scatter(rows["log_area"], rows["roundness"], s=9, alpha=0.6, color=colors[name], label=name)
-ax.set(xlabel="log area", ylabel="roundness", title="1,500 of the checked particles")
+    ax.scatter(
+        rows["log_area"],
+        rows["roundness"],
+        s=9,
+        alpha=0.6,
+        color=colors[name],
+        label=name,
+    )
+ax.set(
+    xlabel="log area",
+    ylabel="roundness",
+    title="1,500 of the checked particles",
+)
 ax.legend(frameon=False)
 
 # %%
@@ -77,10 +111,16 @@ import sys
 def terminal(command):
     print(f"$ {command}")
     words = [sys.executable, "-m", *shlex.split(command)]
-    print(subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout)
+    print(
+        subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
-terminal("histnetq fit checked.csv --bag tow --label species --method emq -o model")
+terminal(
+    "histnetq fit checked.csv --bag tow --label species --method emq -o model"
+)
 
 # %%
 # ``--bag`` names the column of the tows and ``--label`` the column of the species. All other columns of numbers are
@@ -88,7 +128,8 @@ terminal("histnetq fit checked.csv --bag tow --label species --method emq -o mod
 # methods on tows that it keeps apart and takes the best; that takes some minutes.
 #
 # "Calibrated" means: each checked tow was also estimated by a model that had not seen it, so the program knows how far
-# off its own estimates are. That is where the intervals come from. It needs at least 20 tows.
+# off its own estimates are. That is where the intervals come from. It needs at least 20 tows. With fewer, ``predict``
+# gives no intervals by itself, but does so with ``--interval bayes``.
 
 # %%
 # Estimate the new tows
@@ -107,17 +148,34 @@ figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
 tows = estimates["tow"].unique()
 for j, (name, rows) in enumerate(estimates.groupby("class")):
     place = np.arange(len(tows)) + 0.18 * (j - 1.5)
-    reach = [rows["estimate"] - rows["lower"], rows["upper"] - rows["estimate"]]
-    ax.errorbar(place, rows["estimate"], reach, fmt="o", markersize=4, color=colors[name], label=name)
+    reach = [
+        rows["estimate"] - rows["lower"],
+        rows["upper"] - rows["estimate"],
+    ]
+    ax.errorbar(
+        place,
+        rows["estimate"],
+        reach,
+        fmt="o",
+        markersize=4,
+        color=colors[name],
+        label=name,
+    )
 ax.set_xticks(range(len(tows)), tows, rotation=45)
-ax.set(ylabel="share", ylim=(0, None), title="The new tows, with intervals of 90 %")
+ax.set(
+    ylabel="share",
+    ylim=(0, None),
+    title="The new tows, with intervals of 90 %",
+)
 ax.legend(frameon=False, ncol=4, loc="upper center")
 
 # %%
 # Which tows can be trusted?
 # --------------------------
 # The column ``trust`` says "ok" where a tow looks like a mix of the known species, whatever the mix. Where it says
-# "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything.
+# "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything. "small"
+# would mean that the tow has fewer particles than any that was learned from, so that nothing is known of such tows.
+# Learn from tows of the sizes that you will have.
 
 estimates.groupby("tow")["trust"].first()
 
@@ -129,11 +187,24 @@ estimates.groupby("tow")["trust"].first()
 # where trust is "ok", over many tows; with eleven tows, chance moves that by some percent. In the tow with the dirty
 # lens no interval holds it, and the error is several times as large.
 
-truth = pd.crosstab(new["tow"], new["species"], normalize="index").stack().rename("truth").reset_index()
-found = estimates.merge(truth, left_on=["tow", "class"], right_on=["tow", "species"])
-found["held"] = (found["lower"] <= found["truth"]) & (found["truth"] <= found["upper"])
+truth = (
+    pd.crosstab(new["tow"], new["species"], normalize="index")
+    .stack()
+    .rename("truth")
+    .reset_index()
+)
+found = estimates.merge(
+    truth, left_on=["tow", "class"], right_on=["tow", "species"]
+)
+found["held"] = (found["lower"] <= found["truth"]) & (
+    found["truth"] <= found["upper"]
+)
 found["error"] = (found["estimate"] - found["truth"]).abs()
-found.groupby("trust").agg(tows=("tow", "nunique"), intervals_held=("held", "mean"), mean_error=("error", "mean"))
+found.groupby("trust").agg(
+    tows=("tow", "nunique"),
+    intervals_held=("held", "mean"),
+    mean_error=("error", "mean"),
+)
 
 # %%
 # A report to hand on
@@ -147,14 +218,17 @@ terminal("histnetq report model new.csv --bag tow -o report.html")
 # The same in Python
 # ------------------
 # ``read_bags`` makes bags of a table. ``cross_calibrate`` learns from all of them, and calibrates the intervals as the
-# command did. ``reading()`` tells ``read_bags`` which columns the model needs.
+# command did. ``reading()`` tells ``read_bags`` which columns the model needs. (With fewer than 20 tows, ``fit`` takes
+# the place of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` gives intervals; there is no trust.)
 
 import histnetq as hq
 
 bags = hq.read_bags(folder / "checked.csv", bag="tow", label="species")
 quantifier = hq.EMQ(random_state=0).cross_calibrate(bags)
 
-new_bags = hq.read_bags(folder / "new.csv", bag="tow", features=quantifier.reading())
+new_bags = hq.read_bags(
+    folder / "new.csv", bag="tow", features=quantifier.reading()
+)
 intervals = quantifier.predict_interval(new_bags, coverage=0.9)
 figure, ax = plt.subplots(layout="constrained")
 hq.plots.prevalences(intervals, quantifier.classes_, new_bags.ids, ax)

@@ -38,7 +38,10 @@ model = LogisticRegression().fit(*draw_tickets(2000, usual))
 
 
 def score(rows):
-    return pd.DataFrame(model.predict_proba(rows).round(5), columns=[f"p_{kind}" for kind in kinds])
+    return pd.DataFrame(
+        model.predict_proba(rows).round(5),
+        columns=[f"p_{kind}" for kind in kinds],
+    )
 
 
 # %%
@@ -50,10 +53,14 @@ def score(rows):
 folder = Path(tempfile.mkdtemp())
 for name, size in (("scored", 1500), ("checked", 1000)):
     rows, labels = draw_tickets(size, usual)
-    score(rows).assign(kind=labels).to_csv(folder / f"{name}.csv", index=False)
+    score(rows).assign(kind=labels).to_csv(
+        folder / f"{name}.csv", index=False
+    )
 
 weeks, truth, right = [], [], []
-for week, monday in enumerate(pd.date_range("2026-01-05", periods=40, freq="W-MON")):
+for week, monday in enumerate(
+    pd.date_range("2026-01-05", periods=40, freq="W-MON")
+):
     mix = usual if week < 30 else [0.32, 0.26, 0.42]
     rows, labels = draw_tickets(400, mix)
     rows[:, :4] *= week < 37
@@ -75,7 +82,9 @@ log.head()
 import histnetq as hq
 
 train = hq.read_bags(folder / "scored.csv", label="kind", proba="p_*")
-quantifier = hq.EMQ(calibration="bcts", random_state=0).fit_posteriors(train)
+quantifier = hq.EMQ(calibration="bcts", random_state=0).fit_posteriors(
+    train
+)
 
 scores = log[quantifier.feature_names_].to_numpy()
 by_week = hq.Bags(scores, offsets=np.arange(0, len(log) + 1, 400))
@@ -90,7 +99,12 @@ counted = (scores.argmax(axis=1) == 0).reshape(40, 400).mean(axis=1)
 import matplotlib.pyplot as plt
 
 figure, ax = plt.subplots(figsize=(7.5, 3.6), layout="constrained")
-ax.plot(truth, color="black", linewidth=1, label="truth, which nobody knows in production")
+ax.plot(
+    truth,
+    color="black",
+    linewidth=1,
+    label="truth, which nobody knows in production",
+)
 ax.plot(counted, color="#D55E00", label="counted predictions")
 ax.plot(estimates, color="#0072B2", label="estimate")
 ax.axvspan(36.5, 39.5, color="#E69F00", alpha=0.15, linewidth=0)
@@ -116,8 +130,16 @@ print(
 # estimate.
 
 checked = hq.read_bags(folder / "checked.csv", label="kind", proba="p_*")
-quantifier.calibrate(hq.APP(bag_size=400).draw(checked, 200, random_state=0))
-found = hq.monitor(quantifier, folder / "log.csv", time="time", period="W", reference="2026-01..2026-06")
+quantifier.calibrate(
+    hq.APP(bag_size=400).draw(checked, 200, random_state=0)
+)
+found = hq.monitor(
+    quantifier,
+    folder / "log.csv",
+    time="time",
+    period="W",
+    reference="2026-01..2026-06",
+)
 picture = found.plot()
 
 # sphinx_gallery_start_ignore
@@ -128,7 +150,9 @@ plt.figure(picture)
 # The upper panel has the mix over time. Below, each class has its estimate with an interval, dashed thresholds, and
 # marks for alerts. ``found`` is a data frame with the same facts. The column *verdict* has them in words:
 
-found[found["class"] == "billing"].groupby("verdict")["chunk"].agg(["min", "max", "count"])
+found[found["class"] == "billing"].groupby("verdict")["chunk"].agg(
+    ["min", "max", "count"]
+)
 
 # %%
 # A week is *unchanged*, it has *moved*, or its *rows look different*. The first is good news, the second is for whoever
@@ -142,7 +166,12 @@ found[found["class"] == "billing"].groupby("verdict")["chunk"].agg(["min", "max"
 
 accuracy = quantifier.estimate_performance(by_week)["accuracy"].to_numpy()
 figure, ax = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
-ax.plot(right, color="black", linewidth=1, label="true accuracy, which nobody knows in production")
+ax.plot(
+    right,
+    color="black",
+    linewidth=1,
+    label="true accuracy, which nobody knows in production",
+)
 ax.plot(accuracy, color="#0072B2", label="expected accuracy")
 ax.axvspan(36.5, 39.5, color="#E69F00", alpha=0.15, linewidth=0)
 ax.set(xlabel="week", ylabel="accuracy")
@@ -185,7 +214,9 @@ import sys
 
 def terminal(command):
     words = [sys.executable, "-m", *shlex.split(command)]
-    return subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout
+    return subprocess.run(
+        words, cwd=folder, capture_output=True, text=True, check=True
+    ).stdout
 
 
 quantifier.save(folder / "models" / "tickets")

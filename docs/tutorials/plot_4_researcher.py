@@ -51,8 +51,15 @@ print(histograms.shape, histograms.sum(dim=1))
 grid = torch.linspace(0, 1, 401)[:, None]
 one_row_per_bag = torch.arange(402)
 figure, ax = plt.subplots(figsize=(6.4, 3), layout="constrained")
-kinds = [hq.nn.HardHistogram, hq.nn.SoftHistogram, hq.nn.RBFHistogram, hq.nn.SigmoidHistogram]
-for kind, color in zip(kinds, ["black", "#0072B2", "#D55E00", "#009E73"], strict=True):
+kinds = [
+    hq.nn.HardHistogram,
+    hq.nn.SoftHistogram,
+    hq.nn.RBFHistogram,
+    hq.nn.SigmoidHistogram,
+]
+for kind, color in zip(
+    kinds, ["black", "#0072B2", "#D55E00", "#009E73"], strict=True
+):
     with torch.no_grad():
         counts = kind(1, n_bins=8, squash=None)(grid, one_row_per_bag)[:, 3]
     ax.plot(grid, counts, label=kind.__name__, color=color)
@@ -66,20 +73,38 @@ ax.legend(frameon=False, fontsize=8)
 # :math:`h = \sum_c p_c M_c`. So *h* tells *p*, if the histograms of the classes differ. Here: the ink in the middle of
 # an image, for ones, for zeros, and for a bag with 30 ones in 100 images of both.
 
-ink = torch.tensor(images.reshape(-1, 8, 8)[:, 2:6, 3:5].mean(axis=(1, 2)) / 16, dtype=torch.float32)[:, None]
+ink = torch.tensor(
+    images.reshape(-1, 8, 8)[:, 2:6, 3:5].mean(axis=(1, 2)) / 16,
+    dtype=torch.float32,
+)[:, None]
 rng = np.random.default_rng(0)
 ones, zeros = (np.flatnonzero(labels == digit) for digit in (1, 0))
 bag = np.concatenate([rng.choice(ones, 30), rng.choice(zeros, 70)])
 counts = hq.nn.HardHistogram(1, n_bins=8, squash=None)
 with torch.no_grad():
-    of_ones, of_zeros, of_bag = (counts(ink[rows], torch.tensor([0, len(rows)]))[0] for rows in (ones, zeros, bag))
+    of_ones, of_zeros, of_bag = (
+        counts(ink[rows], torch.tensor([0, len(rows)]))[0]
+        for rows in (ones, zeros, bag)
+    )
 
 figure, ax = plt.subplots(figsize=(6.4, 3.2), layout="constrained")
 middles = (np.arange(8) + 0.5) / 8
-ax.bar(middles, of_bag, width=0.11, color="#8a939c55", edgecolor="#8a939c", label="the bag")
+ax.bar(
+    middles,
+    of_bag,
+    width=0.11,
+    color="#8a939c55",
+    edgecolor="#8a939c",
+    label="the bag",
+)
 ax.plot(middles, of_zeros, "o--", color="#0072B2", label="zeros")
 ax.plot(middles, of_ones, "s--", color="#D55E00", label="ones")
-ax.plot(middles, 0.3 * of_ones + 0.7 * of_zeros, "k-", label="0.3 · ones + 0.7 · zeros")
+ax.plot(
+    middles,
+    0.3 * of_ones + 0.7 * of_zeros,
+    "k-",
+    label="0.3 · ones + 0.7 · zeros",
+)
 ax.set(xlabel="ink in the middle", ylabel="share of the images")
 ax.legend(frameon=False)
 
@@ -103,9 +128,18 @@ def on_triangle(p):
 
 
 figure, ax = plt.subplots(figsize=(4.6, 4))
-ax.plot([0, 1, 0.5, 0], [0, 0, np.sqrt(3) / 2, 0], color="black", linewidth=0.8)
-ax.scatter(*on_triangle(mixed.prevalences), s=8, color="#56B4E9", label="200 mixed bags")
-ax.scatter(*on_triangle(few.prevalences), s=45, color="#D55E00", label="12 bags")
+ax.plot(
+    [0, 1, 0.5, 0], [0, 0, np.sqrt(3) / 2, 0], color="black", linewidth=0.8
+)
+ax.scatter(
+    *on_triangle(mixed.prevalences),
+    s=8,
+    color="#56B4E9",
+    label="200 mixed bags",
+)
+ax.scatter(
+    *on_triangle(few.prevalences), s=45, color="#D55E00", label="12 bags"
+)
 ax.set_axis_off()
 ax.set_aspect("equal")
 ax.legend(frameon=False, loc="upper left")
@@ -126,15 +160,32 @@ def zeros_count(p_true, p_pred):
     return ((p_true - p_pred).abs() * weights).sum(1)
 
 
-few_epochs = hq.Training(epochs=25, lr=3e-3, patience=3, validation_bags=100)
-paper = hq.HistNetQ(n_bins=16, encoder=(64,), head=(128,), sampler=hq.APP(100), training=few_epochs, random_state=0)
+few_epochs = hq.Training(
+    epochs=25, lr=3e-3, patience=3, validation_bags=100
+)
+paper = hq.HistNetQ(
+    n_bins=16,
+    encoder=(64,),
+    head=(128,),
+    sampler=hq.APP(100),
+    training=few_epochs,
+    random_state=0,
+)
 paper.fit(images, labels)
 own_loss = hq.HistNetQ(
-    n_bins=16, encoder=(64,), head=(128,), sampler=hq.APP(100), training=few_epochs, random_state=0, loss=zeros_count
+    n_bins=16,
+    encoder=(64,),
+    head=(128,),
+    sampler=hq.APP(100),
+    training=few_epochs,
+    random_state=0,
+    loss=zeros_count,
 ).fit(images, labels)
 
 figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-for ax, network, title in zip(axes, (paper, own_loss), ("loss: AE", "loss of our own"), strict=True):
+for ax, network, title in zip(
+    axes, (paper, own_loss), ("loss: AE", "loss of our own"), strict=True
+):
     hq.plots.training(network.history_, ax)
     ax.set_title(title)
 
@@ -160,12 +211,16 @@ class Moments(Pooling):
     def pool(self, rows, index, offsets, weights):
         mean = self.mean.pool(rows, index, offsets, weights)
         mean_of_squares = self.mean.pool(rows**2, index, offsets, weights)
-        return torch.cat([mean, (mean_of_squares - mean**2).clamp_min(1e-6).sqrt()], dim=1)
+        return torch.cat(
+            [mean, (mean_of_squares - mean**2).clamp_min(1e-6).sqrt()],
+            dim=1,
+        )
 
 
 # %%
-# A quantifier around it is a subclass that makes the layer. All the rest is there: training, intervals, sketches of
-# bags, comparison.
+# A quantifier around it is a subclass that makes the layer. The rest is there: training, prediction, intervals, trust,
+# comparison. A model that was saved is read by ``hq.load("directory", estimator=MomentsQ)``. (If parts of a bag are to
+# be added up, as in :ref:`sphx_glr_auto_tutorials_plot_6_big_data.py`, let the layer be a ``MergeablePooling``.)
 
 
 class MomentsQ(hq.DeepSets):
@@ -175,8 +230,14 @@ class MomentsQ(hq.DeepSets):
         return Moments(n_features)
 
 
-own = MomentsQ(encoder=(64,), head=(128,), sampler=hq.APP(100), training=few_epochs, random_state=0)
-own.fit(images, labels)
+own = MomentsQ(
+    encoder=(64,),
+    head=(128,),
+    sampler=hq.APP(100),
+    training=few_epochs,
+    random_state=0,
+)
+own = own.fit(images, labels)
 
 # %%
 # 7. Compare
@@ -185,10 +246,23 @@ own.fit(images, labels)
 # ‡ marks methods that are *not* significantly worse, † those with a p-value from 0.001 to 0.05.
 
 emq = hq.EMQ(calibration="bcts", random_state=0).fit(images, labels)
-fewer = hq.Training(epochs=10, bags_per_epoch=200, patience=3, validation_bags=100)
-unmixing = hq.HistNetQ(encoder=(64,), n_bins=8, sampler=hq.APP(100), training=fewer, random_state=0)
+fewer = hq.Training(
+    epochs=10, bags_per_epoch=200, patience=3, validation_bags=100
+)
+unmixing = hq.HistNetQ(
+    encoder=(64,),
+    n_bins=8,
+    sampler=hq.APP(100),
+    training=fewer,
+    random_state=0,
+)
 unmixing.fit(images, labels)
-methods = {"EMQ": emq, "HistNetQ": unmixing, "HistNetQ, paper's head": paper, "MomentsQ": own}
+methods = {
+    "EMQ": emq,
+    "HistNetQ": unmixing,
+    "HistNetQ, paper's head": paper,
+    "MomentsQ": own,
+}
 comparison = hq.compare(methods, data.test)
 print(comparison)
 

@@ -53,13 +53,20 @@ from sklearn.model_selection import train_test_split
 from sklearn.preprocessing import StandardScaler
 
 X, y = load_breast_cancer(return_X_y=True)
-X, X_test, y, y_test = train_test_split(X[:, :4], y, test_size=0.5, random_state=0, stratify=y)
+X, X_test, y, y_test = train_test_split(
+    X[:, :4], y, test_size=0.5, random_state=0, stratify=y
+)
 scale = StandardScaler().fit(X)
 X, X_test = scale.transform(X), scale.transform(X_test)
 
 qp.environ["SAMPLE_SIZE"] = 100
 theirs = EMQ(LogisticRegression()).fit(X, y)
-protocol = UPP(qp.data.LabelledCollection(X_test, y_test), sample_size=100, repeats=200, random_state=0)
+protocol = UPP(
+    qp.data.LabelledCollection(X_test, y_test),
+    sample_size=100,
+    repeats=200,
+    random_state=0,
+)
 print(qp.evaluation.evaluate(theirs, protocol, error_metric="mae"))
 
 # %%
@@ -69,7 +76,9 @@ import histnetq as hq
 
 plt.style.use("default")  # QuaPy makes all letters in pictures larger
 ours = hq.EMQ(LogisticRegression(), random_state=0).fit(X, y)
-bags = hq.APP(bag_size=100).draw(hq.Bags.from_labels(X_test, y_test), 200, random_state=0)
+bags = hq.APP(bag_size=100).draw(
+    hq.Bags.from_labels(X_test, y_test), 200, random_state=0
+)
 print(hq.evaluate(ours, bags)["ae"].mean())
 
 # %%
@@ -78,14 +87,20 @@ print(hq.evaluate(ours, bags)["ae"].mean())
 # iterations at steps of 0.0001, which leaves differences of 0.002; here we let it go on.)
 
 same = hq.interop.bags_from_quapy(protocol)
-of_theirs = np.array([theirs.aggregate(theirs.classify(sample), epsilon=1e-12) for sample, _ in protocol()])
+of_theirs = np.array(
+    [
+        theirs.aggregate(theirs.classify(sample), epsilon=1e-12)
+        for sample, _ in protocol()
+    ]
+)
 of_ours = ours.predict(same)
 print(f"largest difference: {np.abs(of_theirs - of_ours).max():.5f}")
 
 figure, ax = plt.subplots(figsize=(4.4, 4.2), layout="constrained")
+ax.set(xlabel="EMQ of QuaPy", ylabel="EMQ of histnetq", aspect="equal")
+ax.set_title("Share of benign cells in 200 samples")
 ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
 ax.scatter(of_theirs[:, 1], of_ours[:, 1], s=14, alpha=0.6, color="#0072B2")
-ax.set(xlabel="EMQ of QuaPy", ylabel="EMQ of histnetq", title="Share of benign cells in 200 samples", aspect="equal")
 
 # %%
 # Theirs in ours
@@ -97,9 +112,13 @@ methods = {
     "EMQ, QuaPy": theirs,
     "EMQ, histnetq": ours,
     "PACC, QuaPy": PACC(LogisticRegression()).fit(X, y),
-    "PACC, histnetq": hq.PACC(LogisticRegression(), random_state=0).fit(X, y),
+    "PACC, histnetq": hq.PACC(LogisticRegression(), random_state=0).fit(
+        X, y
+    ),
     "KDEy, QuaPy": KDEyML(LogisticRegression(), random_state=0).fit(X, y),
-    "KDEy, histnetq": hq.KDEy(LogisticRegression(), random_state=0).fit(X, y),
+    "KDEy, histnetq": hq.KDEy(LogisticRegression(), random_state=0).fit(
+        X, y
+    ),
 }
 print(hq.compare(methods, same))
 
@@ -113,14 +132,26 @@ print(hq.compare(methods, same))
 # ``to_quapy`` makes a quantifier that QuaPy takes for its own, in its evaluation and in ``GridSearchQ``.
 
 inside = hq.interop.to_quapy(hq.PACC(LogisticRegression(), random_state=0))
-search = qp.model_selection.GridSearchQ(inside, {"classifier__C": [0.001, 1.0]}, protocol, error="mae", refit=False)
+search = qp.model_selection.GridSearchQ(
+    inside,
+    {"classifier__C": [0.001, 1.0]},
+    protocol,
+    error="mae",
+    refit=False,
+)
 search.fit(X, y)
 print(search.best_params_)
 
 # %%
 # Ours alone would be (``pip install 'histnetq[tune]'``):
 
-found = hq.tune(hq.PACC(LogisticRegression(), random_state=0), {"classifier__C": [0.001, 1.0]}, X, y, validation=same)
+found = hq.tune(
+    hq.PACC(LogisticRegression(), random_state=0),
+    {"classifier__C": [0.001, 1.0]},
+    X,
+    y,
+    validation=same,
+)
 print(found.best_params)
 
 # %%
@@ -131,10 +162,16 @@ print(found.best_params)
 
 wrapped = hq.interop.from_quapy(theirs).calibrate(same[:100])
 intervals = wrapped.predict_interval(same[100:], coverage=0.9)
-print(f"{intervals.contains(same[100:].prevalences).mean():.0%} of the intervals of 90 % hold the truth")
+print(
+    f"{intervals.contains(same[100:].prevalences).mean():.0%} of the intervals of 90 % hold the truth"
+)
 
 twelve = same[100:112]
-ax = hq.plots.prevalences(wrapped.predict_interval(twelve), wrapped.classes_, truth=twelve.prevalences)
+ax = hq.plots.prevalences(
+    wrapped.predict_interval(twelve),
+    wrapped.classes_,
+    truth=twelve.prevalences,
+)
 
 # %%
 # **Trust**: a sample whose cells look otherwise is told, such as one from a microscope that magnifies too much.
@@ -144,10 +181,24 @@ print(wrapped.trust([X_test[:100], X_test[:100] + 1])["trust"].tolist())
 # %%
 # **Learning from totals**: the labels of rows are not needed if the proportions of bags are known.
 
-train = hq.APP(bag_size=50).draw(hq.Bags.from_labels(X, y), 100, random_state=1)
-no_labels = hq.Bags(train.rows, train.index, train.offsets, prevalences=train.prevalences, classes=train.classes)
-emnetq = hq.EMNetQ(training=hq.Training(epochs=10, patience=3), random_state=0).fit(no_labels)
-print(hq.compare({"EMQ, from labels": ours, "EMNetQ, from totals": emnetq}, same))
+train = hq.APP(bag_size=50).draw(
+    hq.Bags.from_labels(X, y), 100, random_state=1
+)
+no_labels = hq.Bags(
+    train.rows,
+    train.index,
+    train.offsets,
+    prevalences=train.prevalences,
+    classes=train.classes,
+)
+emnetq = hq.EMNetQ(
+    training=hq.Training(epochs=10, patience=3), random_state=0
+).fit(no_labels)
+print(
+    hq.compare(
+        {"EMQ, from labels": ours, "EMNetQ, from totals": emnetq}, same
+    )
+)
 
 # %%
 # Where to go next

@@ -35,14 +35,20 @@ def draw_photos(kind):
 
 labels = rng.integers(4, size=3000)
 quick = hq.Training(epochs=10, patience=2)
-model = hq.HistNetQ(encoder=(32,), n_bins=16, training=quick, random_state=0)
-model.fit(pd.DataFrame(draw_photos(labels), columns=features), kinds[labels])
+model = hq.HistNetQ(
+    encoder=(32,), n_bins=16, training=quick, random_state=0
+)
+model.fit(
+    pd.DataFrame(draw_photos(labels), columns=features), kinds[labels]
+)
 
 # %%
 # It is calibrated as well, so that estimates have intervals, and bags that look different are told.
 
 labels = rng.integers(4, size=3000)
-other = hq.Bags.from_labels(pd.DataFrame(draw_photos(labels), columns=features), kinds[labels])
+other = hq.Bags.from_labels(
+    pd.DataFrame(draw_photos(labels), columns=features), kinds[labels]
+)
 model.calibrate(hq.APP(bag_size=500).draw(other, 100, random_state=0))
 
 # %%
@@ -57,8 +63,12 @@ shops = np.array(["Bilbao", "Gijón", "Lugo", "Madrid", "Oviedo", "Vigo"])
 mixes = rng.dirichlet(np.ones(4), size=6)
 for day in range(1, 9):
     shop = rng.integers(6, size=50_000)
-    kind = (rng.random(50_000)[:, None] > mixes.cumsum(axis=1)[shop]).sum(axis=1)
-    table = pd.DataFrame(draw_photos(kind), columns=features).assign(shop=shops[shop], day=f"day-{day}")
+    kind = (rng.random(50_000)[:, None] > mixes.cumsum(axis=1)[shop]).sum(
+        axis=1
+    )
+    table = pd.DataFrame(draw_photos(kind), columns=features).assign(
+        shop=shops[shop], day=f"day-{day}"
+    )
     table.to_parquet(folder / "rows" / f"day-{day}.parquet")
 table.head(3)
 
@@ -69,7 +79,13 @@ table.head(3)
 # the whole. A **sketch** holds these counts for each bag: rows are read once, then forgotten.
 
 monday, tuesday = (
-    model.sketch(hq.read_bags(folder / "rows" / f"day-{day}.parquet", bag="shop", features=model.reading()))
+    model.sketch(
+        hq.read_bags(
+            folder / "rows" / f"day-{day}.parquet",
+            bag="shop",
+            features=model.reading(),
+        )
+    )
     for day in (1, 2)
 )
 both = monday + tuesday
@@ -79,9 +95,14 @@ both
 # The sum is exactly the sketch of all rows of both days, to the last bit.
 
 together = hq.read_bags(
-    [folder / "rows" / "day-1.parquet", folder / "rows" / "day-2.parquet"], bag="shop", features=model.reading()
+    [folder / "rows" / "day-1.parquet", folder / "rows" / "day-2.parquet"],
+    bag="shop",
+    features=model.reading(),
 )
-print("the same:", np.array_equal(model.predict(both), model.predict(together)))
+print(
+    "the same:",
+    np.array_equal(model.predict(both), model.predict(together)),
+)
 
 # %%
 # How small is it? The size of a sketch depends on the number of bags, not on the number of rows.
@@ -91,11 +112,17 @@ import matplotlib.pyplot as plt
 sketch_file = folder / "both.parquet"
 both.save(sketch_file)
 kilobytes = {
-    "rows of two days": sum((folder / "rows" / f"day-{day}.parquet").stat().st_size for day in (1, 2)) / 1000,
+    "rows of two days": sum(
+        (folder / "rows" / f"day-{day}.parquet").stat().st_size
+        for day in (1, 2)
+    )
+    / 1000,
     "their sketch": sketch_file.stat().st_size / 1000,
 }
 figure, ax = plt.subplots(figsize=(6, 1.8), layout="constrained")
-bars = ax.barh(list(kilobytes), list(kilobytes.values()), color=["#8a939c", "#0072B2"])
+bars = ax.barh(
+    list(kilobytes), list(kilobytes.values()), color=["#8a939c", "#0072B2"]
+)
 ax.bar_label(bars, fmt="%.0f kB", padding=3)
 ax.set(xlabel="kilobytes on disk", xscale="log", xlim=(1, 1e5))
 ax.invert_yaxis()
@@ -115,12 +142,19 @@ print(model.trust(week)["trust"].tolist())
 # Streams
 # -------
 # Rows may also come in pieces of any size and in any order, from files or from a queue. ``predict_stream`` takes pairs
-# of the names of the bags and the rows. Memory holds the sketches and one piece.
+# of the names of the bags and the rows. Memory holds the sketches and one piece. Give the columns that the model has
+# learned from, ``feature_names_``, and no others: columns that were constant in training may have been left out.
 
 import pyarrow.dataset as ds
 
-batches = ds.dataset(folder / "rows").to_batches(columns=["shop", *features], batch_size=20_000)
-pieces = ((batch["shop"].to_pylist(), batch.select(features).to_pandas()) for batch in batches)
+columns = model.feature_names_
+batches = ds.dataset(folder / "rows").to_batches(
+    columns=["shop", *columns], batch_size=20_000
+)
+pieces = (
+    (batch["shop"].to_pylist(), batch.select(columns).to_pandas())
+    for batch in batches
+)
 ids, estimates = model.predict_stream(pieces)
 pd.DataFrame(estimates, index=ids, columns=model.classes_).round(3)
 
@@ -137,11 +171,17 @@ import sys
 def terminal(command):
     print(f"$ {command}")
     words = [sys.executable, "-m", *shlex.split(command)]
-    print(subprocess.run(words, cwd=folder, capture_output=True, text=True, check=True).stdout)
+    print(
+        subprocess.run(
+            words, cwd=folder, capture_output=True, text=True, check=True
+        ).stdout
+    )
 
 
 model.save(folder / "model")
-terminal("histnetq sketch model rows/*.parquet --bag shop --bag day -o sketches.parquet")
+terminal(
+    "histnetq sketch model rows/*.parquet --bag shop --bag day -o sketches.parquet"
+)
 terminal("histnetq predict model sketches.parquet --bag day --wide")
 
 # %%
@@ -153,11 +193,20 @@ terminal("histnetq predict model sketches.parquet --bag day --wide")
 
 from distributed import Client
 
-with Client(processes=False, n_workers=2, threads_per_worker=1, dashboard_address=None) as client:
-    ids_of_dask, by_dask = hq.predict_dask(model, str(folder / "rows" / "*.parquet"), bag="shop", client=client)
+with Client(
+    processes=False,
+    n_workers=2,
+    threads_per_worker=1,
+    dashboard_address=None,
+) as client:
+    ids_of_dask, by_dask = hq.predict_dask(
+        model, str(folder / "rows" / "*.parquet"), bag="shop", client=client
+    )
 
 order = [list(ids_of_dask).index(name) for name in ids]
-print("the same to the last bit:", np.array_equal(by_dask[order], estimates))
+print(
+    "the same to the last bit:", np.array_equal(by_dask[order], estimates)
+)
 
 # %%
 # Which methods have sketches?
@@ -167,7 +216,9 @@ print("the same to the last bit:", np.array_equal(by_dask[order], estimates))
 # ``SetTransformer`` need all rows of a bag at once, and say so:
 
 labels = rng.integers(4, size=400)
-slow = hq.EMNetQ(training=hq.Training(epochs=1), random_state=0).fit(draw_photos(labels), kinds[labels])
+slow = hq.EMNetQ(training=hq.Training(epochs=1), random_state=0).fit(
+    draw_photos(labels), kinds[labels]
+)
 try:
     slow.sketch(draw_photos(labels))
 except TypeError as error:
