@@ -78,6 +78,13 @@ def test_links_lead_somewhere(page, builder):
             assert not fragment or fragment in anchors(target), f"{page}: {link}"
 
 
+def test_every_page_has_its_line_in_a_toctree():
+    pages = {path.stem: path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")}
+    trees = re.findall(r"^:::\{toctree\}\n(.*?)^:::$", "\n".join(pages.values()), re.MULTILINE | re.DOTALL)
+    listed = set(re.findall(r"^(?:.*<)?([\w-]+)>?$", "\n".join(trees), re.MULTILINE))
+    assert pages.keys() - listed == {"index"}, "add the others to a toctree, such as that of docs/guide.md"
+
+
 def test_errors_that_are_explained_are_those_of_the_package():
     code = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "src").rglob("*.py"))
     code = re.sub(r'"\s+f?"', "", code)  # sentences that are written on several lines
