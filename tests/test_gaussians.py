@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from types import SimpleNamespace
 
@@ -177,6 +178,17 @@ def test_the_head_reads_likelihoods_at_one_scale():
         read = q.network_.head[0](pooled)
     assert read.mean(0).abs().max() < 0.3
     assert read.std(0).sub(1).abs().max() < 0.3
+
+
+def test_gaussians_learn_at_the_rate_of_bins_and_do_not_decay():
+    def placed(**options):
+        training = dataclasses.replace(QUICK, epochs=1, weight_decay=0.5, **options)
+        q = hq.GMNet(2, 5, 2, encoder=(8,), head=(8,), training=training, random_state=0).fit(known_bags())
+        return torch.cat([parameter.flatten() for parameter in q.network_.pooling.parameters()])
+
+    still = placed(bin_lr=0.0)
+    assert torch.equal(placed(bin_lr=0.0, lr=0.1), still)
+    assert not torch.allclose(placed(bin_lr=1.0, lr=0.1), still)
 
 
 def test_compiled_kernels_are_those_that_run():
