@@ -132,7 +132,7 @@ def as_records(found: Estimates, wide: bool) -> str:
     n_classes = len(found.classes)
     names = [np.repeat(found.names[column].to_numpy(object), n_classes) for column in found.names.columns]
     about = [np.repeat(found.about[column].to_numpy(object), n_classes) for column in found.about.columns]
-    values = [np.where(np.isnan(array), None, array).ravel() for array in found.values.values()]
+    values = [np.where(np.isnan(array), np.array(None, object), array).ravel() for array in found.values.values()]
     keys = [*map(str, found.names.columns), "class", *found.values, *found.about.columns]
     columns = [*names, np.tile(found.classes.astype(object), len(found)), *values, *about]
     rows = zip(*(column.tolist() for column in columns), strict=True)
