@@ -219,7 +219,7 @@ terminal("histnetq report model new.csv --bag tow -o report.html")
 # ------------------
 # ``read_bags`` makes bags of a table. ``cross_calibrate`` learns from all of them, and calibrates the intervals as the
 # command did. ``reading()`` tells ``read_bags`` which columns the model needs. (With fewer than 20 tows, ``fit`` takes
-# the place of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` gives intervals; there is no trust.)
+# the place of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` gives intervals, without trust.)
 
 import histnetq as hq
 
