@@ -40,7 +40,9 @@ spread = np.array([0.45, 0.14, 0.13, 0.12])
 
 
 def draw_tow(name, size, lens=(0, 0, 0, 0)):
-    kind = rng.choice(4, size=size, p=rng.dirichlet([1.5, 2.0, 2.0, 0.8]))
+    kind = rng.choice(
+        4, size=size, p=rng.dirichlet([1.5, 2.0, 2.0, 0.8])
+    )
     measures = rng.normal(typical[kind], spread) + lens
     tow = pd.DataFrame(
         measures.round(4),
@@ -78,10 +80,16 @@ checked.head()
 import matplotlib.pyplot as plt
 
 colors = dict(
-    zip(species, ["#0072B2", "#009E73", "#8a939c", "#D55E00"], strict=True)
+    zip(
+        species,
+        ["#0072B2", "#009E73", "#8a939c", "#D55E00"],
+        strict=True,
+    )
 )
 figure, ax = plt.subplots(figsize=(6.4, 4), layout="constrained")
-for name, rows in checked.sample(1500, random_state=0).groupby("species"):
+for name, rows in checked.sample(1500, random_state=0).groupby(
+    "species"
+):
     ax.scatter(
         rows["log_area"],
         rows["roundness"],
@@ -113,7 +121,11 @@ def terminal(command):
     words = [sys.executable, "-m", *shlex.split(command)]
     print(
         subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, check=True
+            words,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     )
 
@@ -219,11 +231,13 @@ terminal("histnetq report model new.csv --bag tow -o report.html")
 # ------------------
 # ``read_bags`` makes bags of a table. ``cross_calibrate`` learns from all of them, and calibrates the intervals as the
 # command did. ``reading()`` tells ``read_bags`` which columns the model needs. (With fewer than 20 tows, ``fit`` takes
-# its place, and ``predict_interval(new_bags, method="bayes")`` gives intervals; there is no trust.)
+# the place of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` gives intervals, without trust.)
 
 import histnetq as hq
 
-bags = hq.read_bags(folder / "checked.csv", bag="tow", label="species")
+bags = hq.read_bags(
+    folder / "checked.csv", bag="tow", label="species"
+)
 quantifier = hq.EMQ(random_state=0).cross_calibrate(bags)
 
 new_bags = hq.read_bags(

@@ -44,16 +44,17 @@ age_of, income_of = np.array([48, 58, 36]), np.array([45, 66, 52])
 
 def draw_district(name):
     vote = rng.choice(3, size=1500, p=rng.dirichlet([5, 5, 3]))
-    party = (rng.random(1500)[:, None] > party_of.cumsum(axis=1)[vote]).sum(
-        axis=1
-    )
+    party = (
+        rng.random(1500)[:, None] > party_of.cumsum(axis=1)[vote]
+    ).sum(axis=1)
     age, income = (
         rng.normal(age_of[vote], 14),
         rng.normal(income_of[vote], 18),
     )
     older = 1 / (1 + np.exp(-(age - 48) / 8))
     answers = (
-        np.clip(older if rng.random() < 0.5 else 1 - older, 0.2, None) / 10
+        np.clip(older if rng.random() < 0.5 else 1 - older, 0.2, None)
+        / 10
     )
     people = {
         "district": name,
@@ -68,7 +69,9 @@ def draw_district(name):
 
 
 names = [f"district-{i + 1:03d}" for i in range(230)]
-surveys, votes = zip(*[draw_district(name) for name in names], strict=True)
+surveys, votes = zip(
+    *[draw_district(name) for name in names], strict=True
+)
 results = pd.DataFrame(
     votes, columns=candidates, index=pd.Index(names, name="district")
 )
@@ -76,7 +79,9 @@ results = pd.DataFrame(
 folder = Path(tempfile.mkdtemp())
 pd.concat(surveys[:200]).to_csv(folder / "survey.csv", index=False)
 results[:200].to_csv(folder / "results.csv")
-pd.concat(surveys[200:]).to_csv(folder / "not_counted.csv", index=False)
+pd.concat(surveys[200:]).to_csv(
+    folder / "not_counted.csv", index=False
+)
 surveys[0].head()
 
 # %%
@@ -106,7 +111,9 @@ counted
 # We keep 60 districts apart. They will tell how far estimates are off, and give the intervals.
 
 learn, apart = counted.split(140 / 200, random_state=0)
-print(len(learn), "districts to learn from,", len(apart), "kept apart")
+print(
+    len(learn), "districts to learn from,", len(apart), "kept apart"
+)
 
 # %%
 # Learn from totals
@@ -118,9 +125,9 @@ print(len(learn), "districts to learn from,", len(apart), "kept apart")
 
 quick = hq.Training(epochs=10, patience=3)
 emnetq = hq.EMNetQ(training=quick, random_state=0).fit(learn)
-histnetq = hq.HistNetQ(encoder=(), training=quick, random_state=0).fit(
-    learn
-)
+histnetq = hq.HistNetQ(
+    encoder=(), training=quick, random_state=0
+).fit(learn)
 
 # %%
 # How far off are they? The districts that we kept apart can tell. "mean of training" gives the same answer for all
@@ -130,7 +137,11 @@ histnetq = hq.HistNetQ(encoder=(), training=quick, random_state=0).fit(
 
 mean = hq.MLPE().fit(learn)
 comparison = hq.compare(
-    {"EMNetQ": emnetq, "HistNetQ": histnetq, "mean of training": mean},
+    {
+        "EMNetQ": emnetq,
+        "HistNetQ": histnetq,
+        "mean of training": mean,
+    },
     apart,
 )
 print(comparison)
@@ -192,7 +203,9 @@ plain = hq.read_bags(
     counts=True,
 )
 plain_learn, plain_apart = plain.split(140 / 200, random_state=0)
-unweighted = hq.EMNetQ(training=quick, random_state=0).fit(plain_learn)
+unweighted = hq.EMNetQ(training=quick, random_state=0).fit(
+    plain_learn
+)
 errors = {
     "with weights": -emnetq.score(apart),
     "without weights": -unweighted.score(plain_apart),

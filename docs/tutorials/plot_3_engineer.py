@@ -64,7 +64,9 @@ for week, monday in enumerate(
     mix = usual if week < 30 else [0.32, 0.26, 0.42]
     rows, labels = draw_tickets(400, mix)
     rows[:, :4] *= week < 37
-    times = monday + pd.to_timedelta(np.sort(rng.random(400)) * 7, unit="D")
+    times = monday + pd.to_timedelta(
+        np.sort(rng.random(400)) * 7, unit="D"
+    )
     weeks.append(score(rows).assign(time=times.round("s")))
     truth.append((labels == "billing").mean())
     right.append((model.predict(rows) == labels).mean())
@@ -82,9 +84,9 @@ log.head()
 import histnetq as hq
 
 train = hq.read_bags(folder / "scored.csv", label="kind", proba="p_*")
-quantifier = hq.EMQ(calibration="bcts", random_state=0).fit_posteriors(
-    train
-)
+quantifier = hq.EMQ(
+    calibration="bcts", random_state=0
+).fit_posteriors(train)
 
 scores = log[quantifier.feature_names_].to_numpy()
 by_week = hq.Bags(scores, offsets=np.arange(0, len(log) + 1, 400))
@@ -129,7 +131,9 @@ print(
 # Weeks whose mix has moved are then told from weeks whose *rows* are different, where nobody should believe the
 # estimate.
 
-checked = hq.read_bags(folder / "checked.csv", label="kind", proba="p_*")
+checked = hq.read_bags(
+    folder / "checked.csv", label="kind", proba="p_*"
+)
 quantifier.calibrate(
     hq.APP(bag_size=400).draw(checked, 200, random_state=0)
 )
@@ -164,7 +168,9 @@ found[found["class"] == "billing"].groupby("verdict")["chunk"].agg(
 # classes is known from ``scored.csv``, and how common they are is estimated. Where rows look different, the expected
 # accuracy is as wrong as the estimate. (True accuracies of 400 tickets vary by chance, by about two percent.)
 
-accuracy = quantifier.estimate_performance(by_week)["accuracy"].to_numpy()
+accuracy = quantifier.estimate_performance(by_week)[
+    "accuracy"
+].to_numpy()
 figure, ax = plt.subplots(figsize=(7.5, 2.8), layout="constrained")
 ax.plot(
     right,
@@ -220,7 +226,9 @@ def terminal(command):
 
 
 quantifier.save(folder / "models" / "tickets")
-weeks[-8].drop(columns="time").to_csv(folder / "week.csv", index=False)
+weeks[-8].drop(columns="time").to_csv(
+    folder / "week.csv", index=False
+)
 answer = terminal("histnetq predict models/tickets week.csv --json")
 print(json.dumps(json.loads(answer), indent=1))
 

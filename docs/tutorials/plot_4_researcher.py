@@ -39,7 +39,9 @@ print(data.test)
 torch.manual_seed(0)
 layer = hq.nn.HardHistogram(n_features=1, n_bins=8)
 rows = torch.randn(300, 1, requires_grad=True)
-offsets = torch.tensor([0, 100, 300])  # a bag of 100 rows and one of 200
+offsets = torch.tensor(
+    [0, 100, 300]
+)  # a bag of 100 rows and one of 200
 histograms = layer(rows, offsets)
 print(histograms.shape, histograms.sum(dim=1))
 
@@ -61,7 +63,9 @@ for kind, color in zip(
     kinds, ["black", "#0072B2", "#D55E00", "#009E73"], strict=True
 ):
     with torch.no_grad():
-        counts = kind(1, n_bins=8, squash=None)(grid, one_row_per_bag)[:, 3]
+        counts = kind(1, n_bins=8, squash=None)(
+            grid, one_row_per_bag
+        )[:, 3]
     ax.plot(grid, counts, label=kind.__name__, color=color)
 ax.set(xlabel="value of the row", ylabel="how much it counts")
 ax.legend(frameon=False, fontsize=8)
@@ -129,7 +133,10 @@ def on_triangle(p):
 
 figure, ax = plt.subplots(figsize=(4.6, 4))
 ax.plot(
-    [0, 1, 0.5, 0], [0, 0, np.sqrt(3) / 2, 0], color="black", linewidth=0.8
+    [0, 1, 0.5, 0],
+    [0, 0, np.sqrt(3) / 2, 0],
+    color="black",
+    linewidth=0.8,
 )
 ax.scatter(
     *on_triangle(mixed.prevalences),
@@ -138,7 +145,10 @@ ax.scatter(
     label="200 mixed bags",
 )
 ax.scatter(
-    *on_triangle(few.prevalences), s=45, color="#D55E00", label="12 bags"
+    *on_triangle(few.prevalences),
+    s=45,
+    color="#D55E00",
+    label="12 bags",
 )
 ax.set_axis_off()
 ax.set_aspect("equal")
@@ -182,9 +192,14 @@ own_loss = hq.HistNetQ(
     loss=zeros_count,
 ).fit(images, labels)
 
-figure, axes = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+figure, axes = plt.subplots(
+    1, 2, figsize=(8, 3), layout="constrained"
+)
 for ax, network, title in zip(
-    axes, (paper, own_loss), ("loss: AE", "loss of our own"), strict=True
+    axes,
+    (paper, own_loss),
+    ("loss: AE", "loss of our own"),
+    strict=True,
 ):
     hq.plots.training(network.history_, ax)
     ax.set_title(title)
@@ -205,14 +220,18 @@ class Moments(Pooling):
 
     def __init__(self, n_features):
         super().__init__(n_features, width=2 * n_features)
-
         self.mean = Mean(n_features)
 
     def pool(self, rows, index, offsets, weights):
         mean = self.mean.pool(rows, index, offsets, weights)
-        mean_of_squares = self.mean.pool(rows**2, index, offsets, weights)
+        mean_of_squares = self.mean.pool(
+            rows**2, index, offsets, weights
+        )
         return torch.cat(
-            [mean, (mean_of_squares - mean**2).clamp_min(1e-6).sqrt()],
+            [
+                mean,
+                (mean_of_squares - mean**2).clamp_min(1e-6).sqrt(),
+            ],
             dim=1,
         )
 

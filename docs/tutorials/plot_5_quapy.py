@@ -97,10 +97,14 @@ of_ours = ours.predict(same)
 print(f"largest difference: {np.abs(of_theirs - of_ours).max():.5f}")
 
 figure, ax = plt.subplots(figsize=(4.4, 4.2), layout="constrained")
-ax.set(xlabel="EMQ of QuaPy", ylabel="EMQ of histnetq", aspect="equal")
+ax.set(
+    xlabel="EMQ of QuaPy", ylabel="EMQ of histnetq", aspect="equal"
+)
 ax.set_title("Share of benign cells in 200 samples")
 ax.plot([0, 1], [0, 1], color="black", linewidth=0.8)
-ax.scatter(of_theirs[:, 1], of_ours[:, 1], s=14, alpha=0.6, color="#0072B2")
+ax.scatter(
+    of_theirs[:, 1], of_ours[:, 1], s=14, alpha=0.6, color="#0072B2"
+)
 
 # %%
 # Theirs in ours
@@ -112,13 +116,15 @@ methods = {
     "EMQ, QuaPy": theirs,
     "EMQ, histnetq": ours,
     "PACC, QuaPy": PACC(LogisticRegression()).fit(X, y),
-    "PACC, histnetq": hq.PACC(LogisticRegression(), random_state=0).fit(
+    "PACC, histnetq": hq.PACC(
+        LogisticRegression(), random_state=0
+    ).fit(X, y),
+    "KDEy, QuaPy": KDEyML(LogisticRegression(), random_state=0).fit(
         X, y
     ),
-    "KDEy, QuaPy": KDEyML(LogisticRegression(), random_state=0).fit(X, y),
-    "KDEy, histnetq": hq.KDEy(LogisticRegression(), random_state=0).fit(
-        X, y
-    ),
+    "KDEy, histnetq": hq.KDEy(
+        LogisticRegression(), random_state=0
+    ).fit(X, y),
 }
 print(hq.compare(methods, same))
 
@@ -131,7 +137,9 @@ print(hq.compare(methods, same))
 # --------------
 # ``to_quapy`` makes a quantifier that QuaPy takes for its own, in its evaluation and in ``GridSearchQ``.
 
-inside = hq.interop.to_quapy(hq.PACC(LogisticRegression(), random_state=0))
+inside = hq.interop.to_quapy(
+    hq.PACC(LogisticRegression(), random_state=0)
+)
 search = qp.model_selection.GridSearchQ(
     inside,
     {"classifier__C": [0.001, 1.0]},
@@ -176,7 +184,9 @@ ax = hq.plots.prevalences(
 # %%
 # **Trust**: a sample whose cells look otherwise is told, such as one from a microscope that magnifies too much.
 
-print(wrapped.trust([X_test[:100], X_test[:100] + 1])["trust"].tolist())
+print(
+    wrapped.trust([X_test[:100], X_test[:100] + 1])["trust"].tolist()
+)
 
 # %%
 # **Learning from totals**: the labels of rows are not needed if the proportions of bags are known.
@@ -196,7 +206,8 @@ emnetq = hq.EMNetQ(
 ).fit(no_labels)
 print(
     hq.compare(
-        {"EMQ, from labels": ours, "EMNetQ, from totals": emnetq}, same
+        {"EMQ, from labels": ours, "EMNetQ, from totals": emnetq},
+        same,
     )
 )
 

@@ -59,18 +59,20 @@ model.calibrate(hq.APP(bag_size=500).draw(other, 100, random_state=0))
 
 folder = Path(tempfile.mkdtemp())
 (folder / "rows").mkdir()
-shops = np.array(["Bilbao", "Gijón", "Lugo", "Madrid", "Oviedo", "Vigo"])
+shops = np.array(
+    ["Bilbao", "Gijón", "Lugo", "Madrid", "Oviedo", "Vigo"]
+)
 mixes = rng.dirichlet(np.ones(4), size=6)
 for day in range(1, 9):
     shop = rng.integers(6, size=50_000)
-    kind = (rng.random(50_000)[:, None] > mixes.cumsum(axis=1)[shop]).sum(
-        axis=1
-    )
+    kind = (
+        rng.random(50_000)[:, None] > mixes.cumsum(axis=1)[shop]
+    ).sum(axis=1)
     table = pd.DataFrame(draw_photos(kind), columns=features).assign(
         shop=shops[shop], day=f"day-{day}"
     )
     table.to_parquet(folder / "rows" / f"day-{day}.parquet")
-table.head(3)
+table[["shop", "day", "f0", "f1", "f2"]].head(3)
 
 # %%
 # A sketch instead of the rows
@@ -95,7 +97,10 @@ both
 # The sum is exactly the sketch of all rows of both days, to the last bit.
 
 together = hq.read_bags(
-    [folder / "rows" / "day-1.parquet", folder / "rows" / "day-2.parquet"],
+    [
+        folder / "rows" / "day-1.parquet",
+        folder / "rows" / "day-2.parquet",
+    ],
     bag="shop",
     features=model.reading(),
 )
@@ -121,7 +126,9 @@ kilobytes = {
 }
 figure, ax = plt.subplots(figsize=(6, 1.8), layout="constrained")
 bars = ax.barh(
-    list(kilobytes), list(kilobytes.values()), color=["#8a939c", "#0072B2"]
+    list(kilobytes),
+    list(kilobytes.values()),
+    color=["#8a939c", "#0072B2"],
 )
 ax.bar_label(bars, fmt="%.0f kB", padding=3)
 ax.set(xlabel="kilobytes on disk", xscale="log", xlim=(1, 1e5))
@@ -173,7 +180,11 @@ def terminal(command):
     words = [sys.executable, "-m", *shlex.split(command)]
     print(
         subprocess.run(
-            words, cwd=folder, capture_output=True, text=True, check=True
+            words,
+            cwd=folder,
+            capture_output=True,
+            text=True,
+            check=True,
         ).stdout
     )
 
@@ -200,12 +211,16 @@ with Client(
     dashboard_address=None,
 ) as client:
     ids_of_dask, by_dask = hq.predict_dask(
-        model, str(folder / "rows" / "*.parquet"), bag="shop", client=client
+        model,
+        str(folder / "rows" / "*.parquet"),
+        bag="shop",
+        client=client,
     )
 
 order = [list(ids_of_dask).index(name) for name in ids]
 print(
-    "the same to the last bit:", np.array_equal(by_dask[order], estimates)
+    "the same to the last bit:",
+    np.array_equal(by_dask[order], estimates),
 )
 
 # %%
