@@ -342,7 +342,7 @@ def test_memory_that_runs_out_is_told_in_a_sentence(folder, monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError("Unable to allocate 9 GiB")
 
-    monkeypatch.setattr("histnetq.data.tables._Grown.add", fail)
+    monkeypatch.setattr("histnetq.data.growing.Grown.add", fail)
     result = run(*arguments("fit", "rows.csv"))
     assert result.exit_code == 2
     assert result.output.startswith("Error: memory: expected enough for the rows, got too little (Unable to allocate 9")

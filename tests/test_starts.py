@@ -293,7 +293,7 @@ def test_networks_start_at_random_weights_unless_asked():
 @pytest.mark.parametrize("ridge", [0.01, None])
 def test_a_random_start_still_trains(ridge):
     few = known_bags(3) if ridge else known_bags(40)
-    training = dataclasses.replace(QUICK, epochs=15, lr=0.01, bags_per_epoch=40, patience=99)
+    training = dataclasses.replace(QUICK, epochs=30, lr=0.01, bags_per_epoch=40, patience=99)
     q = hq.HistNetQ(n_bins=5, encoder=(8,), ridge=ridge, training=training, random_state=0).fit(few)
     assert q.best_epoch_ > 0
     assert q.history_["train_loss"][-1] < 0.8 * q.history_["train_loss"][0]

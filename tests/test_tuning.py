@@ -444,7 +444,7 @@ BAD_SPACE = "space: expected for cv a list of choices, (low, high), (low, high, 
             {"space": {"bins": [1]}},
             ValueError,
             "space: EMQ has no parameter 'bins'; did you mean calibration or classifier or cv or max_iter or "
-            "random_state or tol?",
+            "random_state or smoothness or tol?",
         ),
         ({"space": {}}, ValueError, "space: expected a dict of parameter names and values, got {}."),
         ({"space": {"cv": []}}, ValueError, BAD_SPACE + "[]."),
