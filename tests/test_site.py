@@ -105,3 +105,9 @@ def test_what_pages_fetch_is_found(builder):
     assert fetched("<link rel='stylesheet' href='//fonts.example/a.css'>") == ["//fonts.example/a.css"]
     assert fetched("a { background: url(https://x.example/i.png) }") == ["https://x.example/i.png"]
     assert fetched('<a href="https://example.org">away</a> <img src="_images/a.svg">') == []
+
+
+def test_pages_of_files_at_the_root_link_to_each_other(builder):
+    pages = builder.project.pages()
+    assert {"changelog.md", "contributing.md", "releasing.md", "security.md"} == set(pages)
+    assert "](releasing.md)" in pages["contributing.md"]

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 _ROOT = Path(__file__).parents[2]
-_FILES = {"CHANGELOG.md": "changelog.md", "CONTRIBUTING.md": "contributing.md", "SECURITY.md": "security.md"}
+_FILES = {f"{name.upper()}.md": f"{name}.md" for name in ("changelog", "contributing", "releasing", "security")}
 _LINK = re.compile(r"\]\((?P<up>(?:\.\./)?)(?P<path>[A-Z]+\.md)")
 
 
