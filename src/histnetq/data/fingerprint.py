@@ -1,4 +1,4 @@
-"""A checksum of bags, by which a run or a file tells whether it was made from the same ones."""
+"""Checksums of bags and arrays, by which a run or a file tells whether it was made from the same ones."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import hashlib
 from typing import TYPE_CHECKING
 
 import numpy as np
+from numpy.typing import NDArray
 
 from histnetq.data.checks import take_dense
 
@@ -52,3 +53,14 @@ def fingerprint(bags: Bags) -> str:
         taken = take_dense(bags.rows, rows[start : start + step])
         digest.update(repr(taken.tolist()).encode() if taken.dtype == object else taken.tobytes())
     return digest.hexdigest()
+
+
+def digest_arrays(*arrays: NDArray) -> str:
+    """Compute a checksum of the bytes of arrays, one after the other, whose types and shapes are known elsewhere.
+
+    Examples
+    --------
+    >>> digest_arrays(np.zeros(2)) == digest_arrays(np.zeros(1), np.zeros(1)) != digest_arrays(np.ones(2))
+    True
+    """
+    return hashlib.sha256(b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)).hexdigest()

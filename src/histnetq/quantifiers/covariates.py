@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
@@ -12,13 +11,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
 from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.simplex import Floats, Ints
-from histnetq.sketches.sketcher import Sketcher
 
 _CELLS_AT_ONCE = 1 << 22  # of bags × features × bins
 _LEAST = 1e-6  # distance of histograms below which they count as equal
@@ -119,7 +118,7 @@ class HDx(FeatureQuantifier):
         place = np.clip((rows - low) / width, 0, 1)
         return [np.minimum(place * n, n - 1).astype(np.int32) for n in self._bins()]
 
-    def _counts(self, bags: Bags) -> NDArray:
+    def _sums(self, bags: Bags) -> NDArray:
         """Weight of each bag's rows in each bin of each feature: (n_bags, n_features, sum of bins)."""
         counts, starts = np.zeros((len(bags), *self.histograms_.shape[:2])), np.cumsum([0, *self._bins()])
         for rows, member in row_chunks(bags, len(self.low_)):
@@ -129,38 +128,20 @@ class HDx(FeatureQuantifier):
 
     def _predict(self, bags: Bags) -> Floats:
         step = max(1, _CELLS_AT_ONCE // self.histograms_[:, :, 0].size)
-        return np.concatenate(
-            [self._estimate(self._counts(bags[a : a + step])) for a in range(0, len(bags), step)]
-        )  # fmt: skip
+        predict = super()._predict
+        return np.concatenate([predict(bags[a : a + step]) for a in range(0, len(bags), step)])
 
-    def _estimate(self, counts: NDArray) -> Floats:
+    def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
         starts = np.cumsum([0, *self._bins()])
         found = [
-            match_features(counts[:, :, a:b], self.histograms_[:, a:b], self.tol, self.max_iter)
+            match_features(sums[:, :, a:b], self.histograms_[:, a:b], self.tol, self.max_iter)
             for a, b in pairwise(starts)
         ]
         p = np.median(found, axis=0)
         return p / p.sum(1, keepdims=True)
 
-    def _sketcher(self) -> Sketcher:
-        return _CountedBins(self)
-
-
-class _CountedBins(Sketcher):
-    """Counts of a bag's rows in the bins of all features."""
-
-    def __init__(self, q: HDx) -> None:
-        self.q = q
-
-    def identity(self) -> str:
-        ends = hashlib.sha256(np.concatenate([self.q.low_, self.q.high_]).tobytes()).hexdigest()
-        return f"counts in {self.q._bins()} bins between {ends}"
-
-    def state(self, bags: Bags) -> NDArray:
-        return self.q._counts(bags)
-
-    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        return self.q._estimate(values)
+    def _sums_of(self) -> str:
+        return f"counts in {self._bins()} bins between {digest_arrays(self.low_, self.high_)}"
 
 
 @njit(cache=True, nogil=True)

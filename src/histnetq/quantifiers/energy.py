@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,13 +9,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import take_dense
+from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.saving import Arrays, StoredArrays
-from histnetq.sketches.moments import total_weights
 from histnetq.sketches.posteriors import SummedPosteriors, bag_means
 from histnetq.sketches.sketcher import Sketcher
 
@@ -108,7 +108,7 @@ class ED(PosteriorQuantifier):
 
         estimate = lambda means, *_: nearest_mixture(self.matrix_, means)  # noqa: E731
         sketcher = SummedPosteriors(distances, estimate, self.training_posteriors_)
-        sketcher.name = f"sums of distances {_digest(self.distances_)}"
+        sketcher.name = f"sums of distances {digest_arrays(self.distances_)}"
         return sketcher
 
 
@@ -155,12 +155,8 @@ class EDx(FeatureQuantifier):
         self.distances_ = distances / _deviations(columns, w)[:, None, None]
         self.matrix_ = np.zeros((n_classes, n_classes))
         for some in np.array_split(np.arange(len(labels)), 1 + len(labels) * columns.n_columns // (1 << 22)):
-            rows = columns.rows[some]
-            dense = np.asarray(rows.toarray() if hasattr(rows, "toarray") else rows, dtype=np.float64)
-            self.matrix_ += mean_distances(dense, self.knots_, self.distances_).T @ shares[some]
-
-    def _predict(self, bags: Bags) -> Floats:
-        return self._estimate(self._sums(bags), total_weights(bags))
+            rows = take_dense(columns.rows, some)
+            self.matrix_ += mean_distances(rows, self.knots_, self.distances_).T @ shares[some]
 
     def _sums(self, bags: Bags) -> Floats:
         """Sums of the rows' mean distances from each class: (n_bags, n_classes)."""
@@ -175,28 +171,8 @@ class EDx(FeatureQuantifier):
         p[:, seen] = nearest_mixture(self.matrix_[np.ix_(seen, seen)], means[:, seen])
         return p
 
-    def _sketcher(self) -> Sketcher:
-        return _SummedDistances(self)
-
-
-class _SummedDistances(Sketcher):
-    """Sums of the mean distances of a bag's rows from each class."""
-
-    def __init__(self, q: EDx) -> None:
-        self.q = q
-
-    def identity(self) -> str:
-        return f"sums of distances {_digest(self.q.knots_)} {_digest(self.q.distances_)}"
-
-    def state(self, bags: Bags) -> NDArray:
-        return self.q._sums(bags)
-
-    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        return self.q._estimate(values, totals)
-
-
-def _digest(array: NDArray) -> str:
-    return hashlib.sha256(np.ascontiguousarray(array).tobytes()).hexdigest()
+    def _sums_of(self) -> str:
+        return f"sums of distances {digest_arrays(self.knots_)} {digest_arrays(self.distances_)}"
 
 
 def _deviations(columns: Columns, weights: Floats) -> Floats:

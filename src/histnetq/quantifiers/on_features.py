@@ -16,6 +16,8 @@ from histnetq.data.class_names import are_scores
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.cross_fitting import entries_with_labels
 from histnetq.simplex import Floats, Ints
+from histnetq.sketches.moments import total_weights
+from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
 
 _NUMBERS_AT_ONCE = 1 << 22
@@ -43,7 +45,7 @@ class Columns:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FeatureQuantifier(Quantifier):
-    """Base: a method implements ``_learn``, which keeps arrays that ``stored`` names, and ``_predict``."""
+    """Base: a method implements ``_learn``, which keeps arrays that ``stored`` names, and what follows it."""
 
     def fit(self, X: Any, y: Any = None) -> FeatureQuantifier:
         """Learn from labelled rows.
@@ -81,6 +83,40 @@ class FeatureQuantifier(Quantifier):
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
         """Learn from the columns of labelled rows."""
         raise NotImplementedError
+
+    def _sums(self, bags: Bags) -> NDArray:
+        """Give sums over the rows of each bag, ``(n_bags, ...)``: all that estimates need of it."""
+        raise NotImplementedError
+
+    def _sums_of(self) -> str:
+        """Name the sums, and the learned arrays that they depend on."""
+        raise NotImplementedError
+
+    def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
+        """Give prevalences ``(n_bags, n_classes)`` from sums over rows and total weights of bags."""
+        raise NotImplementedError
+
+    def _predict(self, bags: Bags) -> Floats:
+        return self._estimate(self._sums(bags), total_weights(bags))
+
+    def _sketcher(self) -> Sketcher:
+        return _Summed(self)
+
+
+class _Summed(Sketcher):
+    """The sums over a bag's rows."""
+
+    def __init__(self, q: FeatureQuantifier) -> None:
+        self.q = q
+
+    def identity(self) -> str:
+        return self.q._sums_of()
+
+    def state(self, bags: Bags) -> NDArray:
+        return self.q._sums(bags)
+
+    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
+        return self.q._estimate(values, totals)
 
 
 def class_shares(labels: Ints, weights: Floats | None, n_classes: int) -> Floats:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,14 +10,13 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_whole
+from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
 from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.simplex import Floats, Ints
-from histnetq.sketches.moments import total_weights
-from histnetq.sketches.sketcher import Sketcher
 
 _NUMBERS_AT_ONCE = 1 << 21
 _MOST_FEATURES = 16  # in a profile: each doubles the number of profiles
@@ -105,9 +103,6 @@ class ReadMe(FeatureQuantifier):
             codes = _codes(columns.take(chosen) > self.limits_[chosen], np.arange(size)[None])[0]
             table[:] = np.bincount(codes * n_classes + labels, shares, table.size).reshape(table.shape)
 
-    def _predict(self, bags: Bags) -> Floats:
-        return self._estimate(self._sums(bags), total_weights(bags))
-
     def _sums(self, bags: Bags) -> Floats:
         """Sums over rows of how common their profiles are in each class: (n_bags, n_subsets, n_classes)."""
         sums = np.zeros((len(bags), len(self.subsets_), len(self.classes_)))
@@ -129,26 +124,8 @@ class ReadMe(FeatureQuantifier):
             p[:, seen] += found.reshape(linear.shape).sum(1)
         return p / len(grams)
 
-    def _sketcher(self) -> Sketcher:
-        return _SummedProfiles(self)
-
-
-class _SummedProfiles(Sketcher):
-    """Sums of how common the profiles of a bag's rows are in each class."""
-
-    def __init__(self, q: ReadMe) -> None:
-        self.q = q
-
-    def identity(self) -> str:
-        parts = (self.q.limits_, self.q.subsets_, self.q.profiles_)
-        known = [hashlib.sha256(np.ascontiguousarray(part).tobytes()).hexdigest() for part in parts]
-        return f"sums of profiles {' '.join(known)}"
-
-    def state(self, bags: Bags) -> NDArray:
-        return self.q._sums(bags)
-
-    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        return self.q._estimate(values, totals)
+    def _sums_of(self) -> str:
+        return f"sums of profiles {' '.join(map(digest_arrays, (self.limits_, self.subsets_, self.profiles_)))}"
 
 
 def _limit(values: Floats, weights: Floats | None) -> float:

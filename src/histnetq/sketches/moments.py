@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from histnetq.data.bags import Bags
+from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.jit import njit
 from histnetq.simplex import Ints
 
@@ -51,8 +51,7 @@ class Moments:
 
     def fingerprint(self) -> str:
         """Give a text that differs for what would make other sums."""
-        parts = (self.columns, self.origin, self.unit, self.paired)
-        return hashlib.sha256(b"".join(np.ascontiguousarray(part).tobytes() for part in parts)).hexdigest()
+        return digest_arrays(self.columns, self.origin, self.unit, self.paired)
 
     def sums(self, bags: Bags) -> Floats:
         """Sum over each bag: (n_bags, n_sums), in steps of 1/1024 for values and of its square for the rest.

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from typing import Any
 
@@ -11,6 +10,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 
 from histnetq.data.bags import Bags
+from histnetq.data.fingerprint import digest_arrays
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketcher import Sketcher
 
@@ -115,7 +115,7 @@ class PosteriorSketcher(Sketcher):
         self.posteriors, self.quantify, self.known = posteriors, quantify, known
 
     def identity(self) -> str:
-        return f"{self.name} of posteriors {hashlib.sha256(np.ascontiguousarray(self.known).tobytes()).hexdigest()}"
+        return f"{self.name} of posteriors {digest_arrays(self.known)}"
 
     def state(self, bags: Bags) -> NDArray:
         posteriors, index = self.posteriors(bags)
