@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import os
 import signal
 import subprocess
@@ -16,6 +17,7 @@ import torch
 import histnetq as hq
 from histnetq.metrics import ae, kld, rae
 from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
+from histnetq.training import loop
 from histnetq.training.loop import Run
 from histnetq.training.options import TrainingInterrupted
 from tests.conftest import QUICK, known_bags, labelled
@@ -501,6 +503,21 @@ def test_minutes_count_the_start():
     )
     later, _ = scripted([1.0, 0.9], started=True, spent=59.0, epochs=1, minutes=1)
     assert later["history"]["epoch"].tolist() == [1]
+
+
+def test_an_epoch_that_the_time_ends_within_is_given_up(tmp_path, monkeypatch):
+    """A clock that takes ten seconds to be read: an epoch of four batches takes a minute, and each batch shows it."""
+    ticks = itertools.count(0.0, 10.0)
+    monkeypatch.setattr(loop, "time", SimpleNamespace(perf_counter=lambda: next(ticks), monotonic=lambda: 0.0))
+    options = {"epochs": 3, "batch_bags": 2, "checkpoint": tmp_path / "a", "patience": 99}
+    cut, seen = scripted([0.9, 0.8], **options, minutes=1.5)
+    assert cut["history"]["epoch"].tolist() == [1]
+    assert cut["best_epoch"] == 1
+    assert torch.equal(cut["final"], seen[0])
+    on, _ = scripted([0.8, 0.7], **options)
+    whole, _ = scripted([0.9, 0.8, 0.7], **{**options, "checkpoint": None})
+    assert on["history"]["epoch"].tolist() == [1, 2, 3]
+    assert torch.equal(on["final"], whole["final"])
 
 
 @pytest.mark.parametrize("refit", [False, True])

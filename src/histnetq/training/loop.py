@@ -205,8 +205,7 @@ class Run:
         lines = ProgressLines(self.name, "epoch", self.n_epochs, self.progress.epoch)
         bar = tqdm(total=self.n_epochs, initial=self.progress.epoch, unit="epoch", disable=not shown, leave=False)
         with bar:
-            while not self._ends():
-                record = self._epoch()
+            while not self._ends() and (record := self._epoch()):
                 bar.update()
                 bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
                 if first:
@@ -221,10 +220,15 @@ class Run:
 
     def _ends(self) -> bool:
         """Tell whether no further epoch is to be trained."""
+        at = self.progress
+        return at.done or at.epoch >= self.n_epochs or self._is_late()
+
+    def _is_late(self, seconds: float = 0.0) -> bool:
+        """Tell whether the time is over, if so many seconds passed since the last epoch."""
         at, most = self.progress, self.options.minutes
-        begun = at.epoch > 0 or self.started
-        late = most is not None and begun and at.spent + sum(at.history["seconds"]) >= 60 * most
-        return at.done or at.epoch >= self.n_epochs or late
+        if most is None or not (at.history["epoch"] or self.started):  # there is nothing yet to keep
+            return False
+        return at.spent + sum(at.history["seconds"]) + seconds >= 60 * most
 
     def _part_done(self) -> float:
         """Tell how much of the epochs, or of the time if that is to end sooner, is over."""
@@ -233,8 +237,9 @@ class Run:
         return min(1.0, max(at.epoch / self.n_epochs, spent))
 
     def _epoch(self) -> dict[str, float]:
-        """Train one epoch, validate, and note the result."""
+        """Train one epoch, validate, and note the result; empty if the time was over first, which undoes it."""
         at, began = self.progress, time.perf_counter()
+        before = at.epoch, at.updates
         at.epoch += 1
         rng = np.random.default_rng([self.seed, at.epoch])
         torch.manual_seed(int(rng.integers(2**62)) + self.processes.rank)  # another dropout in every process
@@ -245,8 +250,12 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = at.lr * group["pace"]
         self.network.train(not at.fine)
-        n = self.options.batch_bags
-        losses = [self._step(bags[start : start + n]) for start in range(0, len(bags), n)]
+        n, losses = self.options.batch_bags, []
+        for start in range(0, len(bags), n):
+            losses.append(self._step(bags[start : start + n]))
+            if self.options.minutes and self.processes.any(self._is_late(time.perf_counter() - began)):
+                at.epoch, at.updates = before
+                return {}
         mean_loss = float(torch.stack(losses).mean())
         self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
         self.processes.spread(self.mean.values())

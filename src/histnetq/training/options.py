@@ -34,8 +34,8 @@ class Training:
     epochs : int, default=200
         Largest number of epochs.
     minutes : float, default=None
-        No epoch begins after so many minutes of training, those before a resumed checkpoint included; None sets no
-        limit.
+        Training ends after so many minutes, those before a resumed checkpoint included, and an epoch that is not over
+        then is given up. Only a start, or the first epoch of a network without one, may take longer. None: no limit.
     bags_per_epoch : int, default=None
         Bags drawn for each epoch. None takes as many as there are training bags, at least 200, and 500 for labelled
         rows.
