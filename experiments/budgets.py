@@ -19,7 +19,7 @@ class Budget:
     trial_epochs, epochs : int
         Networks: epochs of every trial, and of the best one, which goes on from there.
     minutes, trial_minutes : float, optional
-        Networks: no epoch begins after so many minutes of training.
+        Networks: training ends after so many minutes.
     seeds : int
     """
 

@@ -18,7 +18,7 @@ from histnetq.datasets import Examples
 
 __all__ = ["fill", "run_on_images"]
 
-# The paper's; no epoch begins after the minutes of a run.
+# The paper's; training ends after the minutes of a run.
 TRAINING = hq.Training(
     bags_per_epoch=500, batch_bags=2, patience=10, weight_decay=0.0, dropout=0.1, standardize=False,
     min_lr=1e-5, progress=False,
