@@ -115,13 +115,35 @@ _MANY_LIKELIHOOD = [
 ]
 
 
-def _gaussians(settings: list[dict[str, Any]], n_gaussians: int) -> list[dict[str, Any]]:
-    """The same settings with Gaussians in the place of bins."""
-    others = {"n_bins", "cumulative", *_ATTENTION}
-    shape = {"n_blocks": 9, "n_gaussians": n_gaussians, "n_dims": 5}
-    return [{**{key: value for key, value in s.items() if key not in others}, **shape} for s in settings]
+def _gaussians(
+    encoder: tuple[int, ...], shape: tuple[int, int, int], dropout: float, weight_decay: float
+) -> dict[str, Any]:
+    """A setting of GMNet: blocks, Gaussians of each, and their dimensions."""
+    return {
+        "encoder": encoder, **dict(zip(("n_blocks", "n_gaussians", "n_dims"), shape, strict=True)), "head": (256,),
+        "lr": 1e-3, "dropout": dropout, "weight_decay": weight_decay,
+    }  # fmt: skip
 
 
+# Small networks: their encoders have no dropout, and learn rows by heart sooner.
+_BINARY_GAUSSIANS = [
+    _gaussians((16,), (4, 20, 5), 0.5, 1.0),
+    _gaussians((16,), (2, 10, 2), 0.5, 1.0),
+    _gaussians((), (4, 20, 5), 0.5, 0.3),
+    _gaussians((64, 16), (4, 20, 5), 0.5, 0.3),
+]
+_MANY_GAUSSIANS = [
+    _gaussians((), (9, 30, 5), 0.5, 0.3),
+    _gaussians((), (30, 10, 2), 0.5, 0.3),
+    _gaussians((), (30, 10, 2), 0.5, 1.0),
+    _gaussians((64,), (9, 30, 5), 0.5, 1.0),
+]
+_MANY_ROWS_GAUSSIANS = [
+    _gaussians((512, 64), (9, 30, 5), 0.1, 0.01),
+    _gaussians((512,), (30, 10, 2), 0.1, 0.01),
+    _gaussians((), (30, 10, 2), 0.1, 0.01),
+    _gaussians((512, 64), (9, 30, 5), 0.3, 0.01),
+]
 # GMNet's own, as published for CIFAR-10. There each block has 50 hidden units of its own, here all share as many.
 _GMNET: dict[str, Any] = {
     "encoder": (450,), "n_blocks": 9, "n_gaussians": 100, "n_dims": 5, "head": (4000,), "lr": 5e-3, "min_lr": 1e-3,
@@ -175,17 +197,17 @@ _T1B: dict[str, Any] = {
 PRESETS = {
     "imdb": Preset(
         "IMDb film reviews, 2 classes (an analogue of LeQua's T1A)", _npz("imdb"), "LeQua-T1A",
-        _BINARY, _BINARY_LIKELIHOOD, _gaussians(_BINARY, 20),
+        _BINARY, _BINARY_LIKELIHOOD, _BINARY_GAUSSIANS,
         hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5,
     ),
     "newsgroups": Preset(
         "20 newsgroups (an analogue of LeQua's T1B)", _npz("newsgroups"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 30),
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _MANY_GAUSSIANS,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "goemotions": Preset(
         "GoEmotions, 28 very unequal classes (an analogue of LeQua's T1B)", _npz("goemotions"), "LeQua-T1B",
-        _MANY_CLASSES, _MANY_LIKELIHOOD, _gaussians(_MANY_CLASSES, 30),
+        _MANY_CLASSES, _MANY_LIKELIHOOD, _MANY_GAUSSIANS,
         hq.Training(batch_bags=10, warmup=10, patience=6, **_ANALOGUE), 0.5, 1.5, 2.4,
     ),
     "lequa-t1a": Preset(
@@ -199,12 +221,12 @@ PRESETS = {
     ),
     "words": Preset(
         "Words of 28 languages (an analogue of LeQua's T1B in which rows hardly repeat)", _words(MANY), "LeQua-T1B",
-        _MANY_ROWS, _MANY_LIKELIHOOD, _gaussians(_MANY_ROWS, 30),
+        _MANY_ROWS, _MANY_LIKELIHOOD, _MANY_ROWS_GAUSSIANS,
         hq.Training(batch_bags=20, warmup=10, patience=6, **_ANALOGUE), 0.5, 10.0, 10.0,
     ),
     "words-2": Preset(
         "Portuguese and Spanish words (an analogue of LeQua's T1A)", _words(BINARY), "LeQua-T1A",
-        _BINARY, _BINARY_LIKELIHOOD, _gaussians(_BINARY, 20),
+        _BINARY, _BINARY_LIKELIHOOD, _BINARY_GAUSSIANS,
         hq.Training(batch_bags=20, warmup=5, patience=10, **_ANALOGUE), 0.5, 5.0, 5.0,
     ),
 }  # fmt: skip

@@ -167,6 +167,16 @@ def test_wrong_parameters_are_named(name):
         hq.GMNet(**{name: 0}, training=QUICK).fit(known_bags())
 
 
+def test_rows_are_encoded_in_training_as_afterwards():
+    """Likelihoods of rows that training spread wider would be others."""
+    training = dataclasses.replace(QUICK, dropout=0.5)
+    q = hq.GMNet(2, 6, 2, encoder=(8,), head=(8,), training=training, random_state=0).fit(*labelled(300))
+    rows = torch.from_numpy(labelled(300)[0]).float()
+    still, moving = q.network_.eval().encode(rows), q.network_.train().encode(rows)
+    assert torch.equal(still, moving)
+    assert any(isinstance(layer, torch.nn.Dropout) for layer in q.network_.head.modules())
+
+
 def test_the_head_reads_likelihoods_at_one_scale():
     q = hq.GMNet(2, 6, 2, encoder=(8,), head=(8,), training=QUICK, random_state=0)
     training = hq.Training(epochs=1, bags_per_epoch=2, lr=1e-12, device="cpu")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from dataclasses import dataclass, field
 from functools import partial
 
@@ -41,7 +42,7 @@ class GMNet(PooledQuantifier):
     label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and so on; its `dropout` is in the head alone.
     random_state : int, default=None
         Seed of weights, splits and draws; None takes another one each time.
     head : tuple of int, default=(512,)
@@ -109,8 +110,10 @@ class GMNet(PooledQuantifier):
         check_sizes("head", self.head)
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
         pooling = self._pooling(self.n_blocks * self.n_dims)
+        # Dropped units before the Gaussians spread the rows of training wider than those that are estimated.
+        whole = dataclasses.replace(self.training, dropout=0.0)
         network = BagNetwork(
-            make_scores(hidden, shape, pooling.n_features, self.training), pooling,
+            make_scores(hidden, shape, pooling.n_features, whole), pooling,
             self._head(pooling.width, n_classes), n_classes, prepare=prepare,
             classify=self.label_weight > 0 or self.training.warmup > 0,
         )  # fmt: skip
