@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import require_features, require_range
+from histnetq.data.same_features import require_features, require_range
 from histnetq.data.table_columns import Reading
 from histnetq.data.text_features import TextFeatures
 from histnetq.sketches.sketch import BagSketch

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import needs_double, require_range
+from histnetq.data.checks import needs_double
 from histnetq.data.protocols import Protocol
+from histnetq.data.same_features import require_range
 from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, MergeablePooling, Pooling, Standardize, StandardizeScores
 from histnetq.nn.encoders import log_odds_of, n_outputs

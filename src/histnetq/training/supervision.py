@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, require_features, take_dense, used_rows
+from histnetq.data.checks import column_names, take_dense, used_rows
 from histnetq.data.class_names import are_scores
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
+from histnetq.data.same_features import require_features
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
