@@ -117,3 +117,19 @@ def test_a_model_whose_texts_were_altered_is_refused(tmp_path, monkeypatch):
     np.testing.assert_array_equal(hq.load("model").text_.directions, bags.text.directions)
     assert json.loads((tmp_path / "model/config.json").read_text())["learned"]["text_column"] == "review"
     assert "text_" not in vars(q.fit(np.eye(8), np.arange(8) % 2)), "another fit forgets the texts"
+
+
+def test_methods_and_models_are_compared_on_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_reviews("reviews.csv")
+    known = ("reviews.csv", "--bag", "month", "--label", "stars")
+    compared = run("compare", *known, "--text", "review", "--methods", "cc,pacc")
+    assert compared.exit_code == 0, compared.output
+    assert "Learns from the texts of review.\n" in compared.output
+    assert run("fit", *known, "--text", "review", "--method", "pacc", "-o", "model").exit_code == 0
+    stored = run("compare", *known, "--model", "model")
+    assert stored.exit_code == 0, stored.output
+    for option in (("--text", "review"), ("--ignore", "length"), ("--classifier", "bayes")):
+        refused = run("compare", *known, "--model", "model", *option)
+        assert refused.exit_code == 2
+        assert f"Error: expected no {option[0]} beside --model: stored models have their own.\n" in refused.output

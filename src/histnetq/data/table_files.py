@@ -179,7 +179,10 @@ def find_files(source: Any, argument: str) -> list[str]:
             raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
         for path in matches:
             if Path(path).is_dir():
-                raise ValueError(f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet.")
+                raise ValueError(
+                    f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet, or read images by "
+                    "read_images."
+                )
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches

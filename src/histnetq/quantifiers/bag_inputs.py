@@ -69,6 +69,11 @@ class BagInputs(BaseEstimator):
         Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
         """
         self._require_fitted()
+        if len(self.input_shape_) > 1:
+            raise ValueError(
+                f"model: expected one of columns, as tables have them, got one of images or arrays of shape "
+                f"{self.input_shape_}; read images by read_images."
+            )
         if self.feature_names_ is None:
             raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
         means = getattr(self, "provenance_", {}).get("feature_means")
