@@ -12,8 +12,8 @@ from histnetq.data.checks import take_dense, used_rows, wrong
 _CHECK_CHUNK = 1 << 24  # numbers compared at a time
 
 
-def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None) -> None:
-    """Refuse bags whose rows have another shape than those of training, or columns of other names."""
+def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None, text: Any = None) -> None:
+    """Refuse bags whose rows have another shape than those of training, or columns of other names or other texts."""
     found, way_out = tuple(bags.rows.shape[1:]), "give the same columns in the same order"
     if found != shape:
         raise wrong("rows", f"{_shape_text(shape)} as in training", _shape_text(found), way_out)
@@ -21,6 +21,9 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None)
         pairs = zip(bags.feature_names, names or (), strict=True)
         i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
+    if None not in (bags.text, text) and not bags.text.is_same(text):
+        expected, got = "features of texts as in training", "those of an SVD of other texts"
+        raise wrong("rows", expected, got, "read them by features=q.reading(), or by text=bags.text of training")
 
 
 def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True) -> None:

@@ -65,6 +65,14 @@ class TextFeatures:
         """Names of the features."""
         return [f"{self.column}~{j + 1}" for j in range(len(self.directions))]
 
+    def is_same(self, other: TextFeatures) -> bool:
+        """Tell whether these give the same features of the same texts."""
+        return self is other or (
+            self.column == other.column
+            and np.array_equal(self.weights, other.weights)
+            and np.array_equal(self.directions, other.directions)
+        )
+
     def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Give the features of texts: ``(n_texts, n_features)``."""
         return np.asarray(_weighted(_hashed(texts), self.weights) @ self.directions.T, dtype=np.float32)

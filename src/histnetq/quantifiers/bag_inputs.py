@@ -44,13 +44,15 @@ class BagInputs(BaseEstimator):
 
     def _learned_from(
         self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
-        double: bool = False, scores: bool = False,
+        double: bool = False, scores: bool = False, text: TextFeatures | None = None,
     ) -> None:  # fmt: skip
         """Keep what every quantifier knows; drop the calibration, trust, provenance and texts of an earlier fit."""
         for name in ("calibration_", "trust_", "provenance_", "text_"):
             self.__dict__.pop(name, None)
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
         self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
+        if text is not None:
+            self.text_ = text
 
     def reading(self) -> Reading:
         """Tell how the features are read from a table, which they are matched with by name.
@@ -124,7 +126,7 @@ class BagInputs(BaseEstimator):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
-        require_features(bags, self.input_shape_, self.feature_names_)
+        require_features(bags, self.input_shape_, self.feature_names_, getattr(self, "text_", None))
         found = self._range()
         if found is not None:
             require_range(bags, *found, numbered=not streamed)

@@ -86,7 +86,7 @@ class DeepQuantifier(Quantifier):
         self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
-        self._learned_from(*known, needs_double(given.pool), scored)
+        self._learned_from(*known, needs_double(given.pool), scored, given.text)
         self.__dict__.pop("confusions_", None)
         if scored and given.rows is not None:
             crossed = take_scores(given.rows)
