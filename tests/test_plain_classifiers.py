@@ -17,6 +17,7 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
+from histnetq.quantifiers import posterior_files
 from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from tests.conftest import labelled
 
@@ -93,3 +94,10 @@ def test_trees_of_missing_values_are_stored_with_their_types(tmp_path):
     assert (described is None) == (not np.isfinite(thresholds).all())
     if described is not None:
         np.testing.assert_array_equal(from_plain(*described).predict_proba(X), forest.predict_proba(X))
+
+
+def test_a_classifier_is_described_once_when_it_is_stored(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(posterior_files, "to_plain", lambda *given: calls.append(1) or to_plain(*given))
+    hq.CC(cv=2, random_state=0).fit(*labelled()).save(tmp_path / "model")
+    assert len(calls) == 1
