@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+from histnetq.quantifiers.skops_files import dump_classifier, load_classifier
 
 _ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 

@@ -20,9 +20,10 @@ from sklearn.base import BaseEstimator
 from histnetq.data import protocols
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, require_trust, to_plain
+from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
 from histnetq.quantifiers.registry import REGISTRY
+from histnetq.quantifiers.skops_files import dump_classifier, load_classifier, require_trust
 from histnetq.training.options import Training
 from histnetq.uncertainty.conformal import Calibration
 from histnetq.uncertainty.trust import Trust
