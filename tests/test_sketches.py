@@ -371,6 +371,22 @@ def test_wrong_chunks_are_refused(cc, chunk, message):
         cc.predict_stream(iter([chunk]))
 
 
+@pytest.mark.parametrize(
+    ("columns", "got"),
+    [("wxy", "no ['z']"), ("wxyzq", "also ['q']"), ("wxq", "no ['y', 'z'] and also ['q']"), ("wxzy", None)],
+)  # fmt: skip
+def test_columns_of_frames_are_told_by_name_in_one_piece_and_in_a_stream(columns, got):
+    X, y = labelled()
+    q = hq.CC(random_state=0).fit(pd.DataFrame(X, columns=list("wxyz")), y)
+    frame = pd.DataFrame(np.zeros((3, len(columns))), columns=list(columns))
+    message = f"rows: expected the columns of training, got {got}; give the same columns in the same order."
+    if got is None:
+        message = "rows: column 2 is 'z', expected 'y' as in training; give the same columns in the same order."
+    for estimate in (q.predict, lambda frame: q.predict_stream([([0, 0, 1], frame)])):
+        with pytest.raises(ValueError, match=exactly(message)):
+            estimate(frame)
+
+
 def test_an_empty_stream_is_refused(cc):
     message = "sketches: expected at least one, got none; check where the rows come from."
     with pytest.raises(ValueError, match=exactly(message)):

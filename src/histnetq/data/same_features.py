@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.checks import take_dense, used_rows, wrong
+from histnetq.data.checks import shown, take_dense, used_rows, wrong
 
 _CHECK_CHUNK = 1 << 24  # numbers compared at a time
 
@@ -16,6 +17,9 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None,
     """Refuse bags whose rows have another shape than those of training, or columns of other names or other texts."""
     found, way_out = tuple(bags.rows.shape[1:]), "give the same columns in the same order"
     if found != shape:
+        differences = _differences(bags.feature_names or (), names or ())
+        if differences:
+            raise wrong("rows", "the columns of training", differences, way_out)
         raise wrong("rows", f"{_shape_text(shape)} as in training", _shape_text(found), way_out)
     if None not in (bags.feature_names, names) and bags.feature_names != names:
         pairs = zip(bags.feature_names, names or (), strict=True)
@@ -24,6 +28,15 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None,
     if None not in (bags.text, text) and not bags.text.is_same(text):
         expected, got = "features of texts as in training", "those of an SVD of other texts"
         raise wrong("rows", expected, got, "read them by features=q.reading(), or by text=bags.text of training")
+
+
+def _differences(found: Sequence[str], names: Sequence[str]) -> str:
+    """Tell which columns are lacking and which are too many, if both have names."""
+    if not found or not names:
+        return ""
+    told = (("no", names, set(found)), ("also", found, set(names)))
+    columns = {word: [name for name in some if name not in others] for word, some, others in told}
+    return " and ".join(f"{word} {shown(np.array(listed))}" for word, listed in columns.items() if listed)
 
 
 def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True) -> None:
