@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -14,8 +16,9 @@ from histnetq.training.fingerprint import describe
 
 def merge_of(pooling: Pooling) -> str | None:
     """Tell how states of parts of a bag are put together: by a "sum", a "max", or in no way that sketches know."""
-    merge = getattr(type(pooling), "merge", None)
-    return {MergeablePooling.merge: "sum", Max.merge: "max"}.get(merge)
+    merge: Any = getattr(type(pooling), "merge", None)
+    known: dict[Any, str] = {MergeablePooling.merge: "sum", Max.merge: "max"}
+    return known.get(merge)
 
 
 class PooledStates(Sketcher):
