@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import struct
+import sys
 import warnings
 import zlib
 from pathlib import Path
@@ -203,6 +204,36 @@ def test_bombs_and_what_is_no_image_are_named(scans, content, why):
             hq.read_images(scans, size=8)
 
 
+def test_whatever_a_decoder_raises_is_told(scans, monkeypatch):
+    def fail(image, shape):
+        raise zlib.error("Error -3")
+
+    monkeypatch.setattr(image_files, "_brought_to", fail)
+    with pytest.raises(ValueError, match=r"^source: 12 of 12 images cannot be read: .* \(is damaged: Error -3\)"):
+        hq.read_images(scans, size=8)
+
+
+def test_odd_names_break_no_line(tmp_path):
+    os.makedirs(tmp_path / "new\nline")
+    for name in ("\x1b[31mred.png", "a b.png"):
+        (tmp_path / "new\nline" / name).write_bytes(b"x")
+    with pytest.raises(
+        ValueError, match=r"^source: 2 of 2 images cannot be read: .*x1b.*red\.png.*new\\nline"
+    ) as raised:
+        hq.read_images(tmp_path)
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="Names are texts there.")
+def test_folders_whose_names_are_no_texts_are_refused(tmp_path):
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    Image.new("L", (4, 4)).save(os.fsdecode(os.path.join(folder, b"1.png")))
+    message = r"source: expected folders whose names are texts in UTF-8, got 'caf\udce9'; rename it."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_images(tmp_path, size=8)
+
+
 def test_nothing_to_read_is_told(tmp_path, scans):
     with pytest.raises(FileNotFoundError, match=r"^source: no images in .*none, expected files such as \*\.png; name"):
         hq.read_images(tmp_path / "none")
@@ -256,6 +287,16 @@ def test_of_several_images_of_an_object_the_first_counts(tmp_path):
 def test_a_table_names_images_beside_it_only(tmp_path, name):
     path = write_ecotaxa(tmp_path, img_file_name=[name] + ["x.png"] * 9)
     with pytest.raises(ValueError, match=r"names the image '.*', expected a file beside it; move it there\.$"):
+        hq.read_images(path)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="This system has no pipes.")
+def test_a_table_that_names_a_pipe_or_a_device_does_not_hang(tmp_path):
+    path = write_ecotaxa(tmp_path, img_file_name=["pipe.png", "zero.png"] + ["img/scan0/0.png"] * 8)
+    os.mkfifo(tmp_path / "pipe.png")
+    os.symlink("/dev/zero", tmp_path / "zero.png")
+    message = r"2 of 10 images cannot be read: .*pipe\.png \(is no regular file\), .*zero\.png \(is no regular file\)"
+    with pytest.raises(ValueError, match=message):
         hq.read_images(path)
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
 from safetensors.numpy import load_file
@@ -14,6 +15,7 @@ from sklearn.base import clone
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.data import text_features
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from tests.conftest import exactly
 
@@ -70,12 +72,52 @@ def test_bags_of_texts_from_any_kind_of_table(tmp_path):
         ({"text": "length"}, r"^text: column 'length' of source holds double, expected texts; name another column\.$"),
         ({"text": "none"}, r"has no column 'none', its columns are"),
         ({"text": "review", "prediction": "guess"}, r"^text: expected none beside scores or the features of a model"),
+        (
+            {"text": "stars"},
+            r"^text: expected a column that says nothing else, got 'stars', the bag or label",
+        ),
+        (
+            {"text": "review", "ignore": ["length"]},
+            r"^ignore: expected none beside features, texts, scores or predictions",
+        ),
     ],
 )
 def test_columns_that_are_no_texts_are_refused(tmp_path, options, message):
     table = write_reviews(tmp_path / "reviews.csv").assign(guess="many")
     with pytest.raises(ValueError, match=message):
         hq.read_bags(table, bag="month", label="stars", **options)
+
+
+def test_what_is_no_text_is_told(tmp_path):
+    table = write_reviews(tmp_path / "reviews.csv")
+    known = {"bag": "month", "label": "stars", "text": "review"}
+    with pytest.raises(TypeError, match=exactly("text: expected the name of a column, or bags.text, got int; name a "
+                                                "column.")):  # fmt: skip
+        hq.read_bags(table, **known | {"text": 3})
+    with pytest.raises(
+        ValueError, match=r"^source: has a text with half a character \(a lone surrogate\), expected Unicode"
+    ):
+        hq.read_bags(table.assign(review=pd.Series(["\udcff"] * len(table), dtype=object)), **known)
+    texts = pa.array([b"\xff\xfe fine"] * len(table), pa.binary())
+    latin = pa.Array.from_buffers(pa.string(), len(table), texts.buffers())
+    columns = pa.table({"month": table["month"], "stars": table["stars"], "review": latin})
+    with pytest.raises(
+        ValueError, match=r"^text: column 'review' of source holds bytes that are no UTF-8, expected texts; decode"
+    ):
+        hq.read_bags(columns, **known)
+    with_nul = hq.read_bags(table.assign(review=table["review"].str.replace(" ", "\0")), **known)
+    assert np.isfinite(with_nul.rows).all()
+
+
+def test_long_texts_are_learned_from_a_part(tmp_path, monkeypatch):
+    table = write_reviews(tmp_path / "reviews.csv")
+    seen, fit = [], TextFeatures.fit
+    monkeypatch.setattr(TextFeatures, "fit", lambda column, texts: seen.append(texts) or fit(column, texts))
+    monkeypatch.setattr(text_features, "_MOST_IN_MEMORY", 2000)
+    bags = hq.read_bags(table, bag="month", label="stars", text="review")
+    assert 1000 < sum(map(len, seen[0])) <= 2000
+    assert seen[0] == table["review"].tolist()[:: len(table) // len(seen[0])]
+    assert len(bags.rows) == len(table)
 
 
 def test_a_model_reads_texts_as_it_learned_them(tmp_path, monkeypatch):

@@ -307,6 +307,11 @@ def _as_arrow(source: Any, argument: str) -> Any:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException as error:
             raise ValueError(f"{argument}: has a column of mixed types ({error}); convert it to one.") from None
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{argument}: has a text with half a character (a lone surrogate), expected Unicode; repair how it was "
+                "decoded."
+            ) from None
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
     expected, way_out = "a path, a list of paths or a data frame", "use Bags.from_arrays for arrays"

@@ -127,15 +127,19 @@ def read_bags(
            [1. , 0. ]])
     """
     opened, scores = open_table(source, "source"), None
-    if ignore and (features is not None or proba is not None or prediction is not None):
-        raise ValueError("ignore: expected none beside features, scores or predictions, got some; leave it out.")
+    if ignore and any(given is not None for given in (features, proba, prediction, text)):
+        raise ValueError("ignore: expected none beside features, texts, scores or predictions, got some; leave it out.")
     if proba is not None or prediction is not None:
         if features is not None:
             raise ValueError("features: expected none beside scores or predictions, got some; leave one out.")
         special = [*([bag] if isinstance(bag, str) else bag or ()), *(name for name in (label, weight) if name)]
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
+    if not isinstance(text, str | TextFeatures | None):
+        raise wrong("text", "the name of a column, or bags.text", type(text).__name__, "name a column", TypeError)
     learned = read_text_features(opened, text) if isinstance(text, str) else text
+    if learned is not None and learned.column in (*([bag] if isinstance(bag, str) else bag or ()), label, weight):
+        raise wrong("text", "a column that says nothing else", f"{learned.column!r}, the bag or label", "name another")
     if learned is not None:
         if scores is not None or isinstance(features, Reading):
             raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
