@@ -2,6 +2,7 @@
 
 from experiments import (  # noqa: F401 - they add their commands
     classical_commands,
+    interval_commands,
     lequa_commands,
     monitor_commands,
     score_commands,

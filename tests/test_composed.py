@@ -10,7 +10,9 @@ from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
 from histnetq.quantifiers import cross_fitting
+from histnetq.quantifiers import members as composed
 from histnetq.quantifiers.corrected import corrected, learn_correction
+from histnetq.quantifiers.saving import to_config
 from tests.conftest import FOLDS, SMALL, exactly, known_bags, labelled
 from tests.test_tampered import forge, stored
 
@@ -159,3 +161,11 @@ def test_a_correction_learns_from_other_bags_where_they_are_given():
     assert q.slopes_.any()
     with pytest.raises(TypeError, match=exactly("bags: expected Bags, got list; make them with Bags.from_arrays.")):
         hq.Corrected(hq.PCC()).fit(X, y, bags=[X])
+
+
+def test_each_member_is_described_once_when_it_is_stored(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(composed, "to_config", lambda *given: calls.append(1) or to_config(*given))
+    q = hq.Ensemble([hq.CC(cv=2, random_state=0), hq.PACC(cv=2, random_state=0)]).fit(*labelled())
+    q.save(tmp_path / "model")
+    assert len(calls) == 2

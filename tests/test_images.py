@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
 import os
 import struct
+import sys
 import warnings
 import zlib
 from pathlib import Path
@@ -202,6 +204,36 @@ def test_bombs_and_what_is_no_image_are_named(scans, content, why):
             hq.read_images(scans, size=8)
 
 
+def test_whatever_a_decoder_raises_is_told(scans, monkeypatch):
+    def fail(image, shape):
+        raise zlib.error("Error -3")
+
+    monkeypatch.setattr(image_files, "_brought_to", fail)
+    with pytest.raises(ValueError, match=r"^source: 12 of 12 images cannot be read: .* \(is damaged: Error -3\)"):
+        hq.read_images(scans, size=8)
+
+
+def test_odd_names_break_no_line(tmp_path):
+    os.makedirs(tmp_path / "new\nline")
+    for name in ("\x1b[31mred.png", "a b.png"):
+        (tmp_path / "new\nline" / name).write_bytes(b"x")
+    with pytest.raises(
+        ValueError, match=r"^source: 2 of 2 images cannot be read: .*x1b.*red\.png.*new\\nline"
+    ) as raised:
+        hq.read_images(tmp_path)
+    assert str(raised.value).isprintable()
+
+
+@pytest.mark.skipif(os.name != "posix" or sys.platform == "darwin", reason="Names are texts there.")
+def test_folders_whose_names_are_no_texts_are_refused(tmp_path):
+    folder = os.path.join(os.fsencode(tmp_path), b"caf\xe9")
+    os.mkdir(folder)
+    Image.new("L", (4, 4)).save(os.fsdecode(os.path.join(folder, b"1.png")))
+    message = r"source: expected folders whose names are texts in UTF-8, got 'caf\udce9'; rename it."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_images(tmp_path, size=8)
+
+
 def test_nothing_to_read_is_told(tmp_path, scans):
     with pytest.raises(FileNotFoundError, match=r"^source: no images in .*none, expected files such as \*\.png; name"):
         hq.read_images(tmp_path / "none")
@@ -258,6 +290,16 @@ def test_a_table_names_images_beside_it_only(tmp_path, name):
         hq.read_images(path)
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="This system has no pipes.")
+def test_a_table_that_names_a_pipe_or_a_device_does_not_hang(tmp_path):
+    path = write_ecotaxa(tmp_path, img_file_name=["pipe.png", "zero.png"] + ["img/scan0/0.png"] * 8)
+    os.mkfifo(tmp_path / "pipe.png")
+    os.symlink("/dev/zero", tmp_path / "zero.png")
+    message = r"2 of 10 images cannot be read: .*pipe\.png \(is no regular file\), .*zero\.png \(is no regular file\)"
+    with pytest.raises(ValueError, match=message):
+        hq.read_images(path)
+
+
 def test_tables_that_lack_something_are_refused(tmp_path):
     path = write_ecotaxa(tmp_path)
     with pytest.raises(ValueError, match=r"has no column 'station', expected one; name a column that it has\.$"):
@@ -301,7 +343,22 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
         (["fit", "scans", "--images", "--label", "x", "--features", "a", "-o", "m"], "expected no --features beside"),
         (["fit", "scans", "--images", "--label", "x", "--bag", "a", "--bag", "b", "-o", "m"], "expected --bag once"),
         (["fit", "none", "--images", "--label", "x", "-o", "m"], "TRAIN: no images in none, expected files such as"),
-        (["predict", "model", "scans", "--images", "--weight", "w"], "expected --images without --audited, --rows"),
+        (["predict", "model", "scans", "--images", "--weight", "w"], "expected no --weight beside --images: "),
+        (["predict", "model", "scans", "--images", "--rows", "m"], "expected no --rows beside --images: it is about"),
+        (["predict", "model", "rows.csv", "--skip-unreadable"], "expected --skip-unreadable beside --images alone"),
+        (["fit", "rows.csv", "--image-size", 32, "--label", "x", "-o", "m"], "expected --image-size beside --images"),
+        (["tune", "scans", "--images", "--label", "x", "--text", "a", "-o", "m"], "expected no --text beside --images"),
+        (["compare", "scans", "--images", "--label", "x", "--scratch", "m"], "expected no --scratch beside --images"),
+        (["compare", "scans", "--images", "--label", "x", "--model", "model", "--color"], "expected no --color beside"),
+        (["compare", "scans", "--images", "--model", "model"], "expected either --prevalences or --label"),
+        (["evaluate", "model", "scans", "--images"], "expected either --prevalences or --label"),
+        (["evaluate", "model", "scans", "--label", "x"], "Missing option '--bag'."),
+        (["report", "model", "scans", "--images", "--missing", "drop", "-o", "m"], "expected no --missing beside"),
+        (["sketch", "model", "scans", "--images", "--dask", "local", "-o", "m"], "expected no --dask beside --images"),
+        (["evaluate", "model", "scans", "--images", "--label", "x"], "MODEL: expected one of square images, grey or"),
+        (["fit", "scans", "--label", "x", "-o", "m"], "TRAIN: scans is a directory; name its files, such as "),
+        (["evaluate", "grey", "scans", "--label", "x", "--bag", "b"], "of shape (4, 4); add --images."),
+        (["predict", "grey", "scans"], "or add --images."),
         (["predict", "model", "scans", "--images"], "MODEL: expected one of square images, grey or of three colours"),
     ],
 )
@@ -310,8 +367,92 @@ def test_what_images_cannot_do_is_refused(tmp_path, monkeypatch, arguments, mess
     write_images("scans")
     rng = np.random.default_rng(0)
     hq.CC(cv=2).fit(rng.normal(size=(40, 3)), np.arange(40) % 2).save("model")
+    hq.CC(cv=2).fit(rng.normal(size=(40, 4, 4)), np.arange(40) % 2).save("grey")
     refused = run(*arguments)
     assert refused.exit_code == 2
     assert message in refused.output
     assert "Traceback" not in refused.output
     assert not os.path.exists("m")
+
+
+@pytest.fixture
+def fitted(tmp_path, monkeypatch):
+    """Labelled images of 24 bags in ``scans``, others of 4 bags in ``new``, and a ``model`` of the first."""
+    monkeypatch.chdir(tmp_path)
+    write_images("scans", n_bags=24, size=10, labelled=True)
+    shares = write_images("new", n_bags=4, size=10, seed=1, labelled=True)
+    learn = ("--label", "species", "--method", "pacc", "--image-size", 8, "-o", "model")
+    assert run("fit", "--images", "scans", *learn).exit_code == 0
+    return shares
+
+
+def test_models_of_images_are_judged_on_images(fitted):
+    told = run("evaluate", "model", "new", "--images", "--label", "species", "--json")
+    assert told.exit_code == 0, told.output
+    model, bags = hq.load("model"), hq.read_images("new", label="species", size=8)
+    assert json.loads(told.output)["ae"] == pytest.approx(hq.evaluate(model, bags)["ae"].mean())
+    pd.DataFrame({"scan": bags.ids, "cod": 1 - fitted, "eel": fitted}).to_csv("scans.csv", index=False)
+    write_images("plain", n_bags=4, size=10, seed=1)
+    of_table = run("evaluate", "model", "plain", "--images", "--bag", "scan", "--prevalences", "scans.csv", "--json")
+    assert json.loads(of_table.output)["ae"] == pytest.approx(json.loads(told.output)["ae"])
+    compared = run("compare", "new", "--images", "--label", "species", "--model", "model", "--json")
+    assert compared.exit_code == 0, compared.output
+    assert json.loads(compared.output)["methods"]["model"]["ae"] == pytest.approx(json.loads(told.output)["ae"])
+    page = run("report", "model", "new", "--images", "--label", "species", "--against", "model")
+    assert page.exit_code == 0, page.output
+    assert "scan3" in Path("report.html").read_text()
+    assert run("report", "model", "plain", "--images", "-o", "other.html").exit_code == 0
+
+
+def test_models_of_images_are_tuned_and_methods_compared(fitted):
+    tuned = run("tune", "--images", "scans", "--label", "species", "--method", "pacc", "--trials", 2, "--image-size", 8,
+                "-o", "tuned")  # fmt: skip
+    assert tuned.exit_code == 0, tuned.output
+    assert hq.load("tuned").input_shape_ == (8, 8)
+    compared = run("compare", "scans", "--images", "--label", "species", "--methods", "cc,pacc", "--image-size", 8)
+    assert compared.exit_code == 0, compared.output
+    assert "Learns from images of 8 x 8 pixels." in compared.output
+    assert "PACC" in compared.output
+
+
+def test_images_are_sketched(fitted):
+    write_images("plain", n_bags=4, size=10, seed=1)
+    sketched = run("sketch", "model", "plain", "--images", "--bag", "scan", "-o", "plain.parquet")
+    assert sketched.exit_code == 0, sketched.output
+    found = [
+        run("predict", "model", "plain.parquet", "--wide").stdout,
+        run("predict", "model", "plain", "--images", "--bag", "scan", "--wide").stdout,
+    ]
+    assert found[0] == found[1]
+    assert found[0].startswith("scan,")
+
+
+def test_every_command_leaves_out_unreadable_images_and_uses_the_cache(fitted, monkeypatch):
+    cut = sorted(Path("new").rglob("*.png"))[5]
+    cut.write_bytes(cut.read_bytes()[:-60])
+    known = ("--images", "--label", "species", "--image-cache", "kept")
+    commands = {
+        "evaluate": ("model", "new", *known), "report": ("model", "new", *known),
+        "compare": ("new", *known, "--model", "model"),
+    }  # fmt: skip
+    for command, arguments in commands.items():
+        refused = run(command, *arguments)
+        assert refused.exit_code == 2
+        assert "TABLE: 1 of 40 images cannot be read" in refused.output, command
+        assert refused.output.endswith("repair them, or pass --skip-unreadable.\n")
+        skipped = run(command, *arguments, "--skip-unreadable")
+        assert skipped.exit_code == 0, skipped.output
+        assert f"1 of 40 images cannot be read: {cut}" in skipped.output, command
+    assert len(list(Path("kept").iterdir())) == 1
+    cut.unlink()
+    assert run("evaluate", "model", "new", *known).exit_code == 0
+    refuse_to_decode(monkeypatch)
+    assert run("evaluate", "model", "new", *known).exit_code == 0
+
+
+def test_a_table_of_ecotaxa_needs_no_label_to_be_judged_by(fitted):
+    Path("export").mkdir()
+    path = write_ecotaxa(Path("export"), object_annotation_category=["cod", "eel"] * 5)
+    judged = run("evaluate", "model", path, "--images", "--json")
+    assert judged.exit_code == 0, judged.output
+    assert json.loads(judged.output)["bags"] == 2

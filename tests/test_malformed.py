@@ -341,7 +341,7 @@ CASES = {
     "models and methods": (
         nothing,
         ["compare", "rows.csv", *LABELLED, "--model", "model", "--methods", "cc"],
-        "expected --model alone, or",
+        "expected no --methods beside --model: stored models have their own.",
     ),
 }
 

@@ -11,6 +11,7 @@ import zipfile
 
 import numpy as np
 import pytest
+import sklearn
 import skops.io
 from click.testing import CliRunner
 from sklearn.ensemble import GradientBoostingClassifier
@@ -320,6 +321,36 @@ FILES = {
 def test_files_of_a_classifier_do_nothing(place, kind):
     put_in(place, FILES[kind]())
     assert refused(place).startswith("path: the stored classifier is damaged")
+
+
+@pytest.mark.filterwarnings("ignore:Trying to unpickle")
+def test_a_classifier_of_another_scikit_learn_is_told(place):
+    put_in(place, skops_file(thing(LOGISTIC, _sklearn_version=text("99.1.0"))))
+    told = refused(place)
+    start = "path: the stored classifier was written by scikit-learn 99.1.0, expected one that the installed "
+    end = "; install scikit-learn 99.1.0, or fit the model again."
+    assert told.startswith(f"{start}{sklearn.__version__} can read (")
+    assert told.endswith(end)
+    better = "sklearn.linear_model._better.Better"
+    put_in(place, skops_file(thing(better, _sklearn_version=text("99.1.0"))))
+    assert refused(place, trust=[better]) == f"{start}{sklearn.__version__} can read ({better} is not there){end}"
+    put_in(place, skops_file(thing(better)))
+    assert refused(place, trust=[better]).startswith(f"trust: {better} is not a class that is defined there")
+
+
+@pytest.mark.filterwarnings("ignore:Trying to unpickle")
+@pytest.mark.parametrize(
+    "told",
+    [text("99.1; pip install x"), text(["99.1"]), text("9" * 9999), text("\n99.1"), mapping(), call("os.system", RUN)],
+)
+def test_what_is_no_version_is_not_told(place, told):
+    put_in(place, skops_file(thing(LOGISTIC, _sklearn_version=told)))
+    assert refused(place).startswith("path: the stored classifier is damaged")
+
+
+def test_another_version_excuses_no_payload(place):
+    put_in(place, skops_file(thing(LOGISTIC, _sklearn_version=text("99.1.0"), coef_=call("os.system", RUN))))
+    assert "it would call or make os.system" in refused(place)
 
 
 def plain(**changes):

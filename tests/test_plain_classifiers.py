@@ -8,6 +8,7 @@ import sys
 
 import numpy as np
 import pytest
+import sklearn
 from sklearn.base import clone
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -17,8 +18,9 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
+from histnetq.quantifiers import posterior_files
 from histnetq.quantifiers.classifier_files import from_plain, to_plain
-from tests.conftest import labelled
+from tests.conftest import exactly, labelled
 
 KINDS = {
     "logistic": LogisticRegression(C=2.0),
@@ -93,3 +95,29 @@ def test_trees_of_missing_values_are_stored_with_their_types(tmp_path):
     assert (described is None) == (not np.isfinite(thresholds).all())
     if described is not None:
         np.testing.assert_array_equal(from_plain(*described).predict_proba(X), forest.predict_proba(X))
+
+
+def test_another_scikit_learn_is_told():
+    described, arrays = to_plain(make_pipeline(StandardScaler(), LogisticRegression()).fit([[0.0], [1.0]], [0, 1]))
+    step = described["steps"][1][1]
+    assert step["scikit_learn"] == sklearn.__version__
+    step["params"]["novelty"] = True
+    with pytest.raises(
+        ValueError, match=r"^path: the stored classifier is damaged \(LogisticRegression takes no param"
+    ):
+        from_plain(described, arrays)
+    step["scikit_learn"] = "99.1"
+    message = (
+        f"path: the stored classifier was written by scikit-learn 99.1, expected one that the installed "
+        f"{sklearn.__version__} can read (LogisticRegression takes no parameter 'novelty' of this value in this "
+        "scikit-learn); install scikit-learn 99.1, or fit the model again."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        from_plain(described, arrays)
+
+
+def test_a_classifier_is_described_once_when_it_is_stored(tmp_path, monkeypatch):
+    calls = []
+    monkeypatch.setattr(posterior_files, "to_plain", lambda *given: calls.append(1) or to_plain(*given))
+    hq.CC(cv=2, random_state=0).fit(*labelled()).save(tmp_path / "model")
+    assert len(calls) == 1

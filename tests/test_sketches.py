@@ -195,9 +195,47 @@ def test_methods_that_need_whole_bags_say_so(name):
         q.predict_stream(iter([]))
 
 
+class Midrange(hq.nn.Pooling):
+    """A pooling of a user, whose parts do not add up."""
+
+    def __init__(self, n_features):
+        super().__init__(n_features, n_features)
+
+    def pool(self, rows, index, offsets, weights):
+        ends = [torch.segment_reduce(rows[index], how, offsets=offsets) for how in ("min", "max")]
+        return (ends[0] + ends[1]) / 2
+
+
+class Least(hq.nn.Max):
+    """A pooling of a user that merges, but neither by a sum nor by a maximum."""
+
+    def merge(self, a, b):
+        return type(a)(torch.minimum(a.values, b.values), a.totals + b.totals)
+
+
+@pytest.mark.parametrize(
+    ("layer", "why"),
+    [
+        (Midrange, "Midrange, which needs a whole bag at once, parts of it do not add up; make Midrange a "
+         "histnetq.nn.MergeablePooling, or use"),
+        (Least, "Least, whose states are merged otherwise than by a sum or a maximum; use"),
+    ],
+)  # fmt: skip
+def test_a_pooling_of_ones_own_tells_why_it_cannot_be_sketched(layer, why):
+    class Own(hq.DeepSets):
+        def _pooling(self, n_features):
+            return layer(n_features)
+
+    q = learn(Own(training=hq.Training(epochs=1), random_state=0))
+    assert q.sketch_kind is None
+    with pytest.raises(TypeError, match=exactly(f"sketch: Own pools by {why} HistNetQ, or DeepSets with pooling "
+                                                "'mean' or 'max'.")):  # fmt: skip
+        q.sketch(known_bags())
+
+
 def test_the_median_tells_what_to_use():
     message = (
-        "sketch: DeepSets with pooling 'median' needs a whole bag at once, parts of it do not add up; "
+        "sketch: DeepSets pools by Median, which needs a whole bag at once, parts of it do not add up; "
         "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
     )
     with pytest.raises(TypeError, match=exactly(message)):
@@ -369,6 +407,22 @@ def test_files_with_a_damaged_column_are_refused(tmp_path, cc, name, column, exp
 def test_wrong_chunks_are_refused(cc, chunk, message):
     with pytest.raises(ValueError, match=exactly(message)):
         cc.predict_stream(iter([chunk]))
+
+
+@pytest.mark.parametrize(
+    ("columns", "got"),
+    [("wxy", "no ['z']"), ("wxyzq", "also ['q']"), ("wxq", "no ['y', 'z'] and also ['q']"), ("wxzy", None)],
+)  # fmt: skip
+def test_columns_of_frames_are_told_by_name_in_one_piece_and_in_a_stream(columns, got):
+    X, y = labelled()
+    q = hq.CC(random_state=0).fit(pd.DataFrame(X, columns=list("wxyz")), y)
+    frame = pd.DataFrame(np.zeros((3, len(columns))), columns=list(columns))
+    message = f"rows: expected the columns of training, got {got}; give the same columns in the same order."
+    if got is None:
+        message = "rows: column 2 is 'z', expected 'y' as in training; give the same columns in the same order."
+    for estimate in (q.predict, lambda frame: q.predict_stream([([0, 0, 1], frame)])):
+        with pytest.raises(ValueError, match=exactly(message)):
+            estimate(frame)
 
 
 def test_an_empty_stream_is_refused(cc):

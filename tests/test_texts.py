@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from safetensors.numpy import load_file
+from sklearn.base import clone
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.data import text_features
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from tests.conftest import exactly
 
@@ -67,12 +72,52 @@ def test_bags_of_texts_from_any_kind_of_table(tmp_path):
         ({"text": "length"}, r"^text: column 'length' of source holds double, expected texts; name another column\.$"),
         ({"text": "none"}, r"has no column 'none', its columns are"),
         ({"text": "review", "prediction": "guess"}, r"^text: expected none beside scores or the features of a model"),
+        (
+            {"text": "stars"},
+            r"^text: expected a column that says nothing else, got 'stars', the bag or label",
+        ),
+        (
+            {"text": "review", "ignore": ["length"]},
+            r"^ignore: expected none beside features, texts, scores or predictions",
+        ),
     ],
 )
 def test_columns_that_are_no_texts_are_refused(tmp_path, options, message):
     table = write_reviews(tmp_path / "reviews.csv").assign(guess="many")
     with pytest.raises(ValueError, match=message):
         hq.read_bags(table, bag="month", label="stars", **options)
+
+
+def test_what_is_no_text_is_told(tmp_path):
+    table = write_reviews(tmp_path / "reviews.csv")
+    known = {"bag": "month", "label": "stars", "text": "review"}
+    with pytest.raises(TypeError, match=exactly("text: expected the name of a column, or bags.text, got int; name a "
+                                                "column.")):  # fmt: skip
+        hq.read_bags(table, **known | {"text": 3})
+    with pytest.raises(
+        ValueError, match=r"^source: has a text with half a character \(a lone surrogate\), expected Unicode"
+    ):
+        hq.read_bags(table.assign(review=pd.Series(["\udcff"] * len(table), dtype=object)), **known)
+    texts = pa.array([b"\xff\xfe fine"] * len(table), pa.binary())
+    latin = pa.Array.from_buffers(pa.string(), len(table), texts.buffers())
+    columns = pa.table({"month": table["month"], "stars": table["stars"], "review": latin})
+    with pytest.raises(
+        ValueError, match=r"^text: column 'review' of source holds bytes that are no UTF-8, expected texts; decode"
+    ):
+        hq.read_bags(columns, **known)
+    with_nul = hq.read_bags(table.assign(review=table["review"].str.replace(" ", "\0")), **known)
+    assert np.isfinite(with_nul.rows).all()
+
+
+def test_long_texts_are_learned_from_a_part(tmp_path, monkeypatch):
+    table = write_reviews(tmp_path / "reviews.csv")
+    seen, fit = [], TextFeatures.fit
+    monkeypatch.setattr(TextFeatures, "fit", lambda column, texts: seen.append(texts) or fit(column, texts))
+    monkeypatch.setattr(text_features, "_MOST_IN_MEMORY", 2000)
+    bags = hq.read_bags(table, bag="month", label="stars", text="review")
+    assert 1000 < sum(map(len, seen[0])) <= 2000
+    assert seen[0] == table["review"].tolist()[:: len(table) // len(seen[0])]
+    assert len(bags.rows) == len(table)
 
 
 def test_a_model_reads_texts_as_it_learned_them(tmp_path, monkeypatch):
@@ -103,7 +148,6 @@ def test_a_model_whose_texts_were_altered_is_refused(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     bags = hq.read_bags(write_reviews("reviews.csv"), bag="month", label="stars", text="review")
     q = hq.PACC(cv=2).fit(bags)
-    q.text_ = bags.text
     for change, message in (
         ({"directions": bags.text.directions[:, :-1]}, r"the array 'text/directions' is float32 of shape"),
         ({"column": "other"}, r"the model's features are not those of its texts; save the model again\.$"),
@@ -117,3 +161,82 @@ def test_a_model_whose_texts_were_altered_is_refused(tmp_path, monkeypatch):
     np.testing.assert_array_equal(hq.load("model").text_.directions, bags.text.directions)
     assert json.loads((tmp_path / "model/config.json").read_text())["learned"]["text_column"] == "review"
     assert "text_" not in vars(q.fit(np.eye(8), np.arange(8) % 2)), "another fit forgets the texts"
+
+
+def test_methods_and_models_are_compared_on_texts(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    write_reviews("reviews.csv")
+    known = ("reviews.csv", "--bag", "month", "--label", "stars")
+    compared = run("compare", *known, "--text", "review", "--methods", "cc,pacc")
+    assert compared.exit_code == 0, compared.output
+    assert "Learns from the texts of review.\n" in compared.output
+    assert run("fit", *known, "--text", "review", "--method", "pacc", "-o", "model").exit_code == 0
+    stored = run("compare", *known, "--model", "model")
+    assert stored.exit_code == 0, stored.output
+    for option in (("--text", "review"), ("--ignore", "length"), ("--classifier", "bayes")):
+        refused = run("compare", *known, "--model", "model", *option)
+        assert refused.exit_code == 2
+        assert f"Error: expected no {option[0]} beside --model: stored models have their own.\n" in refused.output
+
+
+METHODS = {
+    "on posteriors": lambda: hq.EMQ(cv=2, random_state=0),
+    "on features": hq.EDx,
+    "a network": lambda: hq.HistNetQ(training=hq.Training(epochs=1, bags_per_epoch=10), random_state=0),
+    "the mean of training": hq.MLPE,
+    "an ensemble": lambda: hq.Ensemble([hq.PACC(cv=2, random_state=0), hq.CC(cv=2, random_state=0)]),
+    "a correction": lambda: hq.Corrected(hq.CC(cv=2, random_state=0), random_state=0),
+}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_model_that_was_fitted_in_python_reads_texts(method, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    bags = hq.read_bags(write_reviews("reviews.csv"), bag="month", label="stars", text="review")
+    q = METHODS[method]().fit(bags)
+    q.save("model")
+    new = write_reviews("new.csv", n_bags=5, seed=1)
+    predicted = run("predict", "model", "new.csv", "--bag", "month", "--wide", "-o", "answer.csv")
+    assert predicted.exit_code == 0, predicted.output
+    expected = q.predict(hq.read_bags(new, bag="month", features=q.reading()))
+    np.testing.assert_allclose(pd.read_csv("answer.csv")["many"], expected[:, 1], atol=1e-5)
+    assert not hasattr(clone(q), "text_")
+    stored = load_file(next(Path("model").glob("*.safetensors")))
+    assert sum(name.endswith("text/directions") for name in stored) == 1, "once, whatever a model is made of"
+    assert not hasattr(q.fit(np.eye(8)[:, :4], np.arange(8) % 2), "text_"), "another fit forgets the texts"
+
+
+def test_bags_that_were_drawn_or_joined_keep_what_reads_their_texts(tmp_path):
+    bags = hq.read_bags(write_reviews(tmp_path / "reviews.csv"), bag="month", label="stars", text="review")
+    other = hq.read_bags(write_reviews(tmp_path / "other.csv", seed=1), bag="month", label="stars", text=bags.text)
+    drawn = hq.APP(10).draw(bags, 5, random_state=0)
+    joined = hq.Bags.concat([bags[:3], other])
+    plain = hq.Bags(other.rows, labels=other.labels, classes=other.classes, feature_names=other.feature_names)
+    mixed = hq.Bags.concat([plain.with_known_prevalences(), bags])
+    for part in (bags[2:4], other, drawn, joined, mixed):
+        assert part.text is bags.text
+    np.testing.assert_array_equal(other.rows[:1], bags.text.transform([pd.read_csv(tmp_path / "other.csv").review[0]]))
+
+
+def test_texts_of_another_svd_are_refused(tmp_path):
+    bags = hq.read_bags(write_reviews(tmp_path / "reviews.csv"), bag="month", label="stars", text="review")
+    other = hq.read_bags(write_reviews(tmp_path / "other.csv", seed=1), bag="month", label="stars", text="review")
+    assert other.feature_names == bags.feature_names
+    q = hq.CC(cv=2).fit(bags)
+    network = hq.HistNetQ(training=hq.Training(epochs=1))
+    message = (
+        "rows: expected features of texts as in training, got those of an SVD of other texts; read them by "
+        "features=q.reading(), or by text=bags.text of training."
+    )
+    for use in (q.predict, q.sketch, q.calibrate, lambda wrong: network.fit(bags, validation=wrong)):
+        with pytest.raises(ValueError, match=exactly(message)):
+            use(other)
+    alike = (
+        "parts: expected features of texts that were computed alike, got those of different SVDs; read all tables at "
+        "once, or the others by text=bags.text of the first."
+    )
+    with pytest.raises(ValueError, match=exactly(alike)):
+        hq.Bags.concat([bags, other])
+    q.save(tmp_path / "model")
+    again = hq.load(tmp_path / "model")
+    np.testing.assert_array_equal(again.predict(bags), q.predict(bags), "the same, but from a file")

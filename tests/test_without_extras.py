@@ -17,6 +17,7 @@ EXTRAS = ["anyio", "distributed", "fastapi", "h11", "jinja2", "matplotlib", "opt
     [
         ("every_classical_method", EXTRAS),
         ("bare_commands", EXTRAS),
+        ("a_star_import_takes_what_works", EXTRAS),
         ("networks_say_what_they_need", ["torch"]),
         ("commands", ["torch"]),
         ("service", ["torch"]),

@@ -73,6 +73,17 @@ def every_classical_method() -> None:
     assert {"ae", "rae"} <= set(hq.evaluate(q, bags).columns)
 
 
+def a_star_import_takes_what_works() -> None:
+    """Take all public names but those of networks."""
+    names: dict[str, Any] = {}
+    exec("from histnetq import *", names)
+    assert {"EMQ", "Bags", "read_bags", "plots", "predict_dask", "tune", "Training"} <= names.keys()
+    networks = {name for name, entry in REGISTRY.items() if entry.network}
+    assert not names.keys() & {"nn", *networks}
+    assert set(hq.__all__) <= names.keys()
+    assert set(dir(hq)) == {*hq.__all__, "__version__"}
+
+
 def networks_say_what_they_need() -> None:
     """Say in one sentence what is missing where a network is made, loaded or named."""
     for name in [name for name, entry in REGISTRY.items() if entry.network]:

@@ -6,6 +6,7 @@ The public names; each is imported from its room on first use, so that what does
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
@@ -67,6 +68,10 @@ __all__ = [
     "read_images", "rogan_gladen", "sample_rows", "simplex", "tune",
 ]  # fmt: skip
 
+_NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
+if importlib.util.find_spec("torch") is None:  # a star import takes what works; any other name says what it needs
+    __all__ = [name for name in __all__ if name not in _NETWORKS]
+
 _HOME = {
     "data.bags": ["Bags"],
     "data.protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
@@ -88,6 +93,7 @@ _HOME = {
     "uncertainty.row_samples": ["RowSample", "sample_rows"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
+_MODULES = ("datasets", "interop", "metrics", "nn", "plots", "simplex")
 
 
 def __getattr__(name: str) -> Any:
@@ -95,7 +101,7 @@ def __getattr__(name: str) -> Any:
         return REGISTRY[name].load()
     if name in _MODULE_OF:
         return getattr(importlib.import_module(f"histnetq.{_MODULE_OF[name]}"), name)
-    if name in __all__:
+    if name in _MODULES:
         return importlib.import_module("histnetq.evaluation.plots" if name == "plots" else f"histnetq.{name}")
     hint = "; what QuaPy calls UPP, proportions uniform on the simplex, is APP here" if name == "UPP" else ""
     raise AttributeError(f"module 'histnetq' has no attribute {name!r}{hint}")

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.columns import listed
-from histnetq.cli.group import KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import IMAGES, KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.reading import how_to_read, require_known
 from histnetq.cli.terminal import echo
 from histnetq.data.files import fill_table, refuse_existing, whole_file
 
@@ -20,7 +21,7 @@ _SHOWN = 6  # decimals of estimates in the terminal
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "missing", "dask", "images", "skip_unreadable")
+@options("MODEL", "NEW", "bags", "weight", "missing", "dask", *IMAGES)
 @click.option("--coverage", type=float, help="This part of the intervals should hold the truth.  [default: 0.9]")
 @click.option("--interval", type=click.Choice(["conformal", "bayes", "bootstrap", "standard-errors"]),
               help="Intervals are of this kind; without calibration, bayes and the wider bootstrap are for classical "
@@ -37,7 +38,7 @@ _SHOWN = 6  # decimals of estimates in the terminal
 @options("table", "force", "json")
 def predict(
     model: Path, new: list[str], audited: str | None, random: bool, wide: bool, row_file: Path | None,
-    output: Path | None, force: bool, as_json: bool, images: bool, skip_unreadable: bool, **reading: Any,
+    output: Path | None, force: bool, as_json: bool, **reading: Any,
 ) -> None:  # fmt: skip
     """Estimate the bags of NEW by the MODEL, and write a row for each bag and class, or with --wide for each bag.
 
@@ -73,9 +74,8 @@ def predict(
         refuse_existing(row_file, force, "row_file")
         if output is not None and row_file.resolve() == output.resolve():
             raise ValueError("row_file: expected another file than that of the estimates; name one.")
-    if images:
-        found = _of_images(model, new, audited, row_file, skip_unreadable, **reading)
-    elif audited is None:
+    reading = how_to_read(reading)
+    if audited is None:
         found = estimate(model, new, progress=not as_json, with_rows=row_file is not None, **reading)
     else:
         found = _audited(model, new, audited, random=random, **reading)
@@ -85,7 +85,8 @@ def predict(
             if part is not None and path is not None:
                 fill_table(part, written.enter_context(whole_file(path, name)), path.suffix)
                 refuse_existing(path, force, name)
-    one_bag = "The whole table is one bag, as no --bag was given" if not reading["bag"] and len(found) == 1 else ""
+    whole = len(found) == 1 and not reading["bag"] and not reading["images"]
+    one_bag = "The whole table is one bag, as no --bag was given" if whole else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
         echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
     if output is None:
@@ -106,22 +107,8 @@ def predict(
     say(as_json, facts, lines)
 
 
-def _of_images(
-    model: Path, new: list[str], audited: str | None, row_file: Path | None, skip: bool, *, bag: list[str],
-    weight: str | None, missing: str, dask: str | None, **wanted: Any,
-) -> Estimates:  # fmt: skip
-    from histnetq.cli.images import one_column
-    from histnetq.report.estimating import estimate_images
-
-    if audited or row_file or weight or dask or missing != "refuse":
-        raise click.UsageError(
-            "expected --images without --audited, --rows, --weight, --dask and --missing, which are about tables."
-        )
-    return estimate_images(model, new, bag=one_column(bag), skip_unreadable=skip, **wanted)
-
-
 def _audited(
-    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, **reading: Any
+    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, images: bool, **reading: Any
 ) -> Estimates:
     from histnetq.cli.auditing import estimate_audited
 
@@ -131,7 +118,7 @@ def _audited(
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", "weight", "missing", "dask")
+@options("MODEL", "TABLE", "bag", "weight", "missing", "dask", *IMAGES)
 @click.option("-o", "--output", type=PATH, required=True, help="The sketches go to this Parquet file.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
@@ -143,11 +130,12 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
     Example: histnetq sketch model monday.parquet --bag site --bag hour -o days/monday.parquet
              histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
              histnetq predict model days/*.parquet --bag site
+             histnetq sketch model scans --images -o scans.parquet
     """
     from histnetq.quantifiers.saving import load
     from histnetq.report.estimating import sketch as make
 
-    made = make(load(model), table, progress=not as_json, **reading)
+    made = make(load(model), table, progress=not as_json, **how_to_read(reading))
     made.save(output, overwrite=force)
     size, n_rows = output.stat().st_size, int(made.n_rows.sum())
     facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
@@ -156,7 +144,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *IMAGES)
 @click.option("--coverage", type=float, default=0.9, show_default=True,
               help="This part of the intervals should hold the truth.")  # fmt: skip
 @click.option("-o", "--output", type=PATH, help="The errors of each bag go to this CSV file.")
@@ -167,12 +155,13 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     A class that the model has not learned counts as estimated 0. Of a calibrated model the coverage of its intervals is
     told, too.
 
-    Example: histnetq evaluate model rows.csv --bag tow --label species
+    \b
+    Examples: histnetq evaluate model rows.csv --bag tow --label species
+              histnetq evaluate model scans --images --label taxon
     """
     from histnetq.report.estimating import score
 
-    refuse_unknown(known["prevalences"], known["label"])
-    found = score(model, table, **known)
+    found = score(model, table, **how_to_read(known) | {"label": require_known(table, known)})
     errors, floor, covered = found.errors, found.floor, found.coverage
     if output is not None:
         write_table(errors, output, force, index=True)
@@ -193,7 +182,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *IMAGES)
 @click.option(
     "--against", multiple=True, type=PATH, help="This stored model is compared with; give it again for others."
 )
@@ -209,12 +198,13 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
     \b
     Examples: histnetq report model new.csv --bag tow -o report.html
               histnetq report model checked.csv --bag tow --label species --against other
+              histnetq report model new-scans --images
     """
     from histnetq.report.estimating import report as write
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
-    write(output, model, table, command=command_line(), force=force, **known)
+    write(output, model, table, command=command_line(), force=force, **how_to_read(known))
     say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
 
 

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from histnetq.data.text_features import TextFeatures
 
 _OWN_MODEL = (
     "These are taken to be scores of rows that your model was not trained on: of others they are too sure, and all "
@@ -32,6 +35,13 @@ def columns_told(names: Sequence[str] | None, facts: Mapping[str, Any], scored: 
         *([f"Rows left out, as some feature has no value in them: {dropped:,}."] if dropped else []),
         *([f"Cells without a value that got the mean of their column: {filled:,}."] if filled else []),
     ]
+
+
+def columns_shown(names: Sequence[str] | None, text: TextFeatures | None) -> Sequence[str] | None:
+    """Name the columns that features come from: features of texts by the column of these."""
+    if text is None or names is None:
+        return names
+    return [*names[: -len(text.names)], f"the texts of {text.column}"]
 
 
 def listed(left_out: Mapping[str, str]) -> str:

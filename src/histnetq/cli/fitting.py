@@ -332,8 +332,6 @@ class Workbench:
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
         packages = ("histnetq", "numpy", "scikit-learn", *(["torch"] if "torch" in sys.modules else []))
         versions = {name: metadata.version(name) for name in packages}
-        if self.bags.text is not None:
-            model.text_ = self.bags.text
         model.provenance_ = {
             **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),
             "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking
 from histnetq.cli.wording import in_options
@@ -20,6 +21,15 @@ if TYPE_CHECKING:
 
 PATH = click.Path(path_type=Path)
 KNOWN = ("prevalences", "counts", "label")
+IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
+LEARNED = (
+    "labelled", *KNOWN, "features", "ignore", "proba", "prediction", "text", "weight", "missing", "scratch", *IMAGES,
+    "image_size", "color",
+)  # fmt: skip
+OF_TABLES = (
+    "features", "ignore", "proba", "prediction", "text", "weight", "missing", "scratch", "dask", "audited", "row_file",
+)  # fmt: skip
+OF_IMAGES = ("skip_unreadable", "cache_dir", "image_size", "color")
 
 
 class _Command(click.Command):
@@ -32,6 +42,7 @@ class _Command(click.Command):
         given = ctx.params
         with speaking(progress=not given.get("as_json", False)), interruptible():
             try:
+                _refuse_mixed(ctx)
                 refuse_existing(given.get("output"), given.get("force", True))
                 if given.get("keep_interrupted"):
                     refuse_existing(interrupted_place(given["output"]), given["force"])
@@ -72,6 +83,13 @@ def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     return list(value)
 
 
+def _of_bags(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    """Refuse rows without a column that names their bags; the bag of an image is its folder."""
+    if not value and not ctx.params.get("images"):
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return list(value)
+
+
 def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
     return None if value is None else value.split(",")
 
@@ -86,8 +104,9 @@ _OPTIONS = {
     "NEW": click.argument("new", nargs=-1, required=True, callback=_listed),
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
-    "bag": click.option("--bag", multiple=True, required=True, callback=_listed,
-                        help="This column says which bag a row belongs to; give it again for bags of several columns."),
+    "bag": click.option("--bag", multiple=True, callback=_of_bags,
+                        help="This column says which bag a row belongs to; give it again for bags of several columns.  "
+                        "[required, but for images]"),
     "bags": click.option("--bag", multiple=True, callback=_listed,
                          help="This column says which bag a row belongs to; for sketches, it is a column to keep.  "
                          "[default: none, all rows are one bag]"),
@@ -100,10 +119,13 @@ _OPTIONS = {
     "missing": click.option("--missing", type=click.Choice(["refuse", "drop", "mean"]), default="refuse",
                             show_default=True, help="A table with features that have no value is refused, such "
                             "rows are left out, or the mean of training is put in."),
-    "images": click.option("--images", is_flag=True,
+    "images": click.option("--images", is_flag=True, is_eager=True,
                            help="The examples are images: a folder for each bag, with a folder for each class in it if "
                            "--label is given, or a table of EcoTaxa beside its images."),
-    "image_form": click.option("--image-size", type=click.IntRange(4, 1024), default=32, show_default=True,
+    "image_cache": click.option("--image-cache", "cache_dir", type=PATH,
+                                help="This directory keeps decoded images, so that each is decoded once.  "
+                                "[default: histnetq/images in the user's cache directory]"),
+    "image_size": click.option("--image-size", type=click.IntRange(4, 1024), default=32, show_default=True,
                                help="Images are brought to this height and width."),
     "color": click.option("--color", is_flag=True, help="Images keep their colours.  [default: they become grey]"),
     "skip_unreadable": click.option("--skip-unreadable", is_flag=True,
@@ -162,6 +184,24 @@ def options(*names: str) -> Any:
         return command
 
     return add
+
+
+def was_given(ctx: click.Context, option: click.Parameter) -> bool:
+    """Tell whether an option was typed."""
+    return ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+
+
+def _refuse_mixed(ctx: click.Context) -> None:
+    """Refuse options about tables beside --images, and options about images without it."""
+    images = ctx.params.get("images")
+    for option in (option for option in ctx.command.params if was_given(ctx, option)):
+        typed = max(option.opts, key=len)
+        if images and option.name in OF_TABLES:
+            raise click.UsageError(f"expected no {typed} beside --images: it is about tables.")
+        if not images and option.name in OF_IMAGES:
+            raise click.UsageError(f"expected {typed} beside --images alone: it is about images.")
+    if images and len(ctx.params["bag"]) > 1:
+        raise click.UsageError("expected --bag once beside --images.")
 
 
 def refuse_unknown(prevalences: str | None, label: str | None) -> None:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.columns import columns_told
+from histnetq.cli.columns import columns_shown, columns_told
 from histnetq.cli.group import (
-    KNOWN,
+    LEARNED,
     PATH,
     command_line,
     interrupted_place,
     main,
     options,
-    refuse_unknown,
     say,
+    was_given,
     write_table,
 )  # fmt: skip
-from histnetq.cli.images import read_training_images
+from histnetq.cli.reading import how_to_read, read_training, require_known
 from histnetq.cli.terminal import Interrupted, echo
 from histnetq.data.files import is_first_process
 from histnetq.quantifiers.registry import METHODS
@@ -29,15 +29,16 @@ if TYPE_CHECKING:
     from histnetq.cli.fitting import Workbench
     from histnetq.quantifiers.base import Quantifier
 
+_LEARNING = ("methods", "classifier", "features", "ignore", "proba", "prediction", "text", "image_size", "color")
+
 
 @main.command()
-@options("TRAIN", "labelled", *KNOWN, "features", "ignore", "proba", "prediction", "text", "weight", "missing")
-@options("images", "image_form", "color", "skip_unreadable")
+@options("TRAIN", *LEARNED)
 @click.option("--method", default="auto", show_default=True,
               help="This method is fitted, such as histnetq, emq or pacc; auto takes the best of a few.")  # fmt: skip
 @options("classifier")
 @click.option("--loss", default="ae", show_default=True, help="Networks are trained for this loss, such as ae or rae.")
-@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
+@options("calibration", "seed", "model", "force", "keep_interrupted", "json")
 def fit(
     train: list[str], method: str, output: Path, force: bool, as_json: bool, loss: str, seed: int,
     calibration: float, classifier: str | None, keep_interrupted: bool, **table: Any,
@@ -75,13 +76,11 @@ def fit(
 
 
 @main.command()
-@options(
-    "TRAIN", "labelled", *KNOWN, "features", "proba", "prediction", "text", "weight", "missing", "method", "classifier"
-)
+@options("TRAIN", *LEARNED, "method", "classifier")
 @click.option("--trials", default=20, show_default=True, type=click.IntRange(1),
               help="So many trials are done in all, with those that the storage holds.")  # fmt: skip
 @click.option("--storage", help="This journal file or database URL keeps the trials; the same command continues them.")
-@options("scratch", "calibration", "seed", "model", "force", "keep_interrupted", "json")
+@options("calibration", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
     train: list[str], method: str, trials: int, storage: str | None, output: Path, force: bool, as_json: bool,
     seed: int, calibration: float, classifier: str | None, keep_interrupted: bool, **table: Any,
@@ -94,6 +93,7 @@ def tune(
     \b
     Examples: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
               histnetq tune scored.csv --bag tow --label species --proba 'p_*' --method kdey --trials 20 -o model
+              histnetq tune scans --images --label taxon --method pacc -o model
     """
     chosen = {"calibration": calibration, "classifier": classifier, "random_state": seed}
     bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
@@ -102,39 +102,34 @@ def tune(
 
 
 @main.command()
-@options("TABLE", "labelled", *KNOWN, "features", "proba", "prediction", "weight", "missing", "methods", "classifier")
+@options("TABLE", *LEARNED, "methods", "classifier")
 @click.option(
     "--model", "models", multiple=True, type=PATH, help="This stored model is compared; give it again for others."
 )
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, classifier: str | None, models: tuple[Path, ...], seed: int,
-    output: Path | None, force: bool, as_json: bool, features: list[str] | None, proba: str | None,
-    prediction: str | None, **known: Any,
+    output: Path | None, force: bool, as_json: bool, **known: Any,
 ) -> None:  # fmt: skip
     """Compare methods on a quarter of the bags of TABLE, kept apart; or stored models on all of them.
 
     \b
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
               histnetq compare checked.csv --bag tow --label species --model old --model new
+              histnetq compare reviews.csv --bag month --label stars --text review
+              histnetq compare new-scans --images --label taxon --model old --model new
     """
     from histnetq.report.estimating import compare_models
 
-    if models and any(given is not None for given in (methods, features, classifier, proba, prediction)):
-        raise click.UsageError(
-            "expected --model alone, or --methods, --classifier, --features, --proba and --prediction: stored models "
-            "have their own."
-        )
     learned: list[str] = []
     facts: dict[str, Any] = {}
     if models:
-        refuse_unknown(known["prevalences"], known["label"])
-        found = compare_models(models, table, **known)
+        _refuse_own(click.get_current_context())
+        how = how_to_read(known) | {"label": require_known(table, known)}
+        found = compare_models(models, table, **{name: how[name] for name in how if name not in _LEARNING})
     else:
-        read = {"features": features, "proba": proba, "prediction": prediction, **known}
-        bench = _workbench(table, read, as_json, classifier=classifier, random_state=seed)
-        scored = bench.bags.scores is not None
-        found, learned = bench.compare(methods), columns_told(bench.bags.feature_names, bench.table_facts, scored)
+        bench = _workbench(table, known, as_json, classifier=classifier, random_state=seed)
+        found, learned = bench.compare(methods), _inputs_told(bench)
         facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
@@ -143,25 +138,31 @@ def compare(
     say(as_json, facts, [*learned, str(found), *([] if output is None else [f"written to {output}."])])
 
 
-def _workbench(train: list[str], table: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
-    from histnetq.cli.fitting import Workbench
-    from histnetq.data.tables import read_bags
+def _refuse_own(ctx: click.Context) -> None:
+    """Refuse options about learning where stored models are compared."""
+    for option in ctx.command.params:
+        if option.name in _LEARNING and was_given(ctx, option):
+            raise click.UsageError(f"expected no {option.opts[0]} beside --model: stored models have their own.")
 
-    about = {"command": command_line(), "sources": train}
-    if not as_json:
-        chosen["tell"] = echo
-    if table.pop("images", False):
-        return Workbench(read_training_images(train, **table), about=about, **chosen)
-    for name in ("image_size", "color", "skip_unreadable"):
-        table.pop(name, None)
-    refuse_unknown(table["prevalences"], table["label"])
-    if table["prevalences"] is not None and not table["bag"]:
-        raise click.UsageError("expected --bag beside --prevalences, which are of bags.")
-    scored = table.get("proba") is not None or table.get("prediction") is not None
+
+def _inputs_told(bench: Workbench) -> list[str]:
+    """Lines that say what is learned from."""
+    bags, shape = bench.bags, bench.bags.rows.shape[1:]
+    if len(shape) > 1:
+        return [f"Learns from images of {shape[-1]} x {shape[-1]} pixels."]
+    return columns_told(columns_shown(bags.feature_names, bags.text), bench.table_facts, bags.scores is not None)
+
+
+def _workbench(train: list[str], given: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
+    from histnetq.cli.fitting import Workbench
+
+    scored = given["proba"] is not None or given["prediction"] is not None
     if scored and chosen.get("classifier") is not None:
         raise click.UsageError("expected no --classifier beside --proba or --prediction, which are a classifier's.")
-    chosen["hard"] = table.get("prediction") is not None
-    return Workbench(read_bags(train, **table), about=about, **chosen)
+    if not as_json:
+        chosen["tell"] = echo
+    hard, about = given["prediction"] is not None, {"command": command_line(), "sources": train}
+    return Workbench(read_training(train, given), hard=hard, about=about, **chosen)
 
 
 def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: str) -> None:
@@ -174,8 +175,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
-    text = getattr(model, "text_", None)
-    shown = names if text is None else [*names[: -len(text.names)], f"the texts of {text.column}"]
+    shown = columns_shown(names, getattr(model, "text_", None))
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),

@@ -19,6 +19,7 @@ _WAYS_OUT = (
     ("pass another name= or storage=", "give another --storage"),
     ("the same storage=", "the same --storage"),
     ("pass skip_unreadable=True", "pass --skip-unreadable"),
+    ("read images by read_images", "add --images"),
     ("name one by timezone", "name one by --timezone"),
     (" or use cv=None", ""),
     (" or use sampler=None", ""),

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data import checks, constructors
+from histnetq.data import checks, constructors, known_classes
 from histnetq.data.fingerprint import fingerprint
 from histnetq.data.indexing import offsets_of, ranges, selected
 from histnetq.data.table_watch import Facts
-from histnetq.simplex import Ints, check_prevalences, count_labels
+from histnetq.simplex import Ints, check_prevalences
 
 if TYPE_CHECKING:
     from histnetq.data.text_features import TextFeatures
@@ -156,6 +156,10 @@ class Bags:
     from_labels = classmethod(constructors.from_labels)
     concat = classmethod(constructors.concat)
     fingerprint = fingerprint
+    label_prevalences = known_classes.label_prevalences
+    with_prevalences = known_classes.with_prevalences
+    with_known_prevalences = known_classes.with_known_prevalences
+    with_classes = known_classes.with_classes
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -303,30 +307,6 @@ class Bags:
         """
         return self.rows[self.index]
 
-    def label_prevalences(self) -> NDArray[np.float64]:
-        """Count the proportions of the classes from the row labels, which must all be known.
-
-        Returns
-        -------
-        (n_bags, n_classes)
-            The proportions.
-
-        Examples
-        --------
-        >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).label_prevalences()
-        array([[0.25, 0.75]])
-        """
-        if self.labels is None or self.classes is None:
-            raise ValueError("labels: these bags carry no row labels; make them with Bags.from_labels.")
-        labels = self.labels[self.index]
-        n_unknown = (labels < 0).sum()
-        if n_unknown:
-            raise ValueError(
-                f"labels: {n_unknown} entries have no label (−1), expected all known; pass prevalences= instead."
-            )
-        counts = count_labels(labels, self.bag_of_entry, len(self), len(self.classes), self.weights)
-        return counts / counts.sum(1, keepdims=True)
-
     def split(self, fraction: float, random_state: Any = None) -> tuple[Bags, Bags]:
         """Shuffle the bags and split them in two, neither of which is empty.
 
@@ -356,86 +336,6 @@ class Bags:
         order = np.random.default_rng(random_state).permutation(len(self))
         cut = min(max(round(fraction * len(self)), 1), len(self) - 1)
         return self[np.sort(order[:cut])], self[np.sort(order[cut:])]
-
-    def with_prevalences(self, prevalences: ArrayLike, *, normalize: bool = False) -> Bags:
-        """Give the same bags these proportions.
-
-        Parameters
-        ----------
-        prevalences : (n_bags, n_classes)
-            The proportions. The columns of a data frame are matched with the classes by name.
-        normalize : bool, default False
-            Whether rows are rescaled to sum to one, such as counts.
-
-        Returns
-        -------
-        Bags
-            New bags on the same pool.
-
-        Examples
-        --------
-        >>> Bags(np.zeros((4, 1))).with_prevalences([[3, 1]], normalize=True).prevalences
-        array([[0.75, 0.25]])
-        """
-        new = copy.copy(self)
-        table, classes = checks.name_columns(prevalences, self.classes)
-        n_classes = None if classes is None else len(classes)
-        new.prevalences = check_prevalences(table, len(self), n_classes, normalize=normalize)
-        new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
-        return new
-
-    def with_known_prevalences(self) -> Bags:
-        """Count prevalences from the row labels where the bags carry none.
-
-        Returns
-        -------
-        Bags
-            These bags if they have prevalences, or new ones on the same pool.
-
-        Examples
-        --------
-        >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).with_known_prevalences().prevalences
-        array([[0.25, 0.75]])
-        """
-        if self.prevalences is not None:
-            return self
-        if self.labels is not None:
-            return self.with_prevalences(self.label_prevalences())
-        raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
-
-    def with_classes(self, classes: Sequence[Any] | NDArray) -> Bags:
-        """Arrange prevalences and labels for these classes, matched by name.
-
-        Parameters
-        ----------
-        classes : sequence
-            Names of the classes. Those that the bags lack get prevalence 0. A class of the bags that is not among them
-            is refused.
-
-        Returns
-        -------
-        Bags
-            New bags on the same pool.
-
-        Examples
-        --------
-        >>> bags = Bags(np.zeros((4, 1)), prevalences=[[0.75, 0.25]], classes=["a", "b"])
-        >>> bags.with_classes(["b", "c", "a"]).prevalences
-        array([[0.25, 0.  , 0.75]])
-        """
-        if self.classes is None:
-            raise ValueError("classes: these bags have no classes to align; pass classes= when making them.")
-        names = checks.check_names("classes", classes, len(classes), "class")
-        way_out = "rename it, drop its rows or column, or learn from bags that have it."
-        target = checks.match_names(self.classes, names, "classes: {} is not among the expected {}; " + way_out)
-        new = copy.copy(self)
-        new.classes = names
-        if self.labels is not None and not np.array_equal(target, np.arange(len(target))):
-            new.labels = np.append(target, -1)[self.labels]
-        if self.prevalences is not None:
-            new.prevalences = np.zeros((len(self), len(names)))
-            new.prevalences[:, target] = self.prevalences
-        return new
 
     def __repr__(self) -> str:
         parts = [f"n_bags={len(self)}"]

@@ -150,6 +150,7 @@ def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
     parts = _align_classes(parts)
     _refuse_mixture(parts)
     joined = copy.copy(parts[0])
+    joined.text = next((part.text for part in parts if part.text is not None), None)
     starts = _join_rows(joined, parts)
     joined.index = np.concatenate([p.index + start for p, start in zip(parts, starts, strict=True)])
     joined.offsets = offsets_of(np.concatenate([np.diff(p.offsets) for p in parts]))
@@ -184,6 +185,12 @@ def _refuse_mixture(parts: Sequence[Bags]) -> None:
             raise ValueError(
                 f"parts: number {i} has scores of other classes than number 0, or none; give all the same."
             )
+    texts = [part.text for part in parts if part.text is not None]
+    if not all(text.is_same(texts[0]) for text in texts):
+        raise ValueError(
+            "parts: expected features of texts that were computed alike, got those of different SVDs; read all tables "
+            "at once, or the others by text=bags.text of the first."
+        )
     if len({p.weight_kind for p in parts if p.weights is not None}) > 1:
         raise ValueError("parts: some have count weights and some survey weights; give all the same kind.")
 

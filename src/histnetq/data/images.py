@@ -146,7 +146,7 @@ def _as_bags(
 
 def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
     """Refuse files that cannot be decoded, or warn of them; the first ones are named."""
-    first = ", ".join(f"{file} ({why})" for file, why in list(unreadable.items())[:_NAMED])
+    first = ", ".join(f"{_shown(file)} ({why})" for file, why in list(unreadable.items())[:_NAMED])
     more = f" and {len(unreadable) - _NAMED:,} others" if len(unreadable) > _NAMED else ""
     some = f"{len(unreadable):,} of {n_files:,} images cannot be read: {first}{more}"
     if len(unreadable) == n_files:
@@ -154,6 +154,11 @@ def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
     if not skip:
         raise ValueError(f"source: {some}, expected whole images; repair them, or pass skip_unreadable=True.")
     warnings.warn(f"{some}; they are left out.", UserWarning, stacklevel=3)
+
+
+def _shown(path: Path) -> str:
+    """Give a path as it stands, or in quotation marks if it would break the line or the terminal."""
+    return str(path) if str(path).isprintable() else repr(str(path))
 
 
 def _list(source: Any, bag: Name, label: Name) -> Listed:
@@ -174,8 +179,11 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
     bags = [bag(file) for file in files] if callable(bag) else _folders(files, above)
     labels = None if label is None else [label(f) if callable(label) else f.parent.name for f in files]
     names = None if labels is None else [str(name) for name in labels]
-    key = bag if isinstance(bag, str) else "folder"
-    return Listed(str(sources[0]), key, files, [str(name) for name in bags], names)
+    key, bags = bag if isinstance(bag, str) else "folder", [str(name) for name in bags]
+    for name in dict.fromkeys([*bags, *(names or ())]):
+        if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
+            raise wrong("source", "folders whose names are texts in UTF-8", repr(name), "rename it")
+    return Listed(str(sources[0]), key, files, bags, names)
 
 
 def is_image_table(source: Any) -> bool:
@@ -201,9 +209,10 @@ def _folders(files: list[Path], above: int) -> list[str]:
     for parent in dict.fromkeys(parents):
         folder = Path(os.path.abspath(parent), "image").parents[above]
         if places.setdefault(folder.name, folder) != folder:
+            both = f"{_shown(places[folder.name])} and {_shown(folder)}"
             raise ValueError(
-                f"bag: {places[folder.name]} and {folder} have one name, expected one folder for each bag; rename one, "
-                "or pass a function that names the bag of a file."
+                f"bag: {both} have one name, expected one folder for each bag; rename one, or pass a function that "
+                "names the bag of a file."
             )
         names[parent] = folder.name
     return [names[parent] for parent in parents]

@@ -179,7 +179,10 @@ def find_files(source: Any, argument: str) -> list[str]:
             raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
         for path in matches:
             if Path(path).is_dir():
-                raise ValueError(f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet.")
+                raise ValueError(
+                    f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet, or read images by "
+                    "read_images."
+                )
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches
@@ -304,6 +307,11 @@ def _as_arrow(source: Any, argument: str) -> Any:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException as error:
             raise ValueError(f"{argument}: has a column of mixed types ({error}); convert it to one.") from None
+        except UnicodeEncodeError:
+            raise ValueError(
+                f"{argument}: has a text with half a character (a lone surrogate), expected Unicode; repair how it was "
+                "decoded."
+            ) from None
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
     expected, way_out = "a path, a list of paths or a data frame", "use Bags.from_arrays for arrays"

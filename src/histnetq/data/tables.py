@@ -30,7 +30,7 @@ from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.table_proportions import order_classes, read_prevalences
 from histnetq.data.table_scores import Proba, check_scores, find_scores, warn_exchanged
 from histnetq.data.table_watch import Facts, Watch
-from histnetq.data.text_features import read_text_features, with_text
+from histnetq.data.text_features import TextFeatures, read_text_features, with_text
 
 Names = str | Sequence[str] | None
 MISSING = ("refuse", "drop", "mean")
@@ -44,7 +44,7 @@ def read_bags(
     ignore: Sequence[str] | None = None,
     proba: Proba | None = None,
     prediction: str | None = None,
-    text: str | None = None,
+    text: str | TextFeatures | None = None,
     label: str | None = None,
     weight: str | None = None,
     weight_kind: str = "survey",
@@ -80,9 +80,10 @@ def read_bags(
         in a label column, one column is enough. Scores whose sum is rounded, within 0.02 of 1, are divided by it.
     prediction : str, optional
         In place of features, the column with the class that a model of your own predicts.
-    text : str, optional
+    text : str or TextFeatures, optional
         A column of texts. Hashed words and pairs of words are reduced to at most 100 features by an SVD, which stand
-        beside `features` if these are named, and else alone. A model keeps what is needed to read other texts alike.
+        beside `features` if these are named, and else alone. A model keeps what is needed to read other texts alike,
+        by `q.reading()`; and so do bags: ``text=bags.text`` reads the texts of other tables as those of `bags`.
     label : str, optional
         The column with the class of each row. Prevalences are counted from it.
     weight : str, optional
@@ -126,22 +127,26 @@ def read_bags(
            [1. , 0. ]])
     """
     opened, scores = open_table(source, "source"), None
-    if ignore and (features is not None or proba is not None or prediction is not None):
-        raise ValueError("ignore: expected none beside features, scores or predictions, got some; leave it out.")
+    if ignore and any(given is not None for given in (features, proba, prediction, text)):
+        raise ValueError("ignore: expected none beside features, texts, scores or predictions, got some; leave it out.")
     if proba is not None or prediction is not None:
         if features is not None:
             raise ValueError("features: expected none beside scores or predictions, got some; leave one out.")
         special = [*([bag] if isinstance(bag, str) else bag or ()), *(name for name in (label, weight) if name)]
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
-    learned = None if text is None else read_text_features(opened, text)
+    if not isinstance(text, str | TextFeatures | None):
+        raise wrong("text", "the name of a column, or bags.text", type(text).__name__, "name a column", TypeError)
+    learned = read_text_features(opened, text) if isinstance(text, str) else text
+    if learned is not None and learned.column in (*([bag] if isinstance(bag, str) else bag or ()), label, weight):
+        raise wrong("text", "a column that says nothing else", f"{learned.column!r}, the bag or label", "name another")
     if learned is not None:
         if scores is not None or isinstance(features, Reading):
             raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
         opened, features = with_text(opened, learned), [*(features or ()), *learned.names]
     table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or ())
     bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
-    bags.text = learned
+    bags.text = learned or bags.text
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
         warn_exchanged(bags.rows, bags.labels, scores, bags.feature_names, opened.name)
     return bags
@@ -372,6 +377,7 @@ class LongTable:
         )  # fmt: skip
         bags.facts = self.facts
         bags.scores = None if self.scores is None else np.array(self.scores)
+        bags.text = None if self.reading is None else self.reading.text
         if prevalences is not None:
             if self.labels is not None:
                 raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")

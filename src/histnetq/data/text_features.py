@@ -18,6 +18,7 @@ N_HASHED = 1 << 14
 _MOST_DIRECTIONS = 100
 _MOST_TEXTS = 50_000  # that the directions are learned from
 _MOST_LETTERS = 100_000  # of a text that are read
+_MOST_IN_MEMORY = 1 << 28  # letters of the texts that the directions are learned from
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,6 +66,14 @@ class TextFeatures:
         """Names of the features."""
         return [f"{self.column}~{j + 1}" for j in range(len(self.directions))]
 
+    def is_same(self, other: TextFeatures) -> bool:
+        """Tell whether these give the same features of the same texts."""
+        return self is other or (
+            self.column == other.column
+            and np.array_equal(self.weights, other.weights)
+            and np.array_equal(self.directions, other.directions)
+        )
+
     def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Give the features of texts: ``(n_texts, n_features)``."""
         return np.asarray(_weighted(_hashed(texts), self.weights) @ self.directions.T, dtype=np.float32)
@@ -74,12 +83,13 @@ def read_text_features(table: Table, column: str) -> TextFeatures:
     """Learn the features of a column of texts from a table: of a long one, from texts at equal distances."""
     _require_texts(table, column)
     texts: list[str] = []
-    step = 1
+    step, n_letters = 1, 0
     for first, batch in table.batches([], [column]):
-        part = _texts_of(batch, column)
-        texts += part[-first % step :: step]
-        while len(texts) > _MOST_TEXTS:
+        part = _texts_of(batch, column, table.name)[-first % step :: step]
+        texts, n_letters = texts + part, n_letters + sum(map(len, part))
+        while len(texts) > _MOST_TEXTS or (n_letters > _MOST_IN_MEMORY and len(texts) > 2):
             texts, step = texts[::2], 2 * step
+            n_letters = sum(map(len, texts))
     return TextFeatures.fit(column, texts)
 
 
@@ -98,7 +108,7 @@ def with_text(table: Table, text: TextFeatures) -> Table:
             read, as_texts = plain, names
         for batch in table.read_columns(read, as_texts):
             if wanted:
-                found = text.transform(_texts_of(batch, text.column))
+                found = text.transform(_texts_of(batch, text.column, table.name))
                 arrays = {name: batch.column(name) for name in plain}
                 arrays |= {name: pa.array(np.ascontiguousarray(found[:, places[name]])) for name in wanted}
                 batch = pa.record_batch(arrays)
@@ -119,8 +129,13 @@ def _require_texts(table: Table, column: str) -> None:
         raise ValueError(f"text: column {column!r} of {table.name} holds {kind}, expected texts; name another column.")
 
 
-def _texts_of(batch: pa.RecordBatch, column: str) -> list[str]:
-    return [(value or "")[:_MOST_LETTERS] for value in batch.column(column).to_pylist()]
+def _texts_of(batch: pa.RecordBatch, column: str, name: str) -> list[str]:
+    try:
+        return [(value or "")[:_MOST_LETTERS] for value in batch.column(column).to_pylist()]
+    except UnicodeDecodeError:
+        raise ValueError(
+            f"text: column {column!r} of {name} holds bytes that are no UTF-8, expected texts; decode them first."
+        ) from None
 
 
 def _hashed(texts: Sequence[str]) -> Any:

@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import require_features, require_range
+from histnetq.data.same_features import require_features, require_range
 from histnetq.data.table_columns import Reading
 from histnetq.data.text_features import TextFeatures
 from histnetq.sketches.sketch import BagSketch
@@ -44,13 +44,15 @@ class BagInputs(BaseEstimator):
 
     def _learned_from(
         self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: NDArray[np.float64],
-        double: bool = False, scores: bool = False,
+        double: bool = False, scores: bool = False, text: TextFeatures | None = None,
     ) -> None:  # fmt: skip
         """Keep what every quantifier knows; drop the calibration, trust, provenance and texts of an earlier fit."""
         for name in ("calibration_", "trust_", "provenance_", "text_"):
             self.__dict__.pop(name, None)
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
         self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
+        if text is not None:
+            self.text_ = text
 
     def reading(self) -> Reading:
         """Tell how the features are read from a table, which they are matched with by name.
@@ -69,6 +71,11 @@ class BagInputs(BaseEstimator):
         Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
         """
         self._require_fitted()
+        if len(self.input_shape_) > 1:
+            raise ValueError(
+                f"model: expected one of columns, as tables have them, got one of images or arrays of shape "
+                f"{self.input_shape_}; read images by read_images."
+            )
         if self.feature_names_ is None:
             raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
         means = getattr(self, "provenance_", {}).get("feature_means")
@@ -119,7 +126,7 @@ class BagInputs(BaseEstimator):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
-        require_features(bags, self.input_shape_, self.feature_names_)
+        require_features(bags, self.input_shape_, self.feature_names_, getattr(self, "text_", None))
         found = self._range()
         if found is not None:
             require_range(bags, *found, numbered=not streamed)

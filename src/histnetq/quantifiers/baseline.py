@@ -53,7 +53,7 @@ class MLPE(Quantifier):
         """
         given = Supervision.of(X, y, None)
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
-        self._learned_from(*known, needs_double(given.pool), given.are_scores)
+        self._learned_from(*known, needs_double(given.pool), given.are_scores, given.text)
         return self
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:

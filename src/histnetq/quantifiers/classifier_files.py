@@ -1,23 +1,18 @@
-"""scikit-learn classifiers as data: those of the command line as plain arrays, any other in the format of skops.
+"""scikit-learn classifiers as data: those of the command line as plain arrays; `skops_files` has any other.
 
 Plain forms are numbers, texts and parameters of a fixed list of kinds, and are checked before anything is made of
-them. Only a user's own classifier needs skops, whose files name the types that they are made of. Such a file is
-inspected before skops sees it: nodes that call a function are refused, and so is each type that is neither on a fixed
-list nor named by whoever loads the file.
+them.
 """
 
 from __future__ import annotations
 
-import importlib
-import io
 import itertools
-import json
-import math
-import zipfile
-from collections.abc import Callable, Iterable
+import re
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import sklearn
 from numpy.typing import NDArray
 from sklearn.ensemble import ExtraTreesClassifier, HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
@@ -35,8 +30,9 @@ from histnetq.quantifiers.tree_files import (
 )
 
 Arrays = dict[str, NDArray]
-_DAMAGED = "path: the stored classifier is damaged"
+DAMAGED = "path: the stored classifier is damaged"
 _AGAIN = "save the model again."
+_VERSION = re.compile(r"(\d{1,4}\.\d{1,4})(\.\w{1,10}){0,3}", re.ASCII)
 
 
 def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] | None:
@@ -53,7 +49,9 @@ def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] 
     if type(estimator) not in _PLAIN:
         return None
     params = {name: _plain_value(value) for name, value in estimator.get_params(deep=False).items()}
-    described: dict[str, Any] = {"type": type(estimator).__name__, "params": params, "prefix": prefix}
+    described: dict[str, Any] = {
+        "type": type(estimator).__name__, "params": params, "prefix": prefix, "scikit_learn": sklearn.__version__,
+    }  # fmt: skip
     if any(value is _NOT_PLAIN for value in params.values()):
         return None
     arrays: Arrays | None = {}
@@ -91,7 +89,7 @@ def from_plain(described: Any, arrays: Arrays) -> Any:
             return _pipeline_from_plain(described, arrays)
         return _one_from_plain(described, arrays)
     except (ValueError, TypeError, LookupError, AttributeError, ArithmeticError) as error:
-        raise ValueError(f"{_DAMAGED} ({' '.join(str(error).split())}); {_AGAIN}") from None
+        raise unreadable(error, described) from None
 
 
 def _pipeline_to_plain(pipeline: Pipeline, prefix: str) -> tuple[dict[str, Any], Arrays] | None:
@@ -239,138 +237,35 @@ _PLAIN: dict[type, tuple[Callable[[Any], Arrays | None], Callable[[Any, Arrays, 
 _KINDS = {kind.__name__: kind for kind in _PLAIN}
 
 
-def dump_classifier(estimator: Any) -> bytes:
-    """Give the skops form of an estimator; refuse one that holds functions, which `load_classifier` would refuse."""
-    import skops.io
-
-    try:
-        _refuse_caches(estimator)
-        stored: bytes = skops.io.dumps(estimator)
-        _types_to_trust(stored)
-    except Exception as error:  # any object may be part of an estimator, and skops fails in many ways
-        reason = " ".join(str(error).removeprefix(f"{_DAMAGED} (").split(");")[0].split())
-        raise TypeError(
-            f"save: the classifier cannot be stored ({reason}); keep such a model with your own means and predict "
-            "from its posteriors by predict_posteriors."
-        ) from None
-    return stored
-
-
-def require_trust(files: Iterable[bytes], trust: Iterable[str]) -> set[str]:
-    """Refuse skops files with types that are neither on the fixed list nor in `trust`; give those that need trust."""
-    needed, trusted = {name for stored in files for name in _types_to_trust(stored)}, set(trust)
-    if not needed <= trusted:
-        raise ValueError(
-            f"path: the stored classifier holds {', '.join(sorted(needed - trusted))}, which can run code when it is "
-            "loaded; if you trust where the model comes from, load it in Python by "
-            f"histnetq.load(path, trust={sorted(needed)})."
+def unreadable(reason: Any, described: Any = None) -> ValueError:
+    """Give the error of a classifier that cannot be made: it comes from another scikit-learn, or is damaged."""
+    inner = " ".join(str(reason).removeprefix(f"{DAMAGED} (").removesuffix(f"); {_AGAIN}").split())[:200]
+    written = other_version(described)
+    if written:
+        return ValueError(
+            f"path: the stored classifier was written by scikit-learn {written}, expected one that the installed "
+            f"{sklearn.__version__} can read ({inner}); install scikit-learn {written}, or fit the model again."
         )
-    return needed
+    return ValueError(f"{DAMAGED} ({inner}); {_AGAIN}")
 
 
-def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
-    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
-    import skops.io
-
-    needed = require_trust([stored], trust)
-    for name in sorted(needed):
-        module, _, attribute = name.rpartition(".")
-        found = getattr(importlib.import_module(module), attribute, None)
-        if not isinstance(found, type) or found.__module__ != module:
-            raise ValueError(f"trust: {name} is not a class that is defined there; name the class itself.")
-    try:
-        estimator = skops.io.loads(stored, trusted=sorted(needed.union(*_WITHOUT_TRUST.values())))
-        _refuse_caches(estimator)
-        plain = to_plain(estimator)
-        return estimator if plain is None else from_plain(*plain)
-    except Exception as error:  # classes fail in many ways on attributes that are not theirs
-        reason = " ".join(str(error).split())
-        raise ValueError(f"{_DAMAGED} ({reason[:200]}); {_AGAIN}") from None
+def other_version(described: Any) -> str:
+    """Give the scikit-learn that a description comes from, as it says, if its first two numbers are other than here."""
+    told = [node.get("scikit_learn", node.get("_sklearn_version")) for node in nodes(described)]
+    texts = [one.get("content") if isinstance(one, dict) else one for one in told]
+    versions = [text.strip('"') for text in texts if isinstance(text, str)]
+    known = _VERSION.match(sklearn.__version__)
+    found = [_VERSION.fullmatch(version) for version in versions]
+    return next((one[0] for one in found if one and known and one[1] != known[1]), "")
 
 
-def _refuse_caches(estimator: Any) -> None:
-    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle."""
-    for name, value in estimator.get_params().items():
-        if name.rpartition("__")[2] == "memory" and value is not None:
-            raise ValueError("a pipeline has a cache, expected memory=None")
-
-
-# What nodes of a skops file may make without trust. Each is data, or a class that is made without its constructor.
-_NUMBERS = frozenset(f"numpy.{name}" for name in (
-    "bool", "bool_", "float32", "float64", "int32", "int64", "str_", "uint8"
-))  # fmt: skip
-_WITHOUT_TRUST: dict[str, frozenset[str]] = {
-    "CachedNode": frozenset(),  # an object that stands elsewhere in the file
-    "DTypeNode": frozenset({"numpy.dtype"}),  # the type of an empty array
-    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}),  # made empty
-    "JsonNode": frozenset({"builtins.str"}),
-    "ListNode": frozenset({"builtins.list"}),
-    "MaskedArrayNode": frozenset({"numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"}),  # an array and a mask
-    "NdArrayNode": frozenset({"numpy.ndarray"}) | _NUMBERS,
-    "ObjectNode": frozenset({
-        "sklearn.linear_model._logistic.LogisticRegression",
-        "sklearn.pipeline.Pipeline",
-        "sklearn.preprocessing._data.StandardScaler",
-    }),  # the default classifiers of models of version 0.1.0
-    "RandomStateNode": frozenset({"numpy.random.mtrand.RandomState", "numpy.random.RandomState"}),  # numbers
-    "SetNode": frozenset({"builtins.set"}),
-    "TupleNode": frozenset({"builtins.tuple"}),
-    # Called on the keys of dictionaries, which are texts; or the type of a vectoriser's numbers.
-    "TypeNode": frozenset({"builtins.bool", "builtins.float", "builtins.int", "builtins.str"}) | _NUMBERS,
-}  # fmt: skip
-# What may make more with trust: an object without its constructor, a tree of arrays, and a loss by its constructor.
-_WITH_TRUST = {"ObjectNode": "", "TreeNode": "sklearn.tree._tree.", "LossNode": "sklearn._loss."}
-
-
-def _types_to_trust(stored: bytes) -> set[str]:
-    """Inspect a skops file without importing or calling anything that it names; give the types that need trust."""
-    try:
-        archive = zipfile.ZipFile(io.BytesIO(stored))
-        members = archive.infolist()
-        stored_plainly = all(member.compress_type == zipfile.ZIP_STORED for member in members)
-        if not stored_plainly or sum(member.file_size for member in members) > len(stored):
-            raise ValueError("its parts are larger than the file")
-        if len({member.filename for member in members}) != len(members):
-            raise ValueError("it has a part twice")
-        for member in members:
-            if member.filename != "schema.json":
-                _check_numpy_file(archive.read(member))
-        return _types_of_nodes(json.loads(archive.read("schema.json")))
-    except (ValueError, TypeError, LookupError, EOFError, OSError, RecursionError, NotImplementedError,
-            RuntimeError, zipfile.BadZipFile) as error:  # fmt: skip
-        raise ValueError(f"{_DAMAGED} ({' '.join(str(error).split())}); {_AGAIN}") from None
-
-
-def _types_of_nodes(schema: Any) -> set[str]:
-    needed, waiting = set(), [schema]
+def nodes(described: Any) -> Iterator[dict[str, Any]]:
+    """Give each mapping of a description, however deep it lies."""
+    waiting = [described]
     while waiting:
         value = waiting.pop()
         if isinstance(value, dict):
             waiting.extend(value.values())
-            if "__loader__" in value:
-                needed |= _type_to_trust(value)
+            yield value
         elif isinstance(value, list):
             waiting.extend(value)
-    return needed
-
-
-def _type_to_trust(node: dict[str, Any]) -> set[str]:
-    loader, module, name = (node.get(key) for key in ("__loader__", "__module__", "__class__"))
-    if not isinstance(loader, str) or not isinstance(module, str) or not isinstance(name, str) or "." in name:
-        raise ValueError("it has a part without a type")
-    full = f"{module}.{name}"
-    if loader == "CachedNode" or full in _WITHOUT_TRUST.get(loader, ()):
-        return set()
-    if loader not in _WITH_TRUST or not full.startswith(_WITH_TRUST[loader]):
-        raise ValueError(f"it would call or make {full[:80]} by {loader[:40]}, which no model may")
-    return {full}
-
-
-def _check_numpy_file(content: bytes) -> None:
-    """Refuse an array of objects, or one that is larger than its file."""
-    file = io.BytesIO(content)
-    version = np.lib.format.read_magic(file)
-    read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]
-    shape, _, dtype = read(file)
-    if dtype.hasobject or math.prod(shape) * dtype.itemsize != len(content) - file.tell() or any(n < 0 for n in shape):
-        raise ValueError("it has an array of objects or of another size than its file")

@@ -21,16 +21,14 @@ from histnetq.sketches.sketcher import NoSketcher, Sketcher
 class StoredMembers(Stored):
     """The fitted members, each as a model of its own within the arrays and the configuration."""
 
-    def arrays(self, model: Any) -> Arrays:
-        found: Arrays = {}
+    def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
+        arrays: Arrays = {}
+        configs = []
         for i, member in enumerate(model.members_):
             own: Arrays = {}
-            to_config(member, own)
-            found |= {f"members/{i}/{name}": array for name, array in own.items()}
-        return found
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        return {"members": [to_config(member, {}) for member in model.members_]}
+            configs.append(to_config(member, own))
+            arrays |= {f"members/{i}/{name}": array for name, array in own.items()}
+        return arrays, {"members": configs}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.members_ = []
@@ -58,8 +56,10 @@ class Composed(Quantifier):
         first = members[0]
         self._learned_from(
             first.classes_, first.input_shape_, first.feature_names_, first.train_prevalences_, first.double_,
-            first.scores_,
+            first.scores_, getattr(first, "text_", None),
         )  # fmt: skip
+        for member in members:  # tables are read by the whole, which stores what it needs for that once
+            member.__dict__.pop("text_", None)
         self.members_ = members
 
     def _combine(self, estimates: Floats) -> Floats:

@@ -15,8 +15,9 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import needs_double, require_range
+from histnetq.data.checks import needs_double
 from histnetq.data.protocols import Protocol
+from histnetq.data.same_features import require_range
 from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, MergeablePooling, Pooling, Standardize, StandardizeScores
 from histnetq.nn.encoders import log_odds_of, n_outputs
@@ -26,7 +27,7 @@ from histnetq.quantifiers.given_scores import given_posteriors, scored_bags, tak
 from histnetq.quantifiers.network_files import StoredNetwork, keep_trained
 from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
-from histnetq.sketches.networks import PooledStates
+from histnetq.sketches.networks import PooledStates, merge_of
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
 from histnetq.training.fitting import Start, Task
@@ -85,7 +86,7 @@ class DeepQuantifier(Quantifier):
         self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
-        self._learned_from(*known, needs_double(given.pool), scored)
+        self._learned_from(*known, needs_double(given.pool), scored, given.text)
         self.__dict__.pop("confusions_", None)
         if scored and given.rows is not None:
             crossed = take_scores(given.rows)
@@ -166,13 +167,16 @@ class DeepQuantifier(Quantifier):
         return _reach(statistics, self.input_shape_)
 
     def _sketcher(self) -> Sketcher:
-        if isinstance(self.network_.pooling, MergeablePooling):
+        pooling = self.network_.pooling
+        if merge_of(pooling) is not None:
             return PooledStates(self.network_)
-        pooling = f" with pooling {self.pooling!r}" if hasattr(self, "pooling") else ""
-        return NoSketcher(
-            f"{type(self).__name__}{pooling} needs a whole bag at once, parts of it do not add up; "
-            "use HistNetQ, or DeepSets with pooling 'mean' or 'max'."
-        )
+        name, way_out = type(pooling).__name__, "use HistNetQ, or DeepSets with pooling 'mean' or 'max'"
+        why = "which needs a whole bag at once, parts of it do not add up"
+        if isinstance(pooling, MergeablePooling):
+            why = "whose states are merged otherwise than by a sum or a maximum"
+        elif not type(pooling).__module__.startswith("histnetq."):
+            way_out = f"make {name} a histnetq.nn.MergeablePooling, or {way_out}"
+        return NoSketcher(f"{type(self).__name__} pools by {name}, {why}; {way_out}.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

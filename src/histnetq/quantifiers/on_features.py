@@ -74,7 +74,7 @@ class FeatureQuantifier(Quantifier):
         self.train_prevalences_ = prevalences / prevalences.sum()
         self._learn(Columns(given.rows[entries]), labels, None if weights is None else weights.astype(np.float64))
         known = given.classes, tuple(given.rows.shape[1:]), given.feature_names, self.train_prevalences_
-        self._learned_from(*known, needs_double(given.rows), scored)
+        self._learned_from(*known, needs_double(given.rows), scored, given.text)
         return self
 
     def _check(self) -> None:

@@ -7,9 +7,10 @@ from typing import Any
 
 import numpy as np
 
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, to_plain
+from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
+from histnetq.quantifiers.skops_files import dump_classifier, load_classifier
 
 _ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 
@@ -17,19 +18,14 @@ _ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 class StoredClassifier(Stored):
     """The classifier, and the class of each of its columns."""
 
-    def arrays(self, model: Any) -> Arrays:
+    def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
         if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return (
-            {"classifier": np.frombuffer(dump_classifier(model.classifier_), np.uint8)} if plain is None else plain[1]
-        )
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        if model.classifier_ is None:
-            return {}
-        plain = to_plain(model.classifier_, "classifier/")
-        return {"columns": model.columns_.tolist(), "classifier": None if plain is None else plain[0]}
+            return {}, {}
+        plain, columns = to_plain(model.classifier_, "classifier/"), model.columns_.tolist()
+        if plain is not None:
+            return plain[1], {"columns": columns, "classifier": plain[0]}
+        stored = np.frombuffer(dump_classifier(model.classifier_), np.uint8)
+        return {"classifier": stored}, {"columns": columns, "classifier": None}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.classifier_ = model.columns_ = None

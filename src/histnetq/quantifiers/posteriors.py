@@ -185,7 +185,7 @@ class PosteriorQuantifier(Quantifier):
         assert source.classes is not None
         self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
         known = source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_
-        self._learned_from(*known, needs_double(source.rows), source.scores is not None)
+        self._learned_from(*known, needs_double(source.rows), source.scores is not None, source.text)
         self.classifier_: Any = crossed.classifier
         self.columns_: Ints | None = crossed.columns
         return self

@@ -20,9 +20,10 @@ from sklearn.base import BaseEstimator
 from histnetq.data import protocols
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
-from histnetq.quantifiers.classifier_files import dump_classifier, from_plain, load_classifier, require_trust, to_plain
+from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from histnetq.quantifiers.model_files import read_model, require_known_method, write_model
 from histnetq.quantifiers.registry import REGISTRY
+from histnetq.quantifiers.skops_files import dump_classifier, load_classifier, require_trust
 from histnetq.training.options import Training
 from histnetq.uncertainty.conformal import Calibration
 from histnetq.uncertainty.trust import Trust
@@ -47,8 +48,12 @@ class Stored:
         """Give what else was learned, as JSON."""
         return {}
 
+    def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
+        """Give both; a part overrides this alone where both come from one computation."""
+        return self.arrays(model), self.learned(model)
+
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        """Put back into the model what `arrays` and `learned` gave."""
+        """Put back into the model what `described` gave."""
         raise NotImplementedError
 
 
@@ -178,8 +183,9 @@ def to_config(model: Any, arrays: Arrays) -> dict[str, Any]:
         raise TypeError(f"classes: {classes[0]!r} cannot be stored, expected strings or numbers; rename classes.")
     learned = dict[str, Any]()
     for part in (*model.stored, *_CALIBRATED):
-        arrays |= part.arrays(model)
-        learned |= part.learned(model)
+        own_arrays, own_learned = part.described(model)
+        arrays |= own_arrays
+        learned |= own_learned
     config = {
         "estimator": kind.__name__, "version": metadata.version("histnetq"), "classes": classes,
         "params": {name: _to_json(name, value, arrays) for name, value in model.get_params(deep=False).items()},

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import functools
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -15,17 +14,16 @@ from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
 from histnetq.data.class_names import add_columns, with_all_classes
-from histnetq.data.images import is_image_table, read_images
+from histnetq.data.images import is_image_table
 from histnetq.data.indexing import natural_keys
-from histnetq.data.table_columns import Reading
 from histnetq.data.table_files import find_files
-from histnetq.data.tables import read_bags_and_unseen
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.saving import load
 from histnetq.report.page import write_report
+from histnetq.report.reading import reader
 from histnetq.report.rows import refuse_without_rows, row_table
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
@@ -114,40 +112,27 @@ def estimate(
         Whether the class probabilities of the rows, which all are in memory then, are given too.
     **reading
         `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
-        bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`.
+        bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`; or `images` and the options of
+        `read_images`.
     """
     return estimate_by(load(path), source, coverage=coverage, interval=interval, with_rows=with_rows, **reading)
 
 
 def estimate_by(
     model: Quantifier, source: Any, *, coverage: float | None = None, interval: str | None = None,
-    with_rows: bool = False, **reading: Any,
+    with_rows: bool = False, images: bool = False, progress: bool = False, **reading: Any,
 ) -> Estimates:  # fmt: skip
-    """Estimate the bags of a table by a model that is loaded already; the rest is as in `estimate`."""
+    """Estimate bags by a model that is loaded already; the rest is as in `estimate`."""
+    if images:
+        bags, unseen = reader(source, images=True, **reading)(model)
+        return _estimated(model, bags, unseen, _image_keys(source, reading["bag"]), coverage, interval)
     whole = "" if interval is None else INTERVALS[interval].needs_rows
     if with_rows:
         refuse_without_rows(source, reading)
         whole = whole or "probabilities are of rows"
-    bags, unseen = _find_bags(model, source, whole, **reading)
-    keys = reading["bag"] or (isinstance(bags, BagSketch) and bags.maker.keys) or ["bag"]
-    return _estimated(model, bags, unseen, list(keys), coverage, interval, with_rows)
-
-
-def estimate_images(
-    path: Place, source: Any, *, bag: str | None = None, coverage: float | None = None, interval: str | None = None,
-    skip_unreadable: bool = False,
-) -> Estimates:  # fmt: skip
-    """Estimate bags of images, as `read_images` finds them, by a stored model of images."""
-    model = load(path)
-    shape = model.input_shape_
-    if len(shape) not in (2, 3) or shape[-1] != shape[-2] or (len(shape) == 3 and shape[0] != 3):
-        raise ValueError(
-            f"model: expected one of square images, grey or of three colours, got one of rows of shape {shape}; fit it "
-            "with --images."
-        )
-    bags = read_images(source, bag=bag, size=shape[-1], color=len(shape) == 3, skip_unreadable=skip_unreadable)
-    key = bag or ("sample_id" if is_image_table(source) else "folder")
-    return _estimated(model, bags, np.zeros(len(bags)), [key], coverage, interval)
+    found, unseen = _find_bags(model, source, whole, progress=progress, **reading)
+    keys = reading["bag"] or (isinstance(found, BagSketch) and found.maker.keys) or ["bag"]
+    return _estimated(model, found, unseen, list(keys), coverage, interval, with_rows)
 
 
 def _estimated(
@@ -194,23 +179,35 @@ def _as_numbers(texts: pd.Series) -> pd.Series:
 
 
 def sketch(
-    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None, missing: str, dask: str | None,
-    progress: bool,
+    model: Quantifier, source: Any, *, images: bool = False, dask: str | None = None, progress: bool = False,
+    **reading: Any,
 ) -> BagSketch:  # fmt: skip
-    """Sketch the bags of a table.
+    """Sketch the bags of a table, or of images.
 
     Parameters
     ----------
+    images : bool
+        Whether the source holds images.
     dask : str or None
         Address of the scheduler whose workers read the table, or "local".
     progress : bool
         Whether their progress is shown.
+    **reading
+        `bag`, and `weight` and `missing` as in `sketch_table`; or the options of `read_images`.
     """
+    if images:
+        bags, _ = reader(source, images=True, **reading)(model)
+        found = model.sketch_stream([bags])
+        return replace(found, maker=replace(found.maker, keys=tuple(_image_keys(source, reading["bag"]))))
     if dask is None:
-        return sketch_table(model, source, bag=bag, weight=weight, missing=missing)
+        return sketch_table(model, source, **reading)
     from histnetq.sketches.on_dask import sketch_dask
 
-    return sketch_dask(model, source, bag=bag, weight=weight, missing=missing, client=dask, progress=progress)
+    return sketch_dask(model, source, client=dask, progress=progress, **reading)
+
+
+def _image_keys(source: Any, bag: Sequence[str]) -> list[str]:
+    return list(bag) or ["sample_id" if is_image_table(source) else "folder"]
 
 
 @dataclass(frozen=True)
@@ -237,9 +234,9 @@ class Score:
 
 
 def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: Any) -> Score:
-    """Measure the errors of a stored model on bags of known proportions; options are those of `read_bags`."""
+    """Measure the errors of a stored model on bags of known proportions; options are those of `reader`."""
     model = load(path)
-    bags = _reader(source, **options)(model)[0]
+    bags = reader(source, **options)(model)[0]
     errors = evaluate(model, bags)
     known = with_all_classes(bags.with_known_prevalences(), model.classes_).prevalences
     assert known is not None
@@ -255,8 +252,8 @@ def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: A
 
 
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
-    """Compare stored models on the same bags of known proportions; options are those of `read_bags`."""
-    read = _reader(source, **options)
+    """Compare stored models on the same bags of known proportions; options are those of `reader`."""
+    read = reader(source, **options)
     models = {str(path): load(path) for path in paths}
     bags = [read(model)[0] for model in models.values()]
     return compare({name: _by_class(models[name], own) for name, own in zip(models, bags, strict=True)}, bags[0])
@@ -270,7 +267,7 @@ def report(
 
     The page calls the table by its path, or by the names in `sources`.
     """
-    model, read = load(model_path), _reader(source, **options)
+    model, read = load(model_path), reader(source, **options)
     bags, unseen = read(model)
     intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
     others = {str(other): load(other) for other in against}
@@ -316,7 +313,7 @@ def _find_bags(
     elif dask is not None or (model.sketch_kind == "exact" and not whole):
         found = sketch(model, source, bag=bag, weight=weight, missing=missing, dask=dask, progress=progress)
     else:
-        return _reader(source, bag=bag, weight=weight, missing=missing)(model)
+        return reader(source, bag=bag, weight=weight, missing=missing)(model)
     return found, found.unseen / found.n_rows
 
 
@@ -332,20 +329,3 @@ def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
 def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
     """Estimates with the classes as columns."""
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])
-
-
-def _reader(source: Any, **options: Any) -> Callable[[Quantifier], tuple[Bags, Floats]]:
-    """Return what reads the bags of this table for a model, and which part of a bag's rows has texts new to it.
-
-    The table is read once for all models that have it read alike.
-    """
-
-    @functools.cache
-    def read(features: Reading) -> tuple[Bags, Floats]:
-        return read_bags_and_unseen(source, features=features, **options)
-
-    def read_for(model: Quantifier) -> tuple[Bags, Floats]:
-        wanted = model.reading()
-        return read(wanted if options.get("missing") == "mean" else replace(wanted, means=None))
-
-    return read_for

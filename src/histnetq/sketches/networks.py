@@ -2,14 +2,23 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.nn import BagNetwork, Max
+from histnetq.nn import BagNetwork, Max, MergeablePooling, Pooling
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.batches import bag_states, predict_states
 from histnetq.training.fingerprint import describe
+
+
+def merge_of(pooling: Pooling) -> str | None:
+    """Tell how states of parts of a bag are put together: by a "sum", a "max", or in no way that sketches know."""
+    merge: Any = getattr(type(pooling), "merge", None)
+    known: dict[Any, str] = {MergeablePooling.merge: "sum", Max.merge: "max"}
+    return known.get(merge)
 
 
 class PooledStates(Sketcher):
@@ -18,12 +27,12 @@ class PooledStates(Sketcher):
     Parameters
     ----------
     network : BagNetwork
-        Network whose pooling is a `histnetq.nn.MergeablePooling`.
+        Network whose pooling merges states by a sum or a maximum.
     """
 
     def __init__(self, network: BagNetwork) -> None:
         self.network = network
-        self.merge = "max" if isinstance(network.pooling, Max) else "sum"
+        self.merge = str(merge_of(network.pooling))
 
     def identity(self) -> str:
         return describe([self.network.prepare, self.network.encoder, self.network.pooling])

@@ -10,9 +10,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, require_features, take_dense, used_rows
+from histnetq.data.checks import column_names, take_dense, used_rows
 from histnetq.data.class_names import are_scores
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
+from histnetq.data.same_features import require_features
+from histnetq.data.text_features import TextFeatures
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
@@ -105,6 +107,10 @@ class Supervision:
     def feature_names(self) -> list[str] | None:
         return self._first.feature_names
 
+    @property
+    def text(self) -> TextFeatures | None:
+        return self._first.text
+
     def prevalences(self) -> NDArray[np.float64]:
         """Prevalences of labelled rows that lie in no bags, or else the mean over the bags."""
         if self.rows is not None and not self.one_pool:
@@ -163,7 +169,7 @@ class Supervision:
                 f"validation: expected rows of shape {self.input_shape} as in training, "
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
             )
-        require_features(bags, self.input_shape, self.feature_names)
+        require_features(bags, self.input_shape, self.feature_names, self.text)
         bags = bags.with_known_prevalences().with_classes(self.classes)
         bags.feature_names = self.feature_names
         return bags
