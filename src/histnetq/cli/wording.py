@@ -29,7 +29,7 @@ _WAYS_OUT = (
     ("bin a continuous y", "name a column of classes"),
     ("name the label column", "name their column by --label"),
     ("name their columns by proba", "name their columns by --proba"),
-    ("name the features without this column", "name the others by --features"),
+    ("name the features without this column", "name other columns by --features"),
     ("lower training__lr, set training__clip, or check a custom loss for division by zero",
      "look for extreme values among the features, or choose another --method"),
     ("is not calibrated; call calibrate with bags of rows not used in training first",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -60,8 +61,11 @@ class Table:
     def require(self, names: Sequence[str]) -> None:
         for name in names:
             if name not in self.types:
-                columns = shown(np.array(self.columns))
-                raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; name one of them.")
+                columns, near = shown(np.array(self.columns)), _nearest(name, self.columns)
+                perhaps = "" if near is None else f", perhaps {near!r}"
+                raise ValueError(
+                    f"{self.name}: has no column {name!r}, its columns are {columns}; name one of them{perhaps}."
+                )
 
     def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield some rows at a time of these columns, with the number of the first; refuse a table without rows.
@@ -148,6 +152,12 @@ def release_memory() -> None:
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+
+
+def _nearest(name: str, columns: Sequence[str]) -> str | None:
+    """The column whose name is most like another one, whatever the case of its letters; None if no column's is."""
+    folded = {column.casefold(): column for column in columns}
+    return next((folded[found] for found in difflib.get_close_matches(name.casefold(), list(folded), 1)), None)
 
 
 def is_number(kind: Any) -> bool:
