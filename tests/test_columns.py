@@ -276,6 +276,12 @@ def test_a_column_that_is_missing_is_told_with_the_one_that_is_most_like_it(give
         hq.read_bags(fishes(), bag=given)
 
 
+def test_a_column_that_a_model_has_learned_from_is_to_be_added() -> None:
+    model = hq.CC().fit(hq.read_bags(fishes(), bag="tow", label="species"))
+    with pytest.raises(ValueError, match="; add it, as the model has learned from it, perhaps 'Length'"):
+        hq.read_bags(fishes().rename(columns={"length": "Length"}), bag="tow", features=model.reading())
+
+
 def test_texts_without_a_value_are_filled_by_the_shares_of_the_texts() -> None:
     rows = pd.DataFrame({"tow": list("aabb"), "sex": ["f", "m", "m", None], "x": [1.0, 2.0, 3.0, 4.0]})
     bags = hq.read_bags(rows, bag="tow", features=["sex", "x"], missing="mean")

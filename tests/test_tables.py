@@ -230,7 +230,8 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"source: t\.xlsx ends neither in \.parquet nor \.csv; convert it"):
         hq.read_bags("t.xlsx", bag="tow")
-    with pytest.raises(ValueError, match=r"source: \. is a directory; name its files, such as \./\*\.parquet\."):
+    message = "source: . is a directory; name its files, such as ./*.parquet, or use read_images if it holds images."
+    with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(".", bag="tow")
     with pytest.raises(TypeError, match="source: expected a path, a list of paths or a data frame, got int"):
         hq.read_bags(3, bag="tow")

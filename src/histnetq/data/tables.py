@@ -240,7 +240,8 @@ class LongTable:
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
         if self.reading is not None and missing == "mean" and self.reading.means is None:
             raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
-        self.plan, self._chosen = plan_features(table, [*special, *ignore], names, self._scored), names is None
+        learned, self._chosen = self.reading is not None, names is None
+        self.plan = plan_features(table, [*special, *ignore], names, self._scored, learned)
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32
