@@ -154,7 +154,7 @@ FILL = (
         ("tow,x\n", "has no rows; check the file."),
         ("tow,x,x\na,1,2\n", "has two columns 'x'; rename one."),
         ("haul,x\na,1\n", "has no column 'tow', its columns are ['haul', 'x']; name one of them."),
-        ("tow,x\na,1\nb,\n", f"row 2 has nothing in column 'x', expected a number; {FILL}"),
+        ("tow,x\na,1\nb,\n", f"row 2 has nothing in column 'x', expected a value; {FILL}"),
         ("tow,x\na,1\na,inf\n", f"row 2 has inf in column 'x', expected a number; {FIX}"),
         ("tow,x\na,1\n,2\n", "row 2 has nothing in column 'tow'; fill it in or drop the row."),
         (
