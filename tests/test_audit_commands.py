@@ -223,7 +223,7 @@ WRONG_SAMPLES = {
     ),
     "a cell lacks": (
         change(lambda d: d.assign(length=d["length"].where(d.index != 3)), "bare.csv"), SAMPLE,
-        "bare.csv: row 4 has nothing in column 'length', expected a number",
+        "bare.csv: row 4 has nothing in column 'length', expected a value",
     ),
     "a table without rows": (change(lambda d: d[:0], "bare.csv"), SAMPLE, "bare.csv: has no rows; check the file."),
     "an empty file": (text("", "bare.csv"), SAMPLE, "bare.csv: "),

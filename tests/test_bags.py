@@ -191,6 +191,16 @@ def test_concatenation_aligns_classes_by_name():
     np.testing.assert_array_equal(joined.label_prevalences(), joined.prevalences)
 
 
+def test_concatenation_takes_the_names_of_columns_from_the_parts_that_have_them():
+    named = Bags(ROWS, feature_names="ab")
+    for parts in ([PLAIN, named], [named, PLAIN], [PLAIN, named, PLAIN]):
+        assert Bags.concat(parts).feature_names == ["a", "b"]
+    assert PLAIN.feature_names is None
+    message = "parts: number 2 has other feature_names than number 1; give both the same columns."
+    with pytest.raises(ValueError, match=exactly(message)):
+        Bags.concat([PLAIN, named, Bags(ROWS, feature_names="ba")])
+
+
 def test_concatenation_forgets_prevalences_that_some_parts_lack():
     known, unknown = Bags(np.zeros((2, 1)), prevalences=[[0.5, 0.5]]), Bags(np.zeros((2, 1)), classes=[0, 1])
     assert Bags.concat([known, unknown]).prevalences is None

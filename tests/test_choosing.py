@@ -257,19 +257,23 @@ def test_a_slower_fit_keeps_bags_apart(monkeypatch):
     )
     model, _ = kept_apart(bags_of_rings(60), monkeypatch, 25)
     assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (60, 0)
+    assert model.provenance_["uncalibrated"] == "too few bags to keep some apart for intervals, which takes 80"
 
 
 def test_enough_bags_are_kept_apart(monkeypatch):
     bags = bags_of_rings(200, size=5)
     assert kept_apart(bags, monkeypatch, calibration=0.5)[0].provenance_["calibrated"] == "by 100 other bags"
     assert "without it" in kept_apart(bags, monkeypatch, calibration=0.49)[0].provenance_["calibrated"]
-    assert kept_apart(bags, monkeypatch, calibration=0)[0].provenance_["calibration_bags"] == 0
+    none = kept_apart(bags, monkeypatch, calibration=0)[0].provenance_
+    assert (none["calibration_bags"], none["uncalibrated"]) == (0, "nothing was to be kept apart for intervals")
+    few = kept_apart(bags[:19], monkeypatch)[0].provenance_
+    assert few["uncalibrated"] == "too few bags to calibrate intervals, which takes 20"
 
 
 def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch):
     shared = hq.APP(20).draw(bags_of_rings(), 100, random_state=0)
     model, told = kept_apart(shared, monkeypatch)
-    assert told[1].startswith("Not all bags can calibrate intervals: bags: expected bags of different rows, as each ")
+    assert told[1].startswith("All bags at once cannot calibrate intervals: expected bags of different rows, as each ")
     assert model.provenance_["calibrated"] == "by 25 other bags"
     monkeypatch.setattr("histnetq.cli.fitting.are_processes_together", lambda: True)
     assert kept_apart(bags_of_rings(100), monkeypatch)[0].provenance_["calibrated"] == "by 25 other bags"
@@ -388,7 +392,7 @@ def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
     table[:100].to_csv("few.csv", index=False)
     told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "Too few rows to keep some apart for intervals: predict gives estimates alone" in told.output
+    assert "Too few rows to keep some apart for intervals: predict gives estimates alone, or inter" in told.output
     assert not hasattr(hq.load("model"), "calibration_")
 
 

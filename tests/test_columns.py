@@ -108,6 +108,13 @@ def test_few_rows_tell_nothing_about_keys(tmp_path: Path) -> None:
     frame = fishes().head(49)
     assert "fish_no" in hq.read_bags(frame, bag="tow", label="species").feature_names
     assert "fish_no" not in hq.read_bags(fishes().head(50), bag="tow", label="species").feature_names
+    numbered = frame.assign(line=np.arange(49) + 7)
+    for rows in (numbered, numbered.drop(index=[3, 4, 30])):
+        facts = hq.read_bags(rows, bag="tow", label="species").facts
+        assert facts is not None
+        assert facts.left_out == {"ship": "constant", "note": "texts", "line": "a counter: it numbers the rows"}
+    assert "line" in hq.read_bags(numbered.head(9), bag="tow").feature_names
+    assert "line" in hq.read_bags(numbered.assign(line=np.arange(49) * 2), bag="tow").feature_names
     only = pd.DataFrame({"tow": ["a", "a"], "ship": [1, 1], "note": ["x", "y"]})
     message = "source: has no columns to learn from, only ship (constant), note (texts); name the features."
     with pytest.raises(ValueError, match=exactly(message)):
@@ -201,9 +208,9 @@ def test_missing_cells_are_counted(tmp_path: Path, kind: str) -> None:
     result = run("fit", source, "--bag", "tow", "--label", "species", "--method", "cc", "-o", tmp_path / "model")
     assert result.exit_code == 2
     assert result.output == (
-        f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a number; fill it in, "
-        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name the "
-        "others by --features.\n"
+        f"Error: {source}: row 11 and 6 other rows have nothing in column 'length', expected a value; fill it in, "
+        "pass --missing drop to leave out such rows or --missing mean to put in the mean of training, or name other "
+        "columns by --features.\n"
     )
 
 
@@ -236,7 +243,9 @@ def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) ->
     model = hq.load(tmp_path / "model")
     fixed = rows.dropna() if missing == "drop" else rows.fillna({"length": fishes()["length"].mean()})
     expected = model.predict(hq.read_bags(fixed, bag="tow", features=model.feature_names_))
-    assert "row 11 and 6 other rows" in run("predict", tmp_path / "model", new, "--bag", "tow").output
+    refused = run("predict", tmp_path / "model", new, "--bag", "tow").output
+    assert "row 11 and 6 other rows" in refused
+    assert refused.endswith("or --missing mean to put in the mean of training.\n")
     result = run("predict", tmp_path / "model", new, "--bag", "tow", "--missing", missing, "--json")
     assert ("left out 7 rows without some feature" in result.stderr) == (missing == "drop")
     found = pd.DataFrame(json.loads(result.stdout)).pivot(index="tow", columns="class", values="estimate")
@@ -249,6 +258,28 @@ def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) ->
     told = run("fit", new, *options, "--method", "cc", "--missing", missing, "-o", tmp_path / "again").output
     assert ("Rows left out" in told) == (missing == "drop")
     assert ("Cells without a value that got the mean of their column: 7." in told) == (missing == "mean")
+
+
+def test_one_other_row_is_told_in_the_singular() -> None:
+    with pytest.raises(ValueError, match="row 11 and 1 other row have nothing in column 'length', expected a value"):
+        hq.read_bags(holes(2), bag="tow", label="species")
+
+
+@pytest.mark.parametrize(
+    ("given", "way_out"), [("Tow", ", perhaps 'tow'."), ("fishno", ", perhaps 'fish_no'."), ("xyz", ".")]
+)
+def test_a_column_that_is_missing_is_told_with_the_one_that_is_most_like_it(given: str, way_out: str) -> None:
+    listed = r"\['fish_no', 'in_tow', … 'species'\] \(8\)"
+    with pytest.raises(
+        ValueError, match=f"has no column '{given}', its columns are {listed}; name one of them{way_out}"
+    ):
+        hq.read_bags(fishes(), bag=given)
+
+
+def test_a_column_that_a_model_has_learned_from_is_to_be_added() -> None:
+    model = hq.CC().fit(hq.read_bags(fishes(), bag="tow", label="species"))
+    with pytest.raises(ValueError, match="; add it, as the model has learned from it, perhaps 'Length'"):
+        hq.read_bags(fishes().rename(columns={"length": "Length"}), bag="tow", features=model.reading())
 
 
 def test_texts_without_a_value_are_filled_by_the_shares_of_the_texts() -> None:

@@ -2,9 +2,11 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
+import pandas as pd
 import pytest
 from scipy import sparse
 from sklearn.base import BaseEstimator, ClassifierMixin
+from sklearn.compose import make_column_transformer
 from sklearn.ensemble import HistGradientBoostingClassifier, RandomForestClassifier
 from sklearn.linear_model import LogisticRegression
 from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_predict
@@ -174,3 +176,17 @@ def test_few_rows_need_no_threads(monkeypatch, n_rows, together):
     monkeypatch.setattr(cross_fitting, "_side_by_side", lambda fits: calls.append(None) or run(fits))
     hq.CC(cv=2, random_state=0).fit(*rows(n_rows))
     assert bool(calls) is together
+
+
+@pytest.mark.filterwarnings("error::UserWarning:sklearn")
+def test_a_classifier_that_was_fitted_to_a_data_frame_gets_its_columns_by_name():
+    X, y = rows()
+    frame = pd.DataFrame(X, columns=list("abcdef"))
+    scaled = make_pipeline(make_column_transformer((StandardScaler(), ["f", "b", "c"])), LogisticRegression())
+    for by_name in (GaussianNB(), scaled):
+        found = hq.PACC(by_name.fit(frame, y), cv=None).fit(frame, y).predict([frame[:99], frame[99:]])
+        assert np.isfinite(found).all()
+    np.testing.assert_array_equal(
+        hq.CC(GaussianNB().fit(frame, y), cv=None).fit(frame, y).predict(frame),
+        hq.CC(GaussianNB().fit(X, y), cv=None).fit(X, y).predict(X),
+    )

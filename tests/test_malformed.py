@@ -105,7 +105,7 @@ def nothing():
 
 CASES = {
     "no such file": (nothing, FIT, "TRAIN: bad.csv does not exist; check the path."),
-    "a directory": (lambda: os.mkdir("bad.csv"), FIT, "TRAIN: bad.csv is a directory; name its files"),
+    "a directory": (lambda: os.mkdir("bad.csv"), FIT, "such as bad.csv/*.parquet, or add --images if it"),
     "another format": (
         text("x", "bad.xlsx"),
         ["fit", "bad.xlsx", *LABELLED, "-o", "new"],

@@ -9,6 +9,8 @@ from types import ModuleType
 
 import click
 import pytest
+from hatchling.metadata.core import ProjectMetadata
+from hatchling.plugin.manager import PluginManager
 
 import histnetq as hq
 from histnetq.cli import main
@@ -97,6 +99,20 @@ def test_errors_that_are_explained_are_those_of_the_package():
 
 def test_readme_is_short():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= 120
+
+
+def test_a_registry_shows_the_readme_with_links_that_lead_to_files_of_this_version():
+    shown = ProjectMetadata(str(ROOT), PluginManager()).core.readme
+    written = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert re.sub(r"\]\([^)\s]+\)", "", shown) == re.sub(r"\]\([^)\s]+\)", "", written)
+    links = re.findall(r"(!?)\[[^\]]*\]\(([^)\s]+)\)", shown)
+    assert len(links) == len(_LINK.findall(written)) > 40
+    for image, link in links:
+        home, _, inside = link.partition(f"/{'raw' if image else 'blob'}/v{hq.__version__}/")
+        assert home == "https://github.com/histnetq/histnetq", link
+        path, _, fragment = inside.partition("#")
+        assert (ROOT / path).is_file(), link
+        assert not fragment or fragment in anchors(ROOT / path), link
 
 
 def test_what_pages_fetch_is_found(builder):

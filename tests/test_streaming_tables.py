@@ -185,7 +185,7 @@ def test_parts_differ_in_weights_and_keys(place, model, tmp_path, client):
         sketch_dask(model, source, bag=["site", "day"], client=client)
 
 
-def test_no_place_for_workers(place, monkeypatch):
+def test_no_place_for_workers(place, model, monkeypatch):
     def fail(*args, **kwargs):
         raise RuntimeError("Cluster failed to start: No usable temporary directory found")
 
@@ -195,6 +195,9 @@ def test_no_place_for_workers(place, monkeypatch):
     assert told.output.startswith(
         "Error: --dask: no workers can be started on this machine (Cluster failed to start: No"
     )
+    assert told.output.endswith("; leave out --dask, or let TMPDIR name a directory that can be written.\n")
+    with pytest.raises(ConnectionError, match="; in a script, put the call under if __name__ == '__main__', which"):
+        sketch_dask(model, str(place / "rows.csv"), bag=["site"])
 
 
 def test_sketches_take_no_weights(place, model, tmp_path):

@@ -154,7 +154,7 @@ FILL = (
         ("tow,x\n", "has no rows; check the file."),
         ("tow,x,x\na,1,2\n", "has two columns 'x'; rename one."),
         ("haul,x\na,1\n", "has no column 'tow', its columns are ['haul', 'x']; name one of them."),
-        ("tow,x\na,1\nb,\n", f"row 2 has nothing in column 'x', expected a number; {FILL}"),
+        ("tow,x\na,1\nb,\n", f"row 2 has nothing in column 'x', expected a value; {FILL}"),
         ("tow,x\na,1\na,inf\n", f"row 2 has inf in column 'x', expected a number; {FIX}"),
         ("tow,x\na,1\n,2\n", "row 2 has nothing in column 'tow'; fill it in or drop the row."),
         (
@@ -230,7 +230,8 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     (tmp_path / "t.xlsx").write_bytes(b"PK")
     with pytest.raises(ValueError, match=r"source: t\.xlsx ends neither in \.parquet nor \.csv; convert it"):
         hq.read_bags("t.xlsx", bag="tow")
-    with pytest.raises(ValueError, match=r"source: \. is a directory; name its files, such as \./\*\.parquet, or read"):
+    message = "source: . is a directory; name its files, such as ./*.parquet, or use read_images if it holds images."
+    with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(".", bag="tow")
     with pytest.raises(TypeError, match="source: expected a path, a list of paths or a data frame, got int"):
         hq.read_bags(3, bag="tow")

@@ -270,7 +270,7 @@ class Workbench:
         try:
             model = copy.copy(model).cross_calibrate(self.bags, folds=folds, random_state=self.random_state)
         except ValueError as error:  # such as rows that bags share, or classes that are in a few bags alone
-            self.tell(f"Not all bags can calibrate intervals: {error}")
+            self.tell(f"All bags at once cannot calibrate intervals: {str(error).removeprefix('bags: ')}")
             return model, apart
         return model, Apart(
             self.bags, self.bags, f"{n_bags} bags, each estimated by a model that was learned without it"
@@ -320,6 +320,16 @@ class Workbench:
         words = f"{len(held)} bags of {_DRAWN_SIZE} rows drawn from {n_rows:,} rows kept apart"
         return Apart(learned, held, words), n_rows
 
+    def _why_uncalibrated(self) -> str:
+        if self.calibration == 0:
+            return "nothing was to be kept apart for intervals"
+        if self._is_rows_alone():
+            return "too few rows to keep some apart for intervals"
+        if len(self.bags) < _FEWEST_TO_CALIBRATE:
+            return f"too few bags to calibrate intervals, which takes {_FEWEST_TO_CALIBRATE}"
+        needed = round(_FEWEST_TO_CALIBRATE / self.calibration)
+        return f"too few bags to keep some apart for intervals, which takes {needed}"
+
     def _finished(self, model: Quantifier, apart: Apart, began: float, **why: Any) -> Quantifier:
         """Calibrate a fitted model, and note where it comes from."""
         learned, held = apart.learned, apart.held
@@ -330,6 +340,8 @@ class Workbench:
             why["calibrated"] = f"by {apart.words}"
             if self._is_rows_alone():
                 why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
+        else:
+            why["uncalibrated"] = self._why_uncalibrated()
         packages = ("histnetq", "numpy", "scikit-learn", *(["torch"] if "torch" in sys.modules else []))
         versions = {name: metadata.version(name) for name in packages}
         model.provenance_ = {

@@ -193,7 +193,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
         *([] if images else columns_told(shown, known, model.scores_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
-        else f"Too few {'rows' if rows_alone else 'bags'} to keep some apart for intervals: predict gives estimates "
-        + ("alone; --interval bayes gives intervals." if getattr(model, "resamples", False) else "alone."),
+        else f"{known['uncalibrated'].capitalize()}: predict gives estimates alone"
+        + (", or intervals by --interval bayes." if getattr(model, "resamples", False) else "."),
     ]
     say(as_json, facts, lines)

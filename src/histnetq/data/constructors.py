@@ -124,7 +124,8 @@ def from_labels(cls: type[Bags], X: Any, y: ArrayLike, groups: ArrayLike | None 
 def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
     """Put several collections of bags after one another.
 
-    Classes are aligned by name. Parts on the same pool of rows go on sharing it.
+    Classes are aligned by name. Parts on the same pool of rows go on sharing it. A part whose columns have no names, as
+    one of arrays beside others of data frames, is taken to have the columns of the others.
 
     Parameters
     ----------
@@ -151,6 +152,7 @@ def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
     _refuse_mixture(parts)
     joined = copy.copy(parts[0])
     joined.text = next((part.text for part in parts if part.text is not None), None)
+    joined.feature_names = next((p.feature_names for p in parts if p.feature_names is not None), None)
     starts = _join_rows(joined, parts)
     joined.index = np.concatenate([p.index + start for p, start in zip(parts, starts, strict=True)])
     joined.offsets = offsets_of(np.concatenate([np.diff(p.offsets) for p in parts]))
@@ -175,12 +177,15 @@ def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
 
 def _refuse_mixture(parts: Sequence[Bags]) -> None:
     first = parts[0]
+    named = next((i for i, part in enumerate(parts) if part.feature_names is not None), 0)
     for i, part in enumerate(parts):
         found, expected = tuple(part.rows.shape[1:]), tuple(first.rows.shape[1:])
         if found != expected:
             raise ValueError(f"parts: number {i} has rows of shape {found}, expected {expected} as in number 0.")
-        if part.feature_names != first.feature_names:
-            raise ValueError(f"parts: number {i} has other feature_names than number 0; give both the same columns.")
+        if part.feature_names not in (None, parts[named].feature_names):
+            raise ValueError(
+                f"parts: number {i} has other feature_names than number {named}; give both the same columns."
+            )
         if not np.array_equal(part.scores, first.scores):  # type: ignore[arg-type]
             raise ValueError(
                 f"parts: number {i} has scores of other classes than number 0, or none; give all the same."

@@ -164,7 +164,9 @@ class Plan:
         return [feature.column for feature in self.parts if feature.value is None]
 
 
-def plan_features(table: Table, special: list[str], features: Sequence[str] | None, scores: bool = False) -> Plan:
+def plan_features(
+    table: Table, special: list[str], features: Sequence[str] | None, scores: bool = False, learned: bool = False
+) -> Plan:
     left_out: dict[str, str] = {}
     if features is None:
         others = [column for column in table.columns if column not in special]
@@ -198,7 +200,7 @@ def plan_features(table: Table, special: list[str], features: Sequence[str] | No
         elif value and column in table.types:
             parts.append(Feature(column, value))
         else:
-            table.require([name])
+            table.require([name], learned)
     return Plan(parts, left_out)
 
 

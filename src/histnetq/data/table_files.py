@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import difflib
 import glob
 import os
 from collections.abc import Callable, Iterator, Sequence
@@ -57,11 +58,14 @@ class Table:
         self.types = dict(zip(schema.names, schema.types, strict=True))
         refuse_twice(name, schema.names)
 
-    def require(self, names: Sequence[str]) -> None:
+    def require(self, names: Sequence[str], learned: bool = False) -> None:
+        """Refuse a table without one of these columns, which a model may have learned from."""
         for name in names:
             if name not in self.types:
-                columns = shown(np.array(self.columns))
-                raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; name one of them.")
+                columns, near = shown(np.array(self.columns)), _nearest(name, self.columns)
+                way_out = "add it, as the model has learned from it" if learned else "name one of them"
+                perhaps = "" if near is None else f", perhaps {near!r}"
+                raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; {way_out}{perhaps}.")
 
     def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield some rows at a time of these columns, with the number of the first; refuse a table without rows.
@@ -150,6 +154,12 @@ def release_memory() -> None:
     pa.default_memory_pool().release_unused()
 
 
+def _nearest(name: str, columns: Sequence[str]) -> str | None:
+    """The column whose name is most like another one, whatever the case of its letters; None if no column's is."""
+    folded = {column.casefold(): column for column in columns}
+    return next((folded[found] for found in difflib.get_close_matches(name.casefold(), list(folded), 1)), None)
+
+
 def is_number(kind: Any) -> bool:
     import pyarrow as pa
 
@@ -180,8 +190,8 @@ def find_files(source: Any, argument: str) -> list[str]:
         for path in matches:
             if Path(path).is_dir():
                 raise ValueError(
-                    f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet, or read images by "
-                    "read_images."
+                    f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet, or use read_images "
+                    "if it holds images."
                 )
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")

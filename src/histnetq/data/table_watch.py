@@ -11,6 +11,8 @@ from numpy.typing import NDArray
 from histnetq.data.checks import loses_digits
 
 _FEWEST_ROWS = 50  # fewer tell nothing about keys and counters
+_FEWEST_NUMBERED = 10  # rows: fewer may well rise by chance
+_GAPS = 1.5  # numbers that a row has, at most, in a column that numbers rows of which some were left out
 _DISTINCT = 0.99  # part of the rows of a key that have different values
 _BAG_ROWS = 5  # in a bag in which a counter rises
 _EXACT = 1 << 24  # whole numbers up to here are told apart in float32
@@ -112,13 +114,17 @@ class Watch:
         """
         why = dict.fromkeys(np.flatnonzero((self.low == self.high) & (self._counts > 1)).tolist(), "constant")
         why |= dict.fromkeys(np.flatnonzero(self._counts == 0).tolist(), "empty")
-        if self.n_rows < _FEWEST_ROWS:
-            return why
         whole = np.flatnonzero(self.whole & (self.low < self.high)).tolist()
+        if self.n_rows < _FEWEST_ROWS:
+            return why | {j: "a counter: it numbers the rows" for j in whole if self._numbers_rows(j, rows)}
         keys = dict.fromkeys(j for j in whole if self._is_key(j, rows))
         counters = _find_counters(rows, bags, [j for j in whole if j not in keys])
         why |= dict.fromkeys(keys, f"a key: {self.n_rows:,} rows hardly repeat a number")
         return why | dict.fromkeys(counters, "a counter: it rises or falls from row to row in every bag")
+
+    def _numbers_rows(self, j: int, rows: NDArray) -> bool:
+        dense = self.high[j] - self.low[j] < _GAPS * len(rows)
+        return dense and len(rows) >= _FEWEST_NUMBERED and bool((np.diff(rows[:, j]) > 0).all())
 
     def _is_key(self, j: int, rows: NDArray) -> bool:
         enough = _DISTINCT * self.n_rows

@@ -245,7 +245,8 @@ class LongTable:
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
         if self.reading is not None and missing == "mean" and self.reading.means is None:
             raise ValueError("missing: the model does not know the means of training; fit it to a table again.")
-        self.plan, self._chosen = plan_features(table, [*special, *ignore], names, self._scored), names is None
+        learned, self._chosen = self.reading is not None, names is None
+        self.plan = plan_features(table, [*special, *ignore], names, self._scored, learned)
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32
@@ -306,7 +307,7 @@ class LongTable:
 
     def _refuse_empty(self) -> None:
         for column, (cells, row) in self._empty.items():
-            more = f" and {cells - 1:,} other rows have" if cells > 1 else " has"
+            more = " has" if cells == 1 else f" and {cells - 1:,} other row{'s' if cells > 2 else ''} have"
             others = f" ({len(self._empty) - 1} other columns lack some too)" if len(self._empty) > 1 else ""
             if self._scored:
                 raise ValueError(
@@ -314,9 +315,9 @@ class LongTable:
                     "of a model; fill it in, or pass missing='drop' to leave out such rows."
                 )
             raise ValueError(
-                f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected a number; "
+                f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected a value; "
                 "fill it in, pass missing='drop' to leave out such rows or missing='mean' to put in the mean of "
-                "training, or name the features without this column."
+                f"training{'' if self.reading is not None else ', or name the features without this column'}."
             )
 
     def read(self, scratch: Any = None) -> Piece:

@@ -160,10 +160,19 @@ def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
 
 def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
     """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
-    p = classifier.predict_proba(_flat(rows))
+    p = classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None)))
     full = np.zeros((len(p), n_classes))
     full[:, columns] = p
     return full
+
+
+def _named(rows: Any, names: NDArray | None) -> Any:
+    """Rows as a data frame for a classifier that was fitted to one elsewhere, and that may ask for columns by name."""
+    if names is None or not isinstance(rows, np.ndarray) or rows.shape[1:] != names.shape:
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)
 
 
 def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:

@@ -140,9 +140,10 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
                     env={"OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
             except (OSError, RuntimeError) as error:
-                way_out = "let TMPDIR name a directory that can be written, or leave out --dask"
                 raise ConnectionError(
-                    f"dask: no workers can be started on this machine ({error}); {way_out}."
+                    f"dask: no workers can be started on this machine ({error or type(error).__name__}); in a script, "
+                    "put the call under if __name__ == '__main__', which workers do not run, or let TMPDIR name a "
+                    "directory that can be written."
                 ) from None
             yield opened.enter_context(Client(opened.enter_context(local)))
         elif isinstance(client, Client):
