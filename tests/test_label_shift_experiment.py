@@ -71,7 +71,7 @@ def test_errors_of_weights_and_what_calibration_is_worth(scored, tmp_path):
     scores = [scored, scored]
     draws = [label_shift.draw_all(own, 8, seed) for seed, own in enumerate(scores)]
     told: list[str] = []
-    runs = label_shift.learn(images, draws, ["EMQ", "EMQ-BCTS"], tmp_path, told.append)
+    runs = label_shift.learn(images, "cnn", draws, ["EMQ", "EMQ-BCTS"], tmp_path, told.append)
     errors = label_shift.errors_of(draws, runs)
     assert errors.columns.get_level_values("method").unique().tolist() == ["EMQ", "EMQ-BCTS"]
     assert len(errors) == 2 * len(SIZES) * 8 * len(label_shift.SHIFTS)
@@ -102,24 +102,53 @@ def test_label_shift_is_a_command_that_repeats_nothing(scored, tmp_path, monkeyp
     monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("images", train, test, held))
     paths = []
     monkeypatch.setattr(label_shift, "encoded_images", lambda data, path, say, seed: paths.append(path.name) or encoded)
-    options = ["--draws", "3", "--seeds", "2", "--work", str(tmp_path / "runs"), "--output", str(tmp_path)]
+    options = [
+        "--classifier",
+        "cnn",
+        "--draws",
+        "3",
+        "--seeds",
+        "2",
+        "--work",
+        str(tmp_path / "runs"),
+        "--output",
+        str(tmp_path),
+    ]
     first = CliRunner().invoke(main, ["label-shift", *options, "--methods", "EMQ-BCTS,KDEy"])
     assert first.exit_code == 0, (first.output, first.exception)
     assert paths == ["images.npz", "images-1.npz"]
     second = CliRunner().invoke(main, ["label-shift", *options, "--methods", "KDEy,PACC,BBSE-hard"])
     assert second.exit_code == 0, (second.output, second.exception)
     assert second.output.count("done before") == 2
-    table = pd.read_csv(tmp_path / "label-shift.csv")
+    table = pd.read_csv(tmp_path / "label-shift-cnn.csv")
     methods = ["EMQ-BCTS", "BBSE-hard", "PACC", "KDEy", "Ensemble"]
     assert table["method"].drop_duplicates().tolist() == methods
     assert len(table) == len(methods) * 2 * len(list(itertools.product(SIZES, label_shift.SHIFTS)))
     assert (table["draws"] == 6).all()
     means = table[["mean, classifier 0", "mean, classifier 1"]].mean(axis=1)
     np.testing.assert_allclose(table["mean"], means)
-    text = (tmp_path / "label-shift.md").read_text()
-    assert "`python -m experiments label-shift --seeds 2 --draws 3`" in text
+    text = (tmp_path / "label-shift-cnn.md").read_text()
+    assert "`python -m experiments label-shift --classifier cnn --seeds 2 --draws 3`" in text
     assert f"test accuracy {scored.accuracy:.4f}, {scored.accuracy:.4f}." in text
     assert "AE of the prevalences, n = 300:" in text
     refused = CliRunner().invoke(main, ["label-shift", "--methods", "magic"])
     assert refused.exit_code == 2
     assert "Invalid value for --methods: 'magic' is none of EMQ, EMQ-TS" in " ".join(refused.output.split())
+
+
+def test_a_dense_classifier_is_trained_once(tmp_path, monkeypatch):
+    monkeypatch.setattr(label_shift, "_EPOCHS", 3)
+    labels = np.arange(600) % N_CLASSES
+    pool = (np.random.default_rng(0).normal(size=(600, 28, 28)) * 20 + 60 * labels[:, None, None]).clip(0, 255)
+    parts = np.split(np.arange(600), 3)
+    bags = [hq.Bags(pool.astype(np.uint8), rows, labels=labels, classes=list("abcd")) for rows in parts[:2]]
+    test = hq.Bags(pool[parts[2]].astype(np.uint8), labels=labels[parts[2]], classes=list("abcd"))
+    images = Examples("images", bags[0], test, bags[1])
+    told: list[str] = []
+    first = label_shift.scored_images(images, "dense", 1, tmp_path, told.append)
+    assert told == [f"classifier 1: test accuracy {first.accuracy:.4f}"]
+    assert first.accuracy > 0.9
+    np.testing.assert_array_equal(first.held.labels, labels[parts[1]])
+    monkeypatch.setattr(label_shift, "MLPClassifier", None)
+    again = label_shift.scored_images(images, "dense", 1, tmp_path, told.append)
+    np.testing.assert_array_equal(first.test.rows, again.test.rows)
