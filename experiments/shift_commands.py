@@ -15,7 +15,7 @@ __all__: list[str] = []
 @click.option("--classifier", type=click.Choice(["dense", "cnn"]), default="dense", show_default=True,
               help="Dense networks on pixels, or the convolutional one of fashion-mnist.")  # fmt: skip
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Classifiers, seeded 0, 1, …")
-@click.option("--draws", default=20, show_default=True, type=click.IntRange(1),
+@click.option("--draws", default=10, show_default=True, type=click.IntRange(1),
               help="Draws of each size, of each classifier.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path),
               help="Directory of the IDX files.  [default: all usual]")  # fmt: skip
@@ -25,7 +25,7 @@ def label_shift(
 ) -> None:
     """Class weights under label shift on Fashion-MNIST: EM with calibration, BBSE, RLLS and others, on one classifier.
 
-    Example: python -m experiments label-shift --seeds 1 --draws 10
+    Example: python -m experiments label-shift --seeds 1 --methods EMQ,EMQ-BCTS
     """
     from experiments import label_shift as experiment
     from experiments.tables import to_markdown, write_frame
@@ -60,7 +60,7 @@ def label_shift(
         text = "Against EMQ-BCTS, mean squared error of the weights, all n and shifts (one-sided Wilcoxon, p < .01):"
         parts.append(f"{text}\n\n{beside}")
     calibrated = to_markdown(experiment.calibration_errors(scored, drawn))
-    parts.append(f"Calibration on all test images (mean of up to 5 draws of each classifier):\n\n{calibrated}")
+    parts.append(f"Calibration on all test images, mean over the draws:\n\n{calibrated}")
     file = output / f"label-shift-{classifier}"
     write_frame(file, found, "\n\n".join(parts))
     click.echo("\n\n".join(parts[1:]))
