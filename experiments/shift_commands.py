@@ -62,6 +62,6 @@ def label_shift(
     calibrated = to_markdown(experiment.calibration_errors(scored, drawn))
     parts.append(f"Calibration on all test images, mean over the draws:\n\n{calibrated}")
     file = output / f"label-shift-{classifier}"
-    write_frame(file, found, "\n\n".join(parts))
+    write_frame(file, found.round(8), "\n\n".join(parts))
     click.echo("\n\n".join(parts[1:]))
     wrote(file.with_suffix(".csv"), file.with_suffix(".md"))
