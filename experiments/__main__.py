@@ -6,6 +6,7 @@ from experiments import (  # noqa: F401 - they add their commands
     lequa_commands,
     monitor_commands,
     score_commands,
+    shift_commands,
     study_commands,
     table_commands,
     word_commands,

@@ -48,13 +48,14 @@ class _Classifier(nn.Module):
         return scores
 
 
-def encoded_images(data: Examples, path: Path, say: Callable[[str], Any]) -> dict[str, NDArray]:
+def encoded_images(data: Examples, path: Path, say: Callable[[str], Any], seed: int = 0) -> dict[str, NDArray]:
     """Posteriors by row of the pool, ``{train,test,mirrored}_posteriors``, and the weights of the ``encoder/``.
 
-    Trained by cross-entropy on the training part alone; the weights of the last epoch are kept.
+    Trained by cross-entropy on the training part alone; the weights of the last epoch are kept. The first weights and
+    the order of the images come from the `seed`.
     """
     if not path.exists():
-        model = _train(data, say)
+        model = _train(data, say, seed)
         images = {"train": data.train.rows, "test": data.test.rows, "mirrored": data.train.rows[..., ::-1]}
         arrays = {f"{name}_posteriors": _classify(model, pool) for name, pool in images.items()}
         arrays |= {f"encoder/{name}": value.numpy() for name, value in model.encoder.state_dict().items()}
@@ -71,14 +72,14 @@ def trained_encoder(encoded: dict[str, NDArray]) -> nn.Module:
     return encoder
 
 
-def _train(data: Examples, say: Callable[[str], Any]) -> _Classifier:
+def _train(data: Examples, say: Callable[[str], Any], seed: int) -> _Classifier:
     assert data.train.labels is not None
     assert data.validation is not None
     images, labels = torch.tensor(data.train.rows), torch.from_numpy(data.train.labels)
     rows, held = torch.from_numpy(data.train.index), torch.from_numpy(data.validation.index)
-    generator = torch.Generator().manual_seed(0)
+    generator = torch.Generator().manual_seed(seed)
     with torch.random.fork_rng([]):
-        torch.manual_seed(0)
+        torch.manual_seed(seed)
         model = _Classifier(len(data.classes))
         optimizer = torch.optim.AdamW(model.parameters(), lr=_LR, weight_decay=1e-2, fused=True)
         steps = -(-len(rows) // _BATCH)
