@@ -44,7 +44,7 @@ html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_use_index = False
-html_sidebars = {"index": []}
+html_sidebars = {"errors": [], "index": [], "start": []}  # no pages lie below them
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 8,
