@@ -263,7 +263,7 @@ def errors_of(draws: Sequence[Sequence[Draw]], runs: Runs) -> pd.DataFrame:
     keys = range(len(draws)), SIZES, range(len(draws[0]) // len(SIZES)), SHIFTS
     index = pd.MultiIndex.from_product(keys, names=["classifier", "size", "draw", "shift"])
     every = [draw for own in draws for draw in own]
-    truth = np.concatenate([draw.test.prevalences for draw in every])  # type: ignore[misc]
+    truth = np.concatenate([draw.test.prevalences for draw in every])
     prior = np.repeat([draw.prior for draw in every], len(SHIFTS), axis=0)
     estimates = {
         method: np.concatenate([run.estimates for run in found])

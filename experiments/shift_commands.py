@@ -14,7 +14,7 @@ __all__: list[str] = []
 @main.command(name="label-shift")
 @click.option("--classifier", type=click.Choice(["dense", "cnn"]), default="dense", show_default=True,
               help="Dense networks on pixels, or the convolutional one of fashion-mnist.")  # fmt: skip
-@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Classifiers, seeded 0, 1, …")
+@click.option("--seeds", default=3, show_default=True, type=click.IntRange(1), help="Classifiers, seeded 0, 1, …")
 @click.option("--draws", default=10, show_default=True, type=click.IntRange(1),
               help="Draws of each size, of each classifier.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path),
