@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import io
 import json
 import os
@@ -25,7 +26,7 @@ from histnetq.web import workers as workers_of_web
 from histnetq.web.answers import rows_as_table
 from histnetq.web.jobs import Job
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError
+from histnetq.web.refusals import RefusedError, StoppedError
 from histnetq.web.shelf import Shelf
 from histnetq.web.spool import Body, Spool
 from histnetq.web.tables import StoredTable, Tables, clean_name, guess, guess_period, look_at
@@ -384,6 +385,23 @@ def test_an_interruption_that_comes_too_late_ends_nothing():
         pass
     stop.interrupt()
     sum(range(1000))
+
+
+def test_an_interruption_at_the_last_moment_ends_nothing_else():
+    for _ in range(100):
+        stop = Stop()
+        other = threading.Thread(target=stop.interrupt)
+        with contextlib.suppress(StoppedError), stop.working():
+            other.start()
+        other.join()
+        sum(range(1000))
+
+
+def test_work_that_is_not_interrupted_leaves_the_interpreter_alone(monkeypatch):
+    """What is taken back from a thread lets all threads with a tracer stand still."""
+    monkeypatch.setattr(workers_of_web, "ctypes", None)
+    with Stop().working():
+        pass
 
 
 def test_progress_goes_on_between_two_steps_and_never_falls(tmp_path, monkeypatch):

@@ -17,6 +17,7 @@ from histnetq.web.refusals import RefusedError, StoppedError
 
 T = TypeVar("T")
 GRACE = 5.0  # seconds for work that is told to stop
+_LOOKS = 50  # milliseconds for an error that was sent to arrive
 
 
 class Workers:
@@ -107,6 +108,7 @@ class Stop:
     def __init__(self) -> None:
         self._event, self._lock = threading.Event(), threading.Lock()
         self._thread: int | None = None
+        self._sent = False
 
     def set(self) -> None:
         """Tell the work to end."""
@@ -120,24 +122,39 @@ class Stop:
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Let what this thread does be interrupted."""
-        thread = threading.get_ident()
         with self._lock:
-            self._thread = thread
+            self._thread = threading.get_ident()
+        arrived = False
         try:
             yield
+        except InterruptedWorkError:
+            arrived = True
+            raise
         finally:
             with self._lock:
                 self._thread = None
-                _raise_in(thread, None)  # what was sent and has not arrived must not end other work
+            if self._sent and not arrived:
+                _await_error()
 
     def interrupt(self) -> None:
         """End work that does not look at the sign, at its next step in Python; a compiled step is not cut short."""
         with self._lock:
             if self._thread is not None:
-                _raise_in(self._thread, StoppedError)
+                self._sent = True
+                error = ctypes.py_object(InterruptedWorkError)
+                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), error)
 
 
-def _raise_in(thread: int, error: type[Exception] | None) -> None:
-    """Let another thread raise an error; None takes back one that it has not raised yet."""
-    given = ctypes.py_object() if error is None else ctypes.py_object(error)
-    ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), given)
+class InterruptedWorkError(StoppedError):
+    """Work that did not look at the sign, and was interrupted."""
+
+
+def _await_error() -> None:
+    """Let an error arrive that was sent at the last moment, so that it does not end other work of this thread.
+
+    To take it back would leave the interpreter looking for it, in all threads and for good, and threads with a tracer
+    then stand still. Where the work itself has caught it, none arrives.
+    """
+    with contextlib.suppress(InterruptedWorkError):
+        for _ in range(_LOOKS):
+            time.sleep(0.001)
