@@ -358,7 +358,7 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
         (["evaluate", "model", "scans", "--images", "--label", "x"], "MODEL: expected one of square images, grey or"),
         (["fit", "scans", "--label", "x", "-o", "m"], "TRAIN: scans is a directory; name its files, such as "),
         (["evaluate", "grey", "scans", "--label", "x", "--bag", "b"], "of shape (4, 4); add --images."),
-        (["predict", "grey", "scans"], "or add --images."),
+        (["predict", "grey", "scans"], "or add --images if it holds images."),
         (["predict", "model", "scans", "--images"], "MODEL: expected one of square images, grey or of three colours"),
     ],
 )
