@@ -175,7 +175,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "--interval bayes gives intervals." in told.output
+    assert "estimates alone, or intervals by --interval bayes." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 

@@ -19,7 +19,7 @@ import pytest
 
 import histnetq as hq
 from histnetq.evaluation import plots
-from histnetq.report import estimating, write_report
+from histnetq.report import estimating, reading, write_report
 from histnetq.uncertainty.trust import DOUBT
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
@@ -357,9 +357,9 @@ def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeyp
     for name, own in columns.items():
         (hq.PACC() if name == "pacc" else hq.CC()).fit(table[own], y).save(tmp_path / name)
     reads = []
-    read = estimating.read_bags_and_unseen
+    read = reading.read_bags_and_unseen
     monkeypatch.setattr(
-        estimating,
+        reading,
         "read_bags_and_unseen",
         lambda *args, **kw: reads.append(list(kw["features"].names)) or read(*args, **kw),
     )

@@ -105,8 +105,8 @@ _OPTIONS = {
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
     "bag": click.option("--bag", multiple=True, callback=_of_bags,
-                        help="This column says which bag a row belongs to; give it again for bags of several columns.  "
-                        "[required, but for images]"),
+                        help="This column says which bag a row belongs to; give it again for bags of several columns. "
+                        "Only images need none."),
     "bags": click.option("--bag", multiple=True, callback=_listed,
                          help="This column says which bag a row belongs to; for sketches, it is a column to keep.  "
                          "[default: none, all rows are one bag]"),

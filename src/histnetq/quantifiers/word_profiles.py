@@ -130,9 +130,10 @@ class ReadMe(FeatureQuantifier):
 
 def _limit(values: Floats, weights: Floats | None) -> float:
     """The median; or the next value below where none is higher."""
-    kept = values if weights is None else values[weights > 0]
-    w = np.ones(len(kept)) if weights is None else weights[weights > 0]
-    middle = float(np.quantile(kept, 0.5, weights=w, method="inverted_cdf"))
+    w = np.ones(len(values)) if weights is None else weights
+    kept, order = values[w > 0], np.argsort(values[w > 0], kind="stable")
+    reached = np.cumsum(w[w > 0][order])
+    middle = float(kept[order[np.searchsorted(reached, 0.5 * reached[-1])]])
     below = kept[kept < middle]
     return middle if (kept > middle).any() or not below.size else float(below.max())
 
