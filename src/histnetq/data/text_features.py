@@ -86,7 +86,8 @@ def read_text_features(table: Table, column: str) -> TextFeatures:
     step, n_letters = 1, 0
     for first, batch in table.batches([], [column]):
         part = _texts_of(batch, column, table.name)[-first % step :: step]
-        texts, n_letters = texts + part, n_letters + sum(map(len, part))
+        texts += part
+        n_letters += sum(map(len, part))
         while len(texts) > _MOST_TEXTS or (n_letters > _MOST_IN_MEMORY and len(texts) > 2):
             texts, step = texts[::2], 2 * step
             n_letters = sum(map(len, texts))

@@ -225,16 +225,20 @@ class Run:
 
     def _is_late(self, seconds: float = 0.0) -> bool:
         """Tell whether the time is over, if so many seconds passed since the last epoch."""
-        at, most = self.progress, self.options.minutes
-        if most is None or not (at.history["epoch"] or self.started):  # there is nothing yet to keep
+        most = self.options.minutes
+        if most is None or not (self.progress.history["epoch"] or self.started):  # there is nothing yet to keep
             return False
-        return at.spent + sum(at.history["seconds"]) + seconds >= 60 * most
+        return self._spent() + seconds >= 60 * most
+
+    def _spent(self) -> float:
+        """Give the seconds of the start and of all epochs."""
+        return self.progress.spent + sum(self.progress.history["seconds"])
 
     def _part_done(self) -> float:
         """Tell how much of the epochs, or of the time if that is to end sooner, is over."""
-        at, most = self.progress, self.options.minutes
-        spent = 0.0 if most is None else (at.spent + sum(at.history["seconds"])) / max(60 * most, 1e-9)
-        return min(1.0, max(at.epoch / self.n_epochs, spent))
+        most = self.options.minutes
+        spent = 0.0 if most is None else self._spent() / max(60 * most, 1e-9)
+        return min(1.0, max(self.progress.epoch / self.n_epochs, spent))
 
     def _epoch(self) -> dict[str, float]:
         """Train one epoch, validate, and note the result; empty if the time was over first, which undoes it."""
