@@ -405,6 +405,14 @@ def test_only_classes_where_they_are_defined_are_trusted(place):
         hq.load(place / "model", trust=["sklearn.utils._testing.groupby"])
 
 
+def test_a_module_that_is_called_like_compiled_losses_is_not_imported(place, tmp_path, monkeypatch):
+    (tmp_path / "_loss.py").write_text("class Own: pass\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    put_in(place, skops_file(thing("_loss.Own")))
+    with pytest.raises(ValueError, match=r"trust: _loss\.Own is not a class that is"):
+        hq.load(place / "model", trust=["_loss.Own"])
+
+
 class Own(LogisticRegression):
     """A user's own classifier."""
 

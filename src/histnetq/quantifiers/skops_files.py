@@ -59,7 +59,7 @@ def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
         module, _, attribute = name.rpartition(".")
         found = None
         with contextlib.suppress(ImportError):
-            found = getattr(importlib.import_module(module), attribute, None)
+            found = getattr(importlib.import_module(_MODULES.get(module, module)), attribute, None)
         if not isinstance(found, type) or found.__module__ != module:
             if other_version(_schema(stored)):
                 raise unreadable(f"{name} is not there", _schema(stored))
@@ -109,7 +109,9 @@ _WITHOUT_TRUST: dict[str, frozenset[str]] = {
     "TypeNode": frozenset({"builtins.bool", "builtins.float", "builtins.int", "builtins.str"}) | _NUMBERS,
 }  # fmt: skip
 # What may make more with trust: an object without its constructor, a tree of arrays, and a loss by its constructor.
-_WITH_TRUST = {"ObjectNode": "", "TreeNode": "sklearn.tree._tree.", "LossNode": "sklearn._loss."}
+_WITH_TRUST = {"ObjectNode": "", "TreeNode": "sklearn.tree._tree.", "LossNode": ("sklearn._loss.", "_loss.")}
+# scikit-learn before 1.9 calls the module of its compiled losses so; no other module of this name is ever imported.
+_MODULES = {"_loss": "sklearn._loss._loss"}
 
 
 def _types_to_trust(stored: bytes) -> set[str]:
