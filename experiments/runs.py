@@ -33,6 +33,12 @@ class Run:
     predict_seconds: float
     curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 3)))
 
+    def words(self) -> str:
+        """How it was chosen, if it was, and how long it took."""
+        chosen = "" if np.isnan(self.validation) else f"validation {self.validation:.4f}, "
+        setting = f"with {self.params}, " if self.params else ""
+        return f"{chosen}{setting}{self.fit_seconds:.1f} s to fit, {self.predict_seconds:.2f} s to predict"
+
 
 class Runs:
     """The runs of one experiment in a directory, with a number of seeds."""
@@ -49,10 +55,7 @@ class Runs:
                     continue
                 run = act(method, seed)
                 self.keep(method, seed, run)
-                say(
-                    f"{method}, seed {seed}: validation {run.validation:.4f} with {run.params}, "
-                    f"{run.fit_seconds:.1f} s to fit, {run.predict_seconds:.2f} s to predict"
-                )
+                say(f"{method}, seed {seed}: {run.words()}")
 
     def read(self, method: str) -> list[Run]:
         """The finished runs of a method, in the order of their seeds."""

@@ -228,7 +228,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (406, "pacc/predict", b"x", {"Content-Type": CSV, "Accept": "image/png"}, "Accept: expected application/json"),
         (422, "pacc/predict?bag=tow", b"tow\na\n", {"Content-Type": CSV}, "body.csv: has no column 'length'"),
         (422, "pacc/predict?coverage=2", b"tow\na\n", {"Content-Type": CSV}, "coverage: Input should be less than 1"),
-        (422, "emq/predict?coverage=.9", b"length,depth\n1,2\n", {"Content-Type": CSV}, "EMQ is not calibrated"),
+        (422, "emq/predict?coverage=.9", b"length,depth\n1,2\n", {"Content-Type": CSV}, "calibrated; leave coverage"),
         (422, "pacc/predict?bag=a&bag=a", b"", {"Content-Type": CSV}, "bag: Value error, expected every column once"),
         (422, "pacc/predict", b"", {"Content-Type": CSV}, "body.csv: is empty"),
         (422, "pacc/predict", b"PAR1", {"Content-Type": PARQUET}, "body.parquet: is no whole Parquet file"),

@@ -9,7 +9,11 @@ from contextlib import contextmanager
 from pathlib import Path
 
 LOG = logging.getLogger("histnetq.web")
-_WORDS = {"missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide"}
+_WORDS = {
+    "missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide",
+    "call calibrate with bags of rows not used in training first":
+    "leave coverage and interval out, or ask for a model that was fitted to more bags, some of which calibrate it",
+}  # fmt: skip
 
 
 class RefusedError(Exception):
