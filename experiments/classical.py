@@ -68,6 +68,7 @@ CLASSICAL: dict[str, Method] = {
     "KDEy": Method(_plain(hq.KDEy), {"bandwidth": [0.03, 0.06, 0.1, 0.15, 0.2]}),
     "EMQ-NoCalib": Method(_plain(hq.EMQ)),
     "EMQ-BCTS": Method(_plain(hq.EMQ, calibration="bcts")),
+    "EMQ-shrunk": Method(_plain(hq.EMQ, calibration="shrunk")),
     "MS": Method(_plain(hq.MS), {"policy": ["median", "median2", "max", "t50", "x"]}),
     "Friedman": Method(_plain(hq.Friedman)),
     "BBSE": Method(_plain(hq.BBSE), {"mode": ["soft", "hard"]}),

@@ -46,7 +46,7 @@ SIZES = (2_000, 4_000, 8_000)
 _DIRICHLET, _TWEAKED = (0.1, 1.0, 5.0, 10.0), (0.01, 0.9)
 _TWEAKED_CLASS = 3
 SHIFTS = [*(f"α = {alpha:g}" for alpha in _DIRICHLET), *(f"ρ = {rho:g}" for rho in _TWEAKED)]
-_CALIBRATIONS = ("ts", "bcts", "vs")
+_CALIBRATIONS = ("ts", "bcts", "shrunk", "vs")
 _ECE_BINS = 15
 _EPOCHS = 15  # of the dense networks
 _LEVEL = 0.01  # of the one-sided test against one method, as in the source
@@ -120,6 +120,7 @@ METHODS: dict[str, Callable[[Draw], Floats]] = {
     "EMQ": _learned(hq.EMQ()),
     "EMQ-TS": _learned(hq.EMQ(), "ts"),
     "EMQ-BCTS": _learned(hq.EMQ(), "bcts"),
+    "EMQ-shrunk": _learned(hq.EMQ(), "shrunk"),
     "EMQ-VS": _learned(hq.EMQ(), "vs"),
     "EMQ-mean-prior": _by_mean_posteriors(None),
     "EMQ-TS-mean-prior": _by_mean_posteriors("ts"),

@@ -47,6 +47,7 @@ QUANTIFIERS = {
     "PACC-inverse": lambda **kw: hq.PACC(solver="inverse", **{**FOLDS, **kw}),
     "EMQ": lambda **kw: hq.EMQ(**{**FOLDS, **kw}),
     "EMQ-bcts": lambda **kw: hq.EMQ(calibration="bcts", **{**FOLDS, **kw}),
+    "EMQ-shrunk": lambda **kw: hq.EMQ(calibration="shrunk", **{**FOLDS, **kw}),
     "HDy": lambda **kw: hq.HDy(**{**FOLDS, **kw}),
     "DyS-topsoe": lambda **kw: hq.DyS(**{**FOLDS, **kw}),
     "DyS-hellinger": lambda **kw: hq.DyS(n_bins=(4, 8, 16), divergence="hellinger", **{**FOLDS, **kw}),

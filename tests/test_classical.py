@@ -148,6 +148,31 @@ def test_calibration_is_the_most_likely_of_its_kind(kind):
         assert best == pytest.approx(np.log(undistorted[np.arange(len(y)), y]).mean(), abs=1e-7)
 
 
+@pytest.mark.parametrize(("spread", "ratio"), [(0.0, 0.3), (0.1, 0.7), (1.0, 1.02)])
+@pytest.mark.parametrize("n_classes", [5, 20])
+def test_biases_are_shrunk_as_far_as_chance_explains_them(n_classes, spread, ratio):
+    errors = []
+    for seed in range(20):
+        rng = np.random.default_rng(seed)
+        P = rng.dirichlet(np.ones(n_classes), 100 * n_classes)
+        bias = spread * rng.normal(size=n_classes)
+        truth = rescale(P, np.full(n_classes, 0.7), bias)
+        y = (truth.cumsum(1) > rng.random((len(P), 1))).argmax(1)
+        found = [fit_scales(P, y, kind)[1] for kind in ("shrunk", "bcts")]
+        errors.append([np.sum((b - bias + bias.mean()) ** 2) for b in found])
+    shrunk, free = np.mean(errors, axis=0)
+    assert shrunk < ratio * free
+
+
+def test_shrunk_biases_have_no_unit_of_weights_and_know_nothing_of_a_class_without_rows():
+    P, y = posteriors(300, 4)
+    weights = np.random.default_rng(0).uniform(0.1, 1, len(y))
+    for found, same in zip(fit_scales(P, y, "shrunk", weights), fit_scales(P, y, "shrunk", 50 * weights), strict=True):
+        np.testing.assert_allclose(found, same, rtol=1e-6, atol=1e-9)
+    for found in fit_scales(P[y != 2], y[y != 2], "shrunk"):
+        assert np.isfinite(found).all()
+
+
 @pytest.mark.parametrize("calibration", ["bcts", "vs", "nbvs", "ts"])
 def test_calibration_likelihood_against_the_reference(calibration):
     from abstention import calibration as reference

@@ -33,9 +33,10 @@ class EMQ(PosteriorQuantifier):
         `fit` gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws another one each time.
-    calibration : {None, "ts", "bcts", "vs", "nbvs"}, default=None
-        How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by a scale and
-        a bias for each class; by a scale for each class.
+    calibration : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
+        How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by the same,
+        with biases drawn towards zero as far as chance explains them (our own: empirical Bayes); by a scale and a bias
+        for each class; by a scale for each class.
     tol : float, default=1e-6
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=1000

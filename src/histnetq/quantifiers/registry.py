@@ -75,7 +75,7 @@ REGISTRY: dict[str, Entry] = {
         Entry("RLLS", "label_shift", "labels", {**_CLASSIFIER, "alpha": (1e-3, 1.0, "log")}),
         Entry("Friedman", "friedman", "labels", _CLASSIFIER),
         Entry("MS", "sweeping", "labels", {**_CLASSIFIER, "policy": ["median", "median2", "max", "t50", "x"]}),
-        Entry("EMQ", "likelihood", "labels", {**_CLASSIFIER, "calibration": [None, "ts", "bcts", "vs"]}),
+        Entry("EMQ", "likelihood", "labels", {**_CLASSIFIER, "calibration": [None, "ts", "bcts", "shrunk", "vs"]}),
         Entry("HDy", "matching", "labels", _CLASSIFIER),
         Entry("DyS", "matching", "labels",
               {**_CLASSIFIER, "n_bins": [5, 8, 16, 32], "divergence": ["topsoe", "hellinger"]}),

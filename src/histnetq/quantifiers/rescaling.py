@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.linalg import block_diag, null_space
 from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from histnetq.data.checks import check_choice
 
 Floats = NDArray[np.float64]
-KINDS = ("ts", "bcts", "vs", "nbvs")
+KINDS = ("ts", "bcts", "shrunk", "vs", "nbvs")
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
+_SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases that are compared
 
 
 def fit_scales(
@@ -23,8 +25,9 @@ def fit_scales(
     ----------
     posteriors : (n_rows, n_classes)
     labels : (n_rows,) of class codes
-    kind : "ts", "bcts", "vs" or "nbvs"
-        One scale; one scale and a bias per class; a scale and a bias per class; a scale per class.
+    kind : "ts", "bcts", "shrunk", "vs" or "nbvs"
+        One scale; one scale and a bias per class; the same, with biases drawn towards zero as far as chance explains
+        them; a scale and a bias per class; a scale per class.
 
     Returns
     -------
@@ -36,12 +39,29 @@ def fit_scales(
     label shift adaptation*.
     """
     check_choice("calibration", kind, KINDS)
-    logits = _logits(posteriors)
-    n_classes = logits.shape[1]
-    one_scale, biased = kind in ("ts", "bcts"), kind in ("bcts", "vs")
-    n_scales = 1 if one_scale else n_classes
     w = np.ones(len(labels)) if weights is None else weights.astype(float)
     w = w / w.sum()
+    logits = _logits(posteriors)
+    if kind != "shrunk":
+        return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
+    n_rows = 1 / (w @ w)  # so many of equal weight tell as much
+    spread = _spread_of_biases(logits, *_most_likely(logits, labels, w), w, n_rows)
+    if spread == 0:
+        return _most_likely(logits, labels, w, biased=False)
+    return _most_likely(logits, labels, w, penalty=1 / (n_rows * spread))
+
+
+def _most_likely(
+    logits: Floats,
+    labels: NDArray[np.int64],
+    w: Floats,
+    one_scale: bool = True,
+    biased: bool = True,
+    penalty: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Maximise the mean log-likelihood, by weights of sum one, less half of a penalty on squared biases."""
+    n_classes = logits.shape[1]
+    n_scales = 1 if one_scale else n_classes
     truth = np.zeros_like(logits)
     truth[np.arange(len(labels)), labels] = 1
 
@@ -52,8 +72,8 @@ def fit_scales(
         by_scale = (error * logits).sum(0)
         gradient = [by_scale.sum(keepdims=True) if one_scale else by_scale]
         if biased:
-            gradient.append(error.sum(0))
-        value = -(w * log_softmax(scores, axis=1)[np.arange(len(labels)), labels]).sum()
+            gradient.append(error.sum(0) + penalty * bias)
+        value = -(w * log_softmax(scores, axis=1)[np.arange(len(labels)), labels]).sum() + penalty * (bias @ bias) / 2
         return value, np.concatenate(gradient)
 
     start = np.concatenate([np.ones(n_scales), np.zeros(n_classes if biased else 0)])
@@ -61,6 +81,26 @@ def fit_scales(
     scale = np.broadcast_to(found[:n_scales], n_classes).copy()
     bias = found[n_scales:] if biased else np.zeros(n_classes)
     return scale, bias - bias.mean()
+
+
+def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:
+    """Find the variance of true biases under which those that were found are most likely; 0 if errors explain them.
+
+    The errors of one scale and biases of sum zero have the inverse of the information as their covariance.
+    """
+    p = softmax(logits * scale + bias, axis=1)
+    weighted, mean = p * w[:, None], (p * logits).sum(1)
+    of_biases = np.diag(weighted.sum(0)) - p.T @ weighted
+    across = (weighted * (logits - mean[:, None])).sum(0)
+    of_scale = (weighted * logits**2).sum() - w @ mean**2
+    information = n_rows * np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
+    free = block_diag(1.0, null_space(np.ones((1, len(bias)))))
+    reduced = free.T @ information @ free
+    reduced += 1e-12 * np.trace(reduced) * np.eye(len(reduced))  # of a class without rows nothing is known
+    variances, directions = np.linalg.eigh(np.linalg.inv(reduced)[1:, 1:])
+    found = directions.T @ (free[1:, 1:].T @ bias)
+    total = np.maximum(variances, np.finfo(float).tiny) + _SPREADS[:, None]
+    return float(_SPREADS[np.argmin((np.log(total) + found**2 / total).sum(1))])
 
 
 def rescale(posteriors: Floats, scale: Floats, bias: Floats) -> Floats:

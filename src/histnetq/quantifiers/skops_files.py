@@ -109,7 +109,9 @@ _WITHOUT_TRUST: dict[str, frozenset[str]] = {
     "TypeNode": frozenset({"builtins.bool", "builtins.float", "builtins.int", "builtins.str"}) | _NUMBERS,
 }  # fmt: skip
 # What may make more with trust: an object without its constructor, a tree of arrays, and a loss by its constructor.
-_WITH_TRUST = {"ObjectNode": "", "TreeNode": "sklearn.tree._tree.", "LossNode": ("sklearn._loss.", "_loss.")}
+_WITH_TRUST: dict[str, tuple[str, ...]] = {
+    "ObjectNode": ("",), "TreeNode": ("sklearn.tree._tree.",), "LossNode": ("sklearn._loss.", "_loss."),
+}  # fmt: skip
 # scikit-learn before 1.9 calls the module of its compiled losses so; no other module of this name is ever imported.
 _MODULES = {"_loss": "sklearn._loss._loss"}
 
