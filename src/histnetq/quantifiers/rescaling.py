@@ -96,7 +96,7 @@ def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_
     information = n_rows * np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
     free = block_diag(1.0, null_space(np.ones((1, len(bias)))))
     reduced = free.T @ information @ free
-    reduced += 1e-12 * np.trace(reduced) * np.eye(len(reduced))  # of a class without rows nothing is known
+    reduced += 1e-12 * (1 + np.trace(reduced)) * np.eye(len(reduced))  # of a class without rows nothing is known
     variances, directions = np.linalg.eigh(np.linalg.inv(reduced)[1:, 1:])
     found = directions.T @ (free[1:, 1:].T @ bias)
     total = np.maximum(variances, np.finfo(float).tiny) + _SPREADS[:, None]
