@@ -120,7 +120,7 @@ def test_label_shift_is_a_command_that_repeats_nothing(scored, tmp_path, monkeyp
     assert paths == ["images.npz", "images-1.npz"]
     second = CliRunner().invoke(main, ["label-shift", *options, "--methods", "KDEy,PACC,BBSE-hard"])
     assert second.exit_code == 0, (second.output, second.exception)
-    assert second.output.count("done before") == 2 + 4 * 2, "KDEy, and three calibrations"
+    assert second.output.count("done before") == 2 + 4 * 2, "KDEy, and four calibrations"
     table = pd.read_csv(tmp_path / "label-shift-cnn.csv")
     methods = ["EMQ-BCTS", "BBSE-hard", "PACC", "KDEy", "Ensemble"]
     assert table["method"].drop_duplicates().tolist() == methods
