@@ -156,10 +156,10 @@ def hard_formula(p):
 
 
 def assert_near(got, want, tolerance, summed=0.0):
-    """Within a fraction of the largest entry, or of the largest sum of sizes where numbers cancel in one."""
+    """Within a fraction of the largest entry, and the rounding of what is summed up, which may cancel in it."""
     assert got.shape == want.shape
-    largest = max(float(want.abs().max()), float(summed))
-    assert float((got.double() - want).abs().max()) <= tolerance * largest + 1e-12
+    rounding = torch.finfo(got.dtype).eps * float(summed)
+    assert float((got.double() - want).abs().max()) <= tolerance * float(want.abs().max()) + rounding + 1e-12
 
 
 def assert_equals_hard_formula(p):
