@@ -238,7 +238,7 @@ def match_histograms(
     return out
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _match(  # type: ignore[no-untyped-def]
     values, positive, negative, prior, bins, topsoe, index, offsets, weights, weighted, first, last, out
 ):
@@ -277,7 +277,7 @@ def _match(  # type: ignore[no-untyped-def]
         out[bag] = np.median(found)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     """The root in [0, 1] of a falling function: Newton's steps, halving where they leave the bracket."""
     if _pull(0.0, base, slope, target, topsoe)[0] <= 0.0:
@@ -300,7 +300,7 @@ def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     return a
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _pull(a, base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     """How the affinity of mixture and target changes with the proportion, and the change of that."""
     value = change = 0.0
