@@ -81,7 +81,7 @@ def histograms_of_posteriors(rng):
     for divergence in ("hellinger", "topsoe"):
         found = matching.match_histograms(values, *classes, 0.3, bins, divergence, index, offsets)
         near(found, _matched(within(values), *classes, 0.3, bins, divergence == "topsoe", index, offsets), rtol=1e-6)
-    odd, weights = wild((2, bins.sum()), rng), wild(len(index), rng)
+    odd, weights = wild((2, bins.sum()), rng), np.abs(wild(len(index), rng, finite=True)) + 1e-300
     matching.match_histograms(values, *odd, 0.3, bins, "topsoe", index, offsets, weights)
 
 

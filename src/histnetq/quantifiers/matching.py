@@ -238,7 +238,7 @@ def match_histograms(
     return out
 
 
-@njit(cache=True, nogil=True, error_model="numpy")
+@njit(cache=True, nogil=True)
 def _match(  # type: ignore[no-untyped-def]
     values, positive, negative, prior, bins, topsoe, index, offsets, weights, weighted, first, last, out
 ):
