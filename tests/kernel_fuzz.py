@@ -11,6 +11,7 @@ import importlib
 import sys
 import warnings
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -29,18 +30,43 @@ from histnetq.quantifiers import covariates, energy, likelihood, matching, sweep
 from histnetq.sketches.moments import Moments
 
 WILD = (
-    np.nan, np.inf, -np.inf, 0.0, -0.0, 1.0, -1.0, 0.1, 0.5, 1 + 1e-7, 1 + 1e-15, -1e-7, 5e-324, -5e-324, 1e-310, 1e-40,
-    3.4e38, -3.4e38, 1e308, -1e308, 1.7e308, 2.0**31, -(2.0**31), 2.0**63, -(2.0**63), 1e6, -1e6,
-)  # fmt: skip
+    np.nan,
+    np.inf,
+    -np.inf,
+    0.0,
+    -0.0,
+    1.0,
+    -1.0,
+    0.1,
+    0.5,
+    1 + 1e-7,
+    1 + 1e-15,
+    -1e-7,
+    5e-324,
+    -5e-324,
+    1e-310,
+    1e-40,
+    3.4e38,
+    -3.4e38,
+    1e308,
+    -1e308,
+    1.7e308,
+    2.0**31,
+    -(2.0**31),
+    2.0**63,
+    -(2.0**63),
+    1e6,
+    -1e6,
+)
 N_ROWS, N_CLASSES, SIZES = 60, 3, (7, 1, 30, 50)
 CASES: dict[str, tuple[Callable, tuple[str, ...]]] = {}
 
 
-def case(*kernels):
-    """Take a function of a random generator as a case that runs these kernels, named within the package."""
+def case(module, *kernels):
+    """Take a function of a random generator as a case that runs these kernels of a module of the package."""
 
     def listed(function):
-        CASES[function.__name__] = function, kernels
+        CASES[function.__name__] = function, tuple(f"{module}.{kernel}" for kernel in kernels)
         return function
 
     return listed
@@ -73,7 +99,7 @@ def within(values):
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
 
 
-@case("quantifiers.matching._match", "quantifiers.matching._nearest", "quantifiers.matching._pull")
+@case("quantifiers.matching", "_match", "_nearest", "_pull")
 def histograms_of_posteriors(rng):
     values, (index, offsets) = wild(N_ROWS, rng), entries(rng)
     bins = rng.choice(np.arange(2, 40), 3)
@@ -88,7 +114,7 @@ def histograms_of_posteriors(rng):
 def _matched(values, positive, negative, prior, bins, topsoe, index, offsets):
     """The formula of `match_histograms`, bag by bag, with histograms by numpy's search."""
     out = []
-    for begin, end in zip(offsets[:-1], offsets[1:], strict=True):
+    for begin, end in pairwise(offsets):
         found, start = [], 0
         for n in bins:
             cells = np.searchsorted(np.arange(1, n) * (1.0 / n), values[index[begin:end]], side="right")
@@ -104,10 +130,17 @@ def _matched(values, positive, negative, prior, bins, topsoe, index, offsets):
 
 
 @case(
-    "kernels.compiled._bucket", "kernels.compiled._bucket_step", "kernels.compiled._edge_table",
-    "kernels.compiled._codes", "kernels.compiled._some_codes", "kernels.compiled._weight_above",
-    "kernels.compiled._count", "kernels.compiled._density", "kernels.compiled._scatter",
-)  # fmt: skip
+    "kernels.compiled",
+    "_bucket",
+    "_bucket_step",
+    "_edge_table",
+    "_codes",
+    "_some_codes",
+    "_weight_above",
+    "_count",
+    "_density",
+    "_scatter",
+)
 def hard_bins(rng):
     kind, n_bins = rng.choice([np.float32, np.float64]), int(rng.choice([1, 2, 5, 32]))
     values = torch.from_numpy(wild((N_ROWS, 3), rng, kind))
@@ -120,7 +153,9 @@ def hard_bins(rng):
     ranks, some = torch.from_numpy(np.ascontiguousarray(ranks)), tensors(rng, rng.random() < 0.5)
     near(compiled.hard_count(codes, ranks, some), plain.hard_count(codes, ranks, some))
     totals = torch.ones(len(SIZES), dtype=torch.float64)
-    for got, expected in zip(*(k.hard_density(codes, ranks, some, totals, torch.float64) for k in (compiled, plain)), strict=True):
+    for got, expected in zip(
+        *(k.hard_density(codes, ranks, some, totals, torch.float64) for k in (compiled, plain)), strict=True
+    ):
         near(got, expected)
     grad = torch.from_numpy(rng.normal(size=(len(SIZES), 3, n_bins)))
     near(compiled.hard_scatter(codes, ranks, grad, some), plain.hard_scatter(codes, ranks, grad, some), atol=1e-9)
@@ -128,9 +163,7 @@ def hard_bins(rng):
     assert compiled.hard_codes(values, odd).long().max() <= 4 * n_bins
 
 
-@case(
-    "kernels.compiled._phi", "kernels.compiled._windows", "kernels.compiled._sum", "kernels.compiled._grad"
-)  # fmt: skip
+@case("kernels.compiled", "_phi", "_windows", "_sum", "_grad")
 def smooth_bins(rng):
     some, n_bins = tensors(rng, rng.random() < 0.5), int(rng.choice([1, 2, 8]))
     kind = rng.choice([np.float32, np.float64])
@@ -147,9 +180,7 @@ def smooth_bins(rng):
             compiled.smooth_grad(chosen, values, grad, some)
 
 
-@case(
-    *(f"kernels.gaussians_compiled.{name}" for name in "_room _load _fill _weigh _sum _pull _grad _of_gaussian".split())
-)
+@case("kernels.gaussians_compiled", "_room", "_load", "_fill", "_weigh", "_sum", "_pull", "_grad", "_of_gaussian")
 def gaussians(rng):
     kind = rng.choice([np.float32, np.float64])
     some = tensors(rng, rng.random() < 0.5)
@@ -166,10 +197,19 @@ def gaussians(rng):
 
 
 @case(
-    "kernels.dense_compiled._features", "kernels.dense_compiled._bins",
-    *(f"kernels.dense_compiled.{name}" for name in "_room _load _forward _multiply _leak _log_odds".split()),
-    "kernels.dense_compiled.exp_at_most_zero", "kernels.dense_compiled._log", "kernels.dense_compiled._reach",
-)  # fmt: skip
+    "kernels.dense_compiled",
+    "_features",
+    "_bins",
+    "_room",
+    "_load",
+    "_forward",
+    "_multiply",
+    "_leak",
+    "_log_odds",
+    "exp_at_most_zero",
+    "_log",
+    "_reach",
+)
 def dense_layers(rng):
     n_in, n_out = int(rng.integers(1, 6)), int(rng.integers(2, 6))
     rows, index = wild((N_ROWS, n_in), rng, np.float32), rng.integers(N_ROWS, size=250)
@@ -190,7 +230,7 @@ def dense_layers(rng):
         assert torch.equal(codes.long(), (features[:, :, None] >= thresholds).sum(-1))
 
 
-@case("kernels.label_draws.sweep", "kernels.label_draws._uniform", "kernels.label_draws._mixed")
+@case("kernels.label_draws", "sweep", "_uniform", "_mixed")
 def drawn_labels(rng):
     index, offsets = entries(rng)
     weights, labels = rng.integers(1, 5, len(index)).astype(float), np.full(len(index), -1)
@@ -205,24 +245,41 @@ def drawn_labels(rng):
 
 
 @case(
-    "kernels.likelihood_loops.maximise_bags", "kernels.likelihood_loops.scatter_rows",
-    *(f"kernels.likelihood_loops.{name}" for name in (
-        "_room _present _climb _choose _gather _turn _mix _slopes _bends _add_products _minimise _approach _solve "
-        "_move _rise"
-    ).split()),
-)  # fmt: skip
+    "kernels.likelihood_loops",
+    "maximise_bags",
+    "scatter_rows",
+    "_room",
+    "_present",
+    "_climb",
+    "_choose",
+    "_gather",
+    "_turn",
+    "_mix",
+    "_slopes",
+    "_bends",
+    "_add_products",
+    "_minimise",
+    "_approach",
+    "_solve",
+    "_move",
+    "_rise",
+)
 def most_likely_mixtures(rng):
     some, n_classes = tensors(rng, rng.random() < 0.5), int(rng.integers(2, 7))
     totals = torch.full((len(SIZES),), 10.0, dtype=torch.float64)
     pull = torch.from_numpy(rng.normal(size=(len(SIZES), n_classes)))
-    for values in (rng.random((N_ROWS, n_classes)), wild((N_ROWS, n_classes), rng), wild((N_ROWS, n_classes), rng, finite=True)):
+    for values in (
+        rng.random((N_ROWS, n_classes)),
+        wild((N_ROWS, n_classes), rng),
+        wild((N_ROWS, n_classes), rng, finite=True),
+    ):
         likelihoods = torch.from_numpy(values)
         for prior in (0.0, 0.5):
             p, _ = likelihood_compiled.maximise(likelihoods, some, totals, prior, True)
             likelihood_compiled.scatter(likelihoods, p, pull, some, torch.float64)
 
 
-@case("quantifiers.covariates._count", "quantifiers.covariates._slopes")
+@case("quantifiers.covariates", "_count", "_slopes")
 def histograms_of_features(rng):
     index, offsets = entries(rng)
     q = covariates.HDx(n_bins=(2, 7))
@@ -231,9 +288,11 @@ def histograms_of_features(rng):
     rows = wild((N_ROWS, 4), rng)
     rows[0], rows[1] = q.low_, q.high_
     for n, codes in zip((2, 7), q._codes(rows), strict=True):
-        assert codes.min() >= 0 and codes.max() < n
-        wide = np.isfinite(q.low_) & np.isfinite(q.high_) & (q.high_ > q.low_)
-        assert (codes[0] == 0).all() and (codes[1][wide] == n - 1).all()
+        assert codes.min() >= 0
+        assert codes.max() < n
+        wide = np.isfinite(q.high_ - q.low_) & (q.high_ > q.low_)
+        assert (codes[0] == 0).all()
+        assert (codes[1][wide] == n - 1).all()
     counts = q._sums(Bags.trusted(rows, index, offsets))
     bag = np.repeat(np.arange(len(SIZES)), SIZES)
     for d in range(4):
@@ -249,13 +308,13 @@ def histograms_of_features(rng):
     covariates._slopes_of(counts, wild(q.histograms_.shape, rng), np.arange(4), wild((4, N_CLASSES), rng))
 
 
-@case("quantifiers.sweeping._sweep")
+@case("quantifiers.sweeping", "_sweep")
 def swept_thresholds(rng):
     posteriors, (index, offsets) = wild(N_ROWS, rng), entries(rng)
     thresholds, high, low = np.sort(rng.random(9)), rng.random(9) + 1.0, rng.random(9)
     cells = np.searchsorted(thresholds, posteriors, side="right")
     above = (cells[:, None] > np.arange(9)).astype(float)
-    means = [above[index[a:b]].mean(0) for a, b in zip(offsets[:-1], offsets[1:], strict=True)]
+    means = [above[index[a:b]].mean(0) for a, b in pairwise(offsets)]
     wanted = [np.median(np.clip((share - low) / (high - low), 0, 1)) for share in means]
     near(sweeping.median_adjusted(cells, high, low, index, offsets, None), wanted)
     odd = rng.choice([-1, -(2**62), 2**62, 10, 9], N_ROWS)
@@ -263,7 +322,7 @@ def swept_thresholds(rng):
     near(found, sweeping.median_adjusted(np.clip(odd, 0, 9), high, low, index, offsets, None))
 
 
-@case("quantifiers.energy._interpolate")
+@case("quantifiers.energy", "_interpolate")
 def interpolated_distances(rng):
     n_knots = int(rng.integers(1, 20))
     knots, table = np.sort(rng.normal(size=(2, n_knots)), axis=1), rng.random((2, n_knots, N_CLASSES))
@@ -277,7 +336,7 @@ def interpolated_distances(rng):
     energy.mean_distances(wild((N_ROWS, 2), rng), np.sort(wild((2, n_knots), rng), axis=1), wild(table.shape, rng))
 
 
-@case("quantifiers.likelihood._em", "quantifiers.likelihood._smooth")
+@case("quantifiers.likelihood", "_em", "_smooth")
 def expectation_maximisation(rng):
     index, offsets = entries(rng)
     smooth = likelihood.smoother(N_CLASSES, 0.5)
@@ -288,7 +347,7 @@ def expectation_maximisation(rng):
             likelihood.maximise_likelihood(scores, prior, index, offsets, wild(len(index), rng), 1e-6, 50, matrix)
 
 
-@case("quantifiers.word_profiles._number", "quantifiers.word_profiles._gather")
+@case("quantifiers.word_profiles", "_number", "_gather")
 def word_profile_codes(rng):
     index, offsets = entries(rng)
     rows, limits = wild((N_ROWS, 5), rng), wild(5, rng)
@@ -300,7 +359,7 @@ def word_profile_codes(rng):
     near(sums[1], [table[own[index[7]]] for table, own in zip(tables, codes, strict=True)])
 
 
-@case("sketches.moments._add_sums", "sketches.moments._total", "sketches.moments._product")
+@case("sketches.moments", "_add_sums", "_total", "_product")
 def summed_moments(rng):
     index, offsets = entries(rng)
     for paired in (np.eye(3), rng.normal(size=(2, 3)), np.zeros((0, 3))):
@@ -309,7 +368,7 @@ def summed_moments(rng):
         with np.errstate(over="ignore", invalid="ignore"):
             values = moments.of_rows(rows)[0] * 1024
         sums = moments.sums(Bags.trusted(rows, index, offsets))
-        near(sums[:, :3], [values[index[a:b]].sum(0) for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+        near(sums[:, :3], [values[index[a:b]].sum(0) for a, b in pairwise(offsets)])
         moments.sums(Bags.trusted(wild((N_ROWS, 3), rng), index, offsets, weights=wild(len(index), rng)))
 
 

@@ -44,9 +44,13 @@ def test_no_kernel_leaves_its_arrays(tmp_path, capsys):
     # The cache of compiled code does not know of bounds checking, so it is another one.
     env = {**os.environ, "NUMBA_BOUNDSCHECK": "1", "NUMBA_CACHE_DIR": str(tmp_path), "OMP_NUM_THREADS": "1"}
     done = subprocess.run(
-        [sys.executable, "-m", "tests.kernel_fuzz", "60"], env=env, capture_output=True, text=True, timeout=1500,
+        [sys.executable, "-m", "tests.kernel_fuzz", "60"],
+        env=env,
+        capture_output=True,
+        text=True,
+        timeout=1500,
         cwd=Path(__file__).parents[1],
-    )  # fmt: skip
+    )
     assert done.returncode == 0, done.stderr[-3000:]
     with capsys.disabled():
         sys.stdout.write(f" {done.stdout.strip()} ")

@@ -661,9 +661,11 @@ def test_no_request_of_many_breaks_the_server(server, record_property):
 
 
 def test_numbers_that_overflow_in_a_classifier_do_not_end_the_server(tmp_path):
-    # Each number is finite in float32; scaled to units of training it is not, and infinity minus infinity is NaN.
-    rows = fish()
-    rows[["length", "depth"]] /= 100
+    # Each number is finite in float32, also in units of training. Times coefficients above 1 of the logistic regression
+    # it is not, and infinity minus infinity is NaN.
+    rows, noise = fish(), np.random.default_rng(1)
+    rows["depth"] = 3.0 * (rows["species"] == "eel") + noise.normal(size=len(rows))
+    rows[["length", "depth"]] /= rows[["length", "depth"]].std() / 1.001
     bags = hq.read_bags(rows, bag="tow", label="species", features=["length", "depth"])
     for name, method in (("hdy", hq.HDy), ("dys", hq.DyS), ("cc", hq.CC)):
         method(cv=3, random_state=0).fit(bags).save(tmp_path / "models" / name)

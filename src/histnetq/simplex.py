@@ -176,7 +176,7 @@ def check_prevalences(
 
 
 def check_estimates(estimates: Floats) -> Floats:
-    """Refuse estimates of a model that are not prevalences, as those of a damaged model file.
+    """Refuse estimates that are not prevalences: a damaged model file can give such numbers.
 
     Parameters
     ----------

@@ -176,7 +176,7 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
         odd = w[(w > 0) & ((w < _LEAST_WEIGHT) | (w > _MOST_WEIGHT))]
         if odd.size:
             expected = f"0, or numbers from {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g} whose squares can be summed"
-            raise wrong("weights", expected, f"{odd[0]:g}", "multiply all of them by one number, their unit is arbitrary")
+            raise wrong("weights", expected, f"{odd[0]:g}", "multiply all of them by one number")
         return w.astype(np.float64)
     counts = w.astype(np.int64)
     if (counts != w).any():

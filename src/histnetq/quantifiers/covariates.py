@@ -114,11 +114,8 @@ class HDx(FeatureQuantifier):
     def _codes(self, rows: Floats, features: slice = slice(None)) -> list[NDArray[np.int32]]:
         """The bin of each feature of each row, (n_rows, n_features), for each number of bins."""
         low, high = self.low_[features], self.high_[features]
-        with np.errstate(over="ignore", invalid="ignore"):
-            # A range wider than the largest float is computed in halves.
-            unit = np.where(np.isfinite(high - low), 1.0, 0.5)
-            width = np.where(high > low, high * unit - low * unit, 1.0)
-            place = (rows * unit - low * unit) / width
+        width = np.where(high > low, high - low, 1.0)
+        place = (rows - low) / width
         # NaN fails the comparison and falls into the first bin: its conversion to an integer is undefined.
         place = np.where(place > 0, np.minimum(place, 1), 0.0)
         return [np.minimum(place * n, n - 1).astype(np.int32) for n in self._bins()]

@@ -7,8 +7,8 @@ from numpy.typing import NDArray
 
 from histnetq.simplex import Floats, row_sums
 
-_ROUNDING = 1e-6  # by which a probability may lie below 0 or above 1: float32 rounds to 1e-7
-_SUM = 1e-3  # by which the sum of a row may differ from 1: users round to three digits
+_ROUNDING = 1e-6  # tolerance below 0 and above 1: float32 rounds to 1e-7
+_SUM = 1e-3  # tolerance of the sum of a row: users round to three digits
 
 
 def check_posteriors(p: Floats, n_classes: int | None, *, of_classifier: bool = False) -> Floats:
@@ -55,7 +55,7 @@ def check_posteriors(p: Floats, n_classes: int | None, *, of_classifier: bool = 
 
 
 def describe_fault(p: NDArray) -> str | None:
-    """Describe what is wrong with posteriors ``(n_rows, n_classes)`` and in how many rows; None if nothing is.
+    """Describe the first fault of posteriors ``(n_rows, n_classes)`` and count its rows; None if there is none.
 
     Examples
     --------

@@ -112,7 +112,7 @@ class Tests:
 
     @property
     def squares(self) -> Ints:
-        """Which tests are the squares of the features."""
+        """Places of the squares of the features among the tests."""
         n = len(self.moments.origin)
         i, j = np.triu_indices(n)
         return n + (np.flatnonzero(i == j) if self._pairs_features else np.arange(n))
