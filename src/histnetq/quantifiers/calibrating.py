@@ -171,8 +171,8 @@ class Calibrating(Sketching):
             One row per bag. `p_value` tells how often bags are as far from every mix of the classes by chance, NaN for
             texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok" or what is doubted:
             "unusual", with the features that lie outside the range of training; "repeated rows", if all rows are equal
-            and chance hardly explains it; "small"; and "unchecked" where there is no p-value. Estimates and intervals of
-            bags that are not "ok" have no promise.
+            and chance hardly explains it; "small"; and "unchecked" where there is no p-value. Estimates and intervals
+            of bags that are not "ok" have no promise.
 
         Examples
         --------
