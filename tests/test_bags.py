@@ -414,6 +414,14 @@ NO_CLASS = "y: expected a class for every row, got NaN or None; drop such rows o
             lambda: Bags([1, 2]),
             f"rows: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",
         ),
+        *(
+            (
+                lambda w=w: Bags(ROWS, weights=[1.0, w, 0.0], weight_kind="survey"),
+                f"weights: expected 0, or numbers from 1e-100 to 1e+100 whose squares can be summed, got {w:g}; "
+                "multiply all of them by one number.",
+            )
+            for w in (1e-308, 1e200)
+        ),
         (
             lambda: Bags.from_labels([1, 2], [0, 1]),
             f"X: {FLAT} (2,); use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row.",

@@ -530,7 +530,8 @@ def test_labelled_bags_and_weights_are_learned_from():
         (
             lambda: hq.CC().fit_posteriors(*posteriors(20, 2)).predict(np.zeros((3, 2))),
             ValueError,
-            "posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first",
+            "posteriors: expected rows of probabilities that sum to 1, got numbers that sum to 0 for 3 of 3 rows; "
+            "apply a softmax to scores first",
         ),
     ],
 )  # fmt: skip

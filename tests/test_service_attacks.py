@@ -24,6 +24,7 @@ from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis.errors import Unsatisfiable
 from pyarrow import csv, parquet
 
+import histnetq as hq
 from histnetq.cli import main
 from histnetq.data.table_files import open_table
 from histnetq.web import server as protocol
@@ -657,3 +658,28 @@ def test_no_request_of_many_breaks_the_server(server, record_property):
     statuses = fuzz(server, 1000)
     record_property("statuses", dict(statuses))
     assert sum(n for status, n in statuses.items() if 400 <= status < 500) >= 1000, statuses
+
+
+def test_numbers_that_overflow_in_a_classifier_do_not_end_the_server(tmp_path):
+    # Each number is finite in float32, also in units of training. Times coefficients above 1 of the logistic regression
+    # it is not, and infinity minus infinity is NaN.
+    rows, noise = fish(), np.random.default_rng(1)
+    rows["depth"] = 3.0 * (rows["species"] == "eel") + noise.normal(size=len(rows))
+    rows[["length", "depth"]] /= rows[["length", "depth"]].std() / 1.001
+    bags = hq.read_bags(rows, bag="tow", label="species", features=["length", "depth"])
+    for name, method in (("hdy", hq.HDy), ("dys", hq.DyS), ("cc", hq.CC)):
+        method(cv=3, random_state=0).fit(bags).save(tmp_path / "models" / name)
+    wild = "length,depth\n" + "".join(f"{a}e38,{b}e38\n" for a in (3.4, -3.4) for b in (3.4, -3.4)) * 50
+    headers = {"Content-Type": CSV}
+    with serving(tmp_path / "models") as server:
+        for name in ("hdy", "dys", "cc"):
+            for interval in ("bootstrap", "bayes"):
+                address = f"/v1/models/{name}/predict?interval={interval}"
+                answer = server.client.post(address, content=wild, headers=headers)
+                assert 400 <= answer.status_code < 500, answer.text
+                assert answer.json()["error"].startswith("classifier: returned NaN for "), answer.text
+                assert "\n" not in answer.json()["error"]
+                assert server.client.get("/healthz").status_code == 200
+            usual = fish(1).to_csv(index=False)
+            found = server.client.post(f"/v1/models/{name}/predict?interval=bootstrap", content=usual, headers=headers)
+            assert found.status_code == 200, found.text

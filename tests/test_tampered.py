@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import shutil
 
 import numpy as np
@@ -21,7 +22,7 @@ from sklearn.preprocessing import StandardScaler
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.quantifiers.model_files import _checksum
-from tests.conftest import SMALL, known_bags, labelled
+from tests.conftest import SMALL, exactly, known_bags, labelled
 
 
 def stored(model):
@@ -425,3 +426,46 @@ def test_a_network_that_cannot_compute_gives_no_estimates(tmp_path):
         array(name, lambda found: np.full_like(found, 3e38))(tmp_path / "model")
     with pytest.raises(ValueError, match=r"^model: cannot compute an estimate for 4 of 4 bags, "):
         hq.load(tmp_path / "model").predict(known_bags(4, seed=1))
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("shares", lambda found: found * [1.0, -2.0, 1.0]),
+        ("shares", lambda found: found * 0),
+        ("kernels", lambda found: found * -3),
+        ("kernels", lambda found: np.full_like(found, np.nan)),
+    ],
+)
+def test_kernels_of_no_densities_are_refused(tmp_path, name, change):
+    hq.KDEy(random_state=0).fit(*labelled()).save(tmp_path / "model")
+    array(name, change)(tmp_path / "model")
+    assert re.match(r"path: (the array|.* has) '?(kernels|shares)?'?", refusal(tmp_path / "model"))
+
+
+def test_estimates_off_the_simplex_are_refused():
+    q, bags = hq.KDEy(random_state=0).fit(*labelled()), known_bags(4, seed=1)
+    q._quantify = lambda posteriors, index, offsets, weights: np.tile([4.69, -3.69, 0.0], (4, 1))
+    sentence = (
+        "model: estimated proportions from -3.69 to 4.69 in 4 bags, expected numbers in [0, 1] that sum to 1 in each "
+        "bag; its file may be damaged, fit it again."
+    )
+    for ask in (q.predict, q.bootstrap_interval, q.bayes_interval, q.predict_rows, q.estimate_performance, q.score):
+        with pytest.raises(ValueError, match=exactly(sentence)):
+            ask(bags)
+
+
+@pytest.mark.parametrize("value", [-1e6, 1e6])
+def test_leaves_that_hold_no_probabilities_are_refused(tmp_path, value):
+    hq.HDy("forest", random_state=0).fit(*labelled()).save(tmp_path / "model")
+    array("classifier/values", lambda found: np.full_like(found, value))(tmp_path / "model")
+    with pytest.raises(ValueError) as caught:
+        hq.load(tmp_path / "model").predict_interval(known_bags(4, seed=1), method="bootstrap")
+    assert "\n" not in str(caught.value)
+
+
+def test_distances_without_knots_are_refused(tmp_path):
+    hq.EDx().fit(*labelled()).save(tmp_path / "model")
+    for name in ("knots", "distances"):
+        array(name, lambda found: found[:, :0])(tmp_path / "model")
+    assert refusal(tmp_path / "model") == "path: the arrays of distances are not those of the features; save again."

@@ -328,3 +328,31 @@ def test_pure_bags_of_digits_with_few_calibration_rows_are_left_alone(labels):
         trust = Trust.of(world.calibrated(100, labels, seed))
         found.append(unusual(trust, world.bags(np.repeat(np.eye(10), 10, axis=0), np.full(100, 50), rng)))
     assert np.mean(found) <= 0.015
+
+
+def one_feature(kind, n, seed):
+    """Rows of one feature, and labels of two classes."""
+    rng = np.random.default_rng(seed)
+    y = np.arange(n) % 2
+    if kind == "normal":
+        return rng.normal(size=(n, 1)) + 2 * y[:, None], y
+    if kind == "flag":
+        return (rng.random((n, 1)) < np.where(y, 0.9, 0.1)[:, None]).astype(float), y
+    return y[:, None].astype(float), y  # the class itself
+
+
+@pytest.mark.parametrize("known", ["labels", "proportions"])
+@pytest.mark.parametrize(("kind", "told"), [("normal", True), ("flag", True), ("class", False)])
+def test_a_stuck_sensor_is_told_and_equal_rows_of_constant_classes_are_not(kind, told, known):
+    X, y = one_feature(kind, 2000, 0)
+    held = hq.APP(100).draw(hq.Bags.from_labels(X[1000:], y[1000:]), 60, random_state=0)
+    q = hq.PACC(random_state=0).fit(X[:1000], y[:1000]).calibrate(held if known == "labels" else without_labels(held))
+    stuck = hq.Bags.from_arrays([np.repeat(X[i : i + 1], 2000, axis=0) for i in range(20)])
+    words = q.trust(stuck)["trust"]
+    assert words.str.contains("repeated rows").all() if told else (words == "ok").all()
+    assert words.tolist() == q.trust(q.sketch(stuck))["trust"].tolist()
+    assert q.trust(stuck).columns.tolist() == ["p_value", "small", "trust"]
+    pure = hq.Bags.from_arrays([X[:1000][y[:1000] == c] for c in (0, 1)])
+    few = hq.Bags.from_arrays([np.repeat(X[:1], 3, axis=0)])  # by chance, as far as can be known
+    for bags in (held, pure, few):
+        assert not q.trust(bags)["trust"].str.contains("repeated").any()

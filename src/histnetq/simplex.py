@@ -8,12 +8,13 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 __all__ = [
-    "OffSimplex", "apportion", "check_prevalences", "count_labels", "draw_uniform", "first_off_simplex", "project",
-    "row_sums",
+    "OffSimplex", "apportion", "check_estimates", "check_prevalences", "count_labels", "draw_uniform",
+    "first_off_simplex", "project", "row_sums",
 ]  # fmt: skip
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
+_ESTIMATED = 1e-5  # rounding of estimates: networks compute in float32
 _FAULTS = {
     "not finite": ("contains NaN or infinity", "drop or complete that bag"),
     "negative": ("has a negative entry", "proportions and counts start at 0"),
@@ -171,6 +172,39 @@ def check_prevalences(
     shown = np.array2string(p[wrong.row], precision=3, threshold=6)
     raise ValueError(
         f"prevalences: row {wrong.row} {what}: {shown}, expected numbers in [0, 1] that sum to 1; {way_out}."
+    )
+
+
+def check_estimates(estimates: Floats) -> Floats:
+    """Refuse estimates that are not prevalences: a damaged model file can give such numbers.
+
+    Parameters
+    ----------
+    estimates : (n_bags, n_classes)
+        Estimates of one model.
+
+    Returns
+    -------
+    (n_bags, n_classes)
+        The same estimates.
+
+    Examples
+    --------
+    >>> check_estimates(np.array([[0.25, 0.75]]))
+    array([[0.25, 0.75]])
+    """
+    if first_off_simplex(estimates, tolerance=_ESTIMATED, slack=_ESTIMATED) is None:
+        return estimates
+    n_bags, lost = f"{len(estimates):,} bags", (~np.isfinite(estimates)).any(1).sum()
+    if lost:
+        raise ValueError(
+            f"model: cannot compute an estimate for {lost:,} of {n_bags}, "
+            "its numbers or those of the rows are too large; fit it again."
+        )
+    low, high = estimates.min(), estimates.max()
+    raise ValueError(
+        f"model: estimated proportions from {low:.4g} to {high:.4g} in {n_bags}, expected numbers in [0, 1] that sum "
+        "to 1 in each bag; its file may be damaged, fit it again."
     )
 
 

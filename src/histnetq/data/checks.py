@@ -17,6 +17,7 @@ from histnetq.simplex import Ints
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 _LARGEST = float(np.finfo(np.float32).max)
 _COARSE = 1e-5  # part of a column's range by which float32 may round its numbers
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # survey weights: their squares are summed, too
 
 
 def wrong(name: str, expected: str, got: Any, way_out: str, error: type[Exception] = ValueError) -> Exception:
@@ -172,6 +173,10 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
     if w.dtype.kind not in "fiub" or not ((w >= 0) & (w < np.inf)).all():  # NaN is neither
         raise ValueError("weights: expected finite numbers of at least 0; drop or repair the others.")
     if kind == "survey":
+        odd = w[(w > 0) & ((w < _LEAST_WEIGHT) | (w > _MOST_WEIGHT))]
+        if odd.size:
+            expected = f"0, or numbers from {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g} whose squares can be summed"
+            raise wrong("weights", expected, f"{odd[0]:g}", "multiply all of them by one number")
         return w.astype(np.float64)
     counts = w.astype(np.int64)
     if (counts != w).any():

@@ -7,6 +7,8 @@ classes that are absent.
 
 Rows of a bag lie side by side in a tile, class by class, so that the loops over them are vectorised. A bag that fits
 into one tile is gathered once.
+
+Divisions follow numpy: likelihoods that are no likelihoods give NaN instead of an error of arithmetic.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -30,7 +32,7 @@ _FLAT = 1e-15  # slopes that are rounding
 _FAST = {"reassoc", "contract"}
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def maximise_bags(start, stop, likelihoods, index, offsets, weights, weighted, totals, prior, out, curvature):
     n_classes = likelihoods.shape[1]
     tile, scaled, bends = _room(n_classes)
@@ -58,7 +60,7 @@ def _room(n_classes):
     return np.empty((n_classes, width)), np.zeros((n, _CHUNK)), np.empty((n, n))
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _present(index, weights, weighted, total, begin, end):
     """Rows of the entries that weigh anything, and their share of the total."""
     if not weighted:
@@ -136,7 +138,7 @@ def _mix(likelihoods, rows, tile, p, mixed):
                     part[i] += tile[c, i] * p[c]
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):
     """Slopes of the mean log-likelihood, which are 1 at the maximum; the largest difference from that.
 
@@ -164,7 +166,7 @@ def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):
     return np.nan if math.isnan(slopes.sum()) else residual
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends):
     """Minus the second derivatives of the mean log-likelihood, for the chosen classes."""
     k = len(chosen)
@@ -214,7 +216,7 @@ def _add_products(x, k, n, out):
             out[a + 3, b + 1] += s31
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _minimise(bends, falls, low, step):
     """The step d ≥ low, with low ≤ 0, that minimises ``falls · d + ½ d · bends d``, or nearly.
 
@@ -234,7 +236,7 @@ def _minimise(bends, falls, low, step):
     _approach(bends, falls, low, step)
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _approach(bends, falls, low, step):
     """Go to the minimum over the classes that no bound holds, or up to the first bound; whether it was reached."""
     inner = np.flatnonzero((step[: len(falls)] > low) | (falls < 0.0))
@@ -253,7 +255,7 @@ def _approach(bends, falls, low, step):
     return part == 1.0
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _solve(bends, falls, inner, way):
     """Minus ``bends⁻¹ falls`` on the inner classes, by Cholesky's factors; false if there are none."""
     k = len(inner)
@@ -283,7 +285,7 @@ def _solve(bends, falls, inner, way):
     return True
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _move(likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, new):
     """Move p by as much of the step as makes the rows no less likely.
 
@@ -309,7 +311,7 @@ def _move(likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, 
     return 0.0
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _rise(share, mixed, moved, floor, p, new):
     """How much the mean log-likelihood rises from one mixture to the other."""
     rise = 0.0
@@ -323,7 +325,7 @@ def _rise(share, mixed, moved, floor, p, new):
     return rise
 
 
-@njit(cache=True, nogil=True, fastmath=_FAST)
+@njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def scatter_rows(start, stop, likelihoods, p, pull, index, offsets, weights, weighted, out, means):
     # A task has rows of its own and looks at all entries: bags share rows, and no two tasks may write the same place.
     n_classes = likelihoods.shape[1]

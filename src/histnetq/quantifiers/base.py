@@ -19,7 +19,7 @@ from histnetq.metrics import ae
 from histnetq.quantifiers.calibrating import Calibrating
 from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
 from histnetq.quantifiers.saving import Stored, save
-from histnetq.simplex import check_prevalences
+from histnetq.simplex import check_estimates, check_prevalences
 from histnetq.sketches.sketch import BagSketch
 from histnetq.training.options import Training
 
@@ -108,11 +108,7 @@ class Quantifier(Calibrating):
             estimates = self._sketcher().estimate(X.values, X.totals)
         else:
             estimates = self._predict(self._bags_to_estimate(X))
-        if not np.isfinite(estimates).all():
-            raise ValueError(
-                f"model: cannot compute an estimate for {(~np.isfinite(estimates)).any(1).sum():,} of "
-                f"{len(estimates):,} bags, its numbers or those of the rows are too large; fit it again."
-            )
+        check_estimates(estimates)
         return estimates if self._are_several(X) else estimates[0]
 
     def score(self, X: Any, y: Any = None) -> float:
@@ -184,7 +180,7 @@ class Quantifier(Calibrating):
         """
         bags = self._bags_to_estimate(X)
         if prevalences is None:
-            p = self._predict(bags)
+            p = check_estimates(self._predict(bags))
         else:
             given: Any = prevalences if self._are_several(X) else [prevalences]
             p = check_prevalences(given, len(bags), len(self.classes_))
@@ -245,7 +241,7 @@ class Quantifier(Calibrating):
         """
         bags = self._bags_to_estimate(X)
         assigned, confusions = self._assigned(bags)
-        return expected_performance(assigned, confusions, self._predict(bags), bags)
+        return expected_performance(assigned, confusions, check_estimates(self._predict(bags)), bags)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.

@@ -170,8 +170,9 @@ class Calibrating(Sketching):
         DataFrame
             One row per bag. `p_value` tells how often bags are as far from every mix of the classes by chance, NaN for
             texts; `small` tells that the bag is smaller than every calibration bag; `trust` is "ok" or what is doubted:
-            "unusual", with the features that lie outside the range of training, "small", and "unchecked" where there is
-            no p-value. Estimates and intervals of bags that are not "ok" have no promise.
+            "unusual", with the features that lie outside the range of training; "repeated rows", if all rows are equal
+            and chance hardly explains it; "small"; and "unchecked" where there is no p-value. Estimates and intervals
+            of bags that are not "ok" have no promise.
 
         Examples
         --------

@@ -115,7 +115,9 @@ class HDx(FeatureQuantifier):
         """The bin of each feature of each row, (n_rows, n_features), for each number of bins."""
         low, high = self.low_[features], self.high_[features]
         width = np.where(high > low, high - low, 1.0)
-        place = np.clip((rows - low) / width, 0, 1)
+        place = (rows - low) / width
+        # NaN fails the comparison and falls into the first bin: its conversion to an integer is undefined.
+        place = np.where(place > 0, np.minimum(place, 1), 0.0)
         return [np.minimum(place * n, n - 1).astype(np.int32) for n in self._bins()]
 
     def _sums(self, bags: Bags) -> NDArray:
@@ -149,7 +151,7 @@ def _count(codes, starts, rows, weights, counts):  # type: ignore[no-untyped-def
     for bag in range(len(starts) - 1):
         for e in range(starts[bag], starts[bag + 1]):
             for d in range(codes.shape[1]):
-                counts[bag, d, codes[rows[e], d]] += weights[e]
+                counts[bag, d, min(max(codes[rows[e], d], 0), counts.shape[2] - 1)] += weights[e]
 
 
 def match_features(counts: NDArray, histograms: Floats, tol: float = 1e-7, max_iter: int = 100) -> Floats:

@@ -23,6 +23,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import shown
 from histnetq.kernels.cores import count_cores
 from histnetq.quantifiers.classifiers import last_step, prepared, shares_cores
+from histnetq.quantifiers.posterior_checks import check_posteriors
 from histnetq.simplex import Floats, Ints
 
 CV = int | float | None
@@ -159,11 +160,19 @@ def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
 
 
 def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
-    """Posteriors in columns by class code; a class that the classifier never saw gets 0."""
-    p = classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None)))
+    """Posteriors in columns by class code; a class that the classifier never saw gets 0.
+
+    Every method gets the posteriors of its classifier here, so they are checked here.
+    """
+    p = np.asarray(classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None))))
+    if p.shape != (rows.shape[0], len(columns)):
+        raise ValueError(
+            f"classifier: returned probabilities of shape {p.shape}, expected {(rows.shape[0], len(columns))}, "
+            "one row per example and one column per class; check the classifier."
+        )
     full = np.zeros((len(p), n_classes))
     full[:, columns] = p
-    return full
+    return check_posteriors(full, n_classes, of_classifier=True)
 
 
 def _named(rows: Any, names: NDArray | None) -> Any:

@@ -4,18 +4,31 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.quantifiers.likelihood import maximise_mixture
+from histnetq.quantifiers.posterior_checks import describe_fault
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
-from histnetq.quantifiers.saving import StoredArrays
+from histnetq.quantifiers.saving import Arrays, StoredArrays
 
 _CELLS_AT_ONCE = 1 << 21  # of rows × kernels
 _SMOOTH = 0.02  # bandwidth from which single precision gives densities to 1e-3 and better
 _LEAST = -80.0  # exponents below this are cut: they change no sum, and single precision has no normal number for them
 _FAR = 1e-25  # sum of kernels under which a row counts as far from all of them
+
+
+class _StoredKernels(StoredArrays):
+    """Posteriors that kernels are around, and the share of each kernel in the density of each class."""
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        if describe_fault(model.kernels_.astype(np.float64)) is not None:
+            raise ValueError("path: the array 'kernels' has other numbers than probabilities; save again.")
+        if not (model.shares_ >= 0).all() or not np.allclose(model.shares_.sum(0), 1):
+            raise ValueError("path: the array 'shares' has numbers below 0 or that do not sum to 1; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -66,7 +79,7 @@ class KDEy(PosteriorQuantifier):
     bandwidth: float = 0.1
     tol: float = 1e-7
     max_iter: int = 5000
-    stored = (*PosteriorQuantifier.stored, StoredArrays(kernels_="kernels classes", shares_="kernels classes"))
+    stored = (*PosteriorQuantifier.stored, _StoredKernels(kernels_="kernels classes", shares_="kernels classes"))
 
     def _check(self) -> None:
         if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:

@@ -29,7 +29,8 @@ class _StoredDistances(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         n_columns = int(np.prod(model.input_shape_)) if isinstance(model, EDx) else len(model.classes_)
-        if len(model.knots_) != n_columns or model.knots_.dtype != np.float64 or model.distances_.dtype != np.float64:
+        double = model.knots_.dtype == model.distances_.dtype == np.float64
+        if len(model.knots_) != n_columns or not model.knots_.size or not double:
             raise ValueError("path: the arrays of distances are not those of the features; save again.")
         if not (np.diff(model.knots_, axis=1) >= 0).all():
             raise ValueError("path: the array 'knots' is not sorted; save again.")

@@ -12,7 +12,8 @@ from histnetq.data.checks import column_names, encode_labels, used_rows
 from histnetq.data.class_names import are_scores
 from histnetq.data.table_scores import warn_exchanged
 from histnetq.quantifiers.cross_fitting import CrossFitted, entries_with_labels
-from histnetq.simplex import Floats, Ints, first_off_simplex, row_sums
+from histnetq.quantifiers.posterior_checks import check_posteriors
+from histnetq.simplex import Floats, Ints
 
 
 def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
@@ -78,22 +79,6 @@ def given_posteriors(bags: Bags, n_classes: int) -> tuple[Floats, Ints]:
     used, index = used_rows(bags.index, bags.rows.shape[0])
     rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
     return check_posteriors(np.asarray(rows, dtype=np.float64), n_classes), index
-
-
-def check_posteriors(p: Floats, n_classes: int | None) -> Floats:
-    """Refuse what are no rows of probabilities, and bring rounded ones to the sum 1.
-
-    Examples
-    --------
-    >>> check_posteriors(np.array([[0.25, 0.75]]), 2)
-    array([[0.25, 0.75]])
-    """
-    if p.ndim != 2 or (n_classes is not None and p.shape[1] != n_classes):
-        raise ValueError(f"posteriors: expected shape (n_rows, {n_classes or 'n_classes'}), got {p.shape}.")
-    if first_off_simplex(p) is not None:
-        raise ValueError("posteriors: expected rows of probabilities that sum to 1; apply a softmax to scores first.")
-    sums = row_sums(p)
-    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums[:, None]
 
 
 def column_order(names: list[str] | None, classes: NDArray) -> Any:

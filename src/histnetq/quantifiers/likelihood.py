@@ -155,7 +155,7 @@ def maximise_mixture(
     return maximise_likelihood(densities, uniform, index, offsets, weights, tol, max_iter)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _smooth(matrix, p, after):  # type: ignore[no-untyped-def]
     """Multiply prevalences by a matrix, in place; what falls below 0 is 0, and the sum stays 1."""
     total = 0.0

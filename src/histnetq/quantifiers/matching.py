@@ -27,7 +27,7 @@ class _StoredHistograms(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         wanted = len(model._judged()), int(model._matching()[0].sum())
-        if model.positive_.shape != wanted or model.positive_.dtype != np.float64 != model.negative_.dtype:
+        if model.positive_.shape != wanted or not model.positive_.dtype == model.negative_.dtype == np.float64:
             raise ValueError(f"path: the histograms have shape {model.positive_.shape}, expected {wanted}; save again.")
 
 
@@ -252,7 +252,9 @@ def _match(  # type: ignore[no-untyped-def]
         counts[:] = 0.0
         total = 0.0
         for e in range(offsets[bag], offsets[bag + 1]):
+            # NaN fails the first comparison and counts as 0: whatever x is, its bin is one of the histogram.
             x = values[index[e]]
+            x = min(x, 1.0) if x > 0.0 else 0.0
             w = weights[e] if weighted else weights[0]
             total += w
             for r in range(len(bins)):
@@ -275,7 +277,7 @@ def _match(  # type: ignore[no-untyped-def]
         out[bag] = np.median(found)
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     """The root in [0, 1] of a falling function: Newton's steps, halving where they leave the bracket."""
     if _pull(0.0, base, slope, target, topsoe)[0] <= 0.0:
@@ -298,7 +300,7 @@ def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     return a
 
 
-@njit(cache=True, nogil=True)
+@njit(cache=True, nogil=True, error_model="numpy")
 def _pull(a, base, slope, target, topsoe):  # type: ignore[no-untyped-def]
     """How the affinity of mixture and target changes with the proportion, and the change of that."""
     value = change = 0.0

@@ -9,10 +9,9 @@ import numpy as np
 
 from histnetq.quantifiers.classifier_files import from_plain, to_plain
 from histnetq.quantifiers.cross_fitting import columns_of
+from histnetq.quantifiers.posterior_checks import describe_fault
 from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.quantifiers.skops_files import dump_classifier, load_classifier
-
-_ROUNDED = 1e-3  # by which stored posteriors may lie beyond 0 and 1
 
 
 class StoredClassifier(Stored):
@@ -64,8 +63,8 @@ class StoredTraining(StoredArrays):
         labels = arrays.get("training_labels", np.zeros(0, np.int32))
         if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
             raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
-        posteriors = arrays.get("training_posteriors", np.zeros(0))
-        if posteriors.dtype.kind != "f" or not (np.abs(posteriors - 0.5) <= 0.5 + _ROUNDED).all():
+        posteriors = arrays.get("training_posteriors", np.zeros((0, 1)))
+        if posteriors.dtype.kind != "f" or describe_fault(posteriors.astype(np.float64)) is not None:
             raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
         if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
             raise ValueError("path: the array 'training_weights' has weights below 0; save again.")

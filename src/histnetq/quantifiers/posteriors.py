@@ -18,7 +18,7 @@ from histnetq.quantifiers.posterior_files import StoredClassifier, StoredTrainin
 from histnetq.quantifiers.rescaling import fit_scales, rescale
 from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
 from histnetq.quantifiers.saving import Stored
-from histnetq.simplex import Floats, Ints
+from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
@@ -241,7 +241,7 @@ class PosteriorQuantifier(Quantifier):
         p, index = given_posteriors(bags, len(self.classes_))
         names = bags.feature_names if bags.scores is None else [str(name) for name in bags.scores]
         p = p[:, column_order(names, self.classes_)]
-        estimates = self._quantify(p, index, bags.offsets, bags.weights)
+        estimates = check_estimates(self._quantify(p, index, bags.offsets, bags.weights))
         return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
     def bootstrap_interval(

@@ -211,7 +211,7 @@ def _sweep(  # type: ignore[no-untyped-def]
         total = 0.0
         for e in range(offsets[bag], offsets[bag + 1]):
             w = weights[e] if weighted else weights[0]
-            counts[cells[index[e]]] += w
+            counts[min(max(cells[index[e]], 0), n)] += w
             total += w
         above = 0.0
         for i in range(n - 1, -1, -1):

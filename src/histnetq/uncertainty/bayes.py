@@ -13,7 +13,7 @@ from histnetq.data.bags import Bags
 from histnetq.data.checks import check_choice, check_fraction, check_seed, check_whole, wrong
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.label_draws import sweep
-from histnetq.simplex import Floats, Ints
+from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 from histnetq.uncertainty.likelihoods import CellLikelihoods, RowLikelihoods
@@ -70,7 +70,7 @@ class Bayes(IntervalMethod):
         weights, n_likelihoods = getattr(model, "training_weights_", None), -(-n_draws // _KEPT)
         likelihoods = kind.drawn(*learned, weights, n_likelihoods, rng)
         posteriors, index = model._bag_posteriors(bags)
-        estimates = model._quantify(posteriors, index, bags.offsets, bags.weights)
+        estimates = check_estimates(model._quantify(posteriors, index, bags.offsets, bags.weights))
         seed, noise = int(rng.integers(2**31)), rng.random((n_likelihoods * _KEPT, len(concentrations)))
         ends, radius = np.empty((2, *estimates.shape)), np.empty(len(bags))
         for some in _runs(bags, noise.size):

@@ -11,7 +11,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import check_fraction, check_whole
 from histnetq.data.indexing import divide
-from histnetq.simplex import Floats, Ints
+from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
@@ -65,7 +65,7 @@ def _resampled(model: Any, bags: Bags, n_resamples: int, rng: np.random.Generato
     for estimates in resampled:
         entries, weights = resample(bags, rng)
         estimates[:] = relearned(model, rng)._quantify(p, index[entries], bags.offsets, weights)
-    return model._quantify(p, index, bags.offsets, bags.weights), resampled
+    return check_estimates(model._quantify(p, index, bags.offsets, bags.weights)), resampled
 
 
 def relearned(model: Any, rng: np.random.Generator) -> Any:

@@ -111,6 +111,13 @@ class Tests:
         return slice(start, start + m), slice(start + m, None)
 
     @property
+    def squares(self) -> Ints:
+        """Places of the squares of the features among the tests."""
+        n = len(self.moments.origin)
+        i, j = np.triu_indices(n)
+        return n + (np.flatnonzero(i == j) if self._pairs_features else np.arange(n))
+
+    @property
     def _pairs_features(self) -> bool:
         return 0 < len(self.moments.paired) == len(self.moments.origin)
 

@@ -23,6 +23,9 @@ DOUBT = 0.01  # p-value from which a bag is doubted
 _FEWEST_IN_TAIL, _TAIL = 10, 0.1  # of the scores, by which p-values go on beyond them
 _LEAST_OWN = 0.3  # of the variance of a calibration bag, however much of what is known comes from itself
 _RARE = 0.001  # part of the rows that lie outside the range, on each side
+_EQUAL = 1e-12  # variance of a feature within a bag, up to which all rows count as equal: rounding
+_LEAST_VARIED = 0.005  # variance of a class over its squared range, below which its rows may all be equal
+_MOST_VARIED = 0.25  # the same of a class with one half of its rows at each end
 _TESTS = 3  # of which the smallest p-value is taken
 _MOST_NAMED = 3  # features in one sentence
 
@@ -137,9 +140,13 @@ class Trust:
         """Which sums over a bag's rows it needs; None if it knows sizes alone."""
         return Moments(self.columns, self.origin, self.unit, self.paired) if len(self.columns) else None
 
+    @property
+    def _tests(self) -> Tests:
+        return Tests(Moments(self.columns, self.origin, self.unit, self.paired), self.whitening)
+
     def p_values(self, means: Floats, sizes: ArrayLike) -> Floats:
         """(n_bags,): how often bags are as far from every mix by chance, from the means of their moments."""
-        tests = Tests(Moments(self.columns, self.origin, self.unit, self.paired), self.whitening)
+        tests = self._tests
         mixes = Mixes(self.center, self.classes, self.solver, self.mix)
         chance = Chance(**{field.name: getattr(self, field.name) for field in fields(Chance)})
         left, found = mixes.split(tests.of(means))
@@ -176,7 +183,8 @@ class Trust:
         told = np.array([""] + [self._tell(bag, names) for bag in outside[outside.any(1)]], dtype=object)
         told = told[np.where(outside.any(1), np.cumsum(outside.any(1)), 0)]
         words = np.where((p <= DOUBT) | outside.any(1), "unusual", "").astype(object) + told
-        words = words + np.where(small & (words != ""), "; ", "") + np.where(small, "small", "")
+        for found, word in ((self._repeated(means, np.asarray(sizes)), "repeated rows"), (small, "small")):
+            words = words + np.where(found & (words != ""), "; ", "") + np.where(found, word, "")
         return pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
 
     def _outside(self, values: Floats, sizes: Floats) -> NDArray[np.bool_]:
@@ -188,6 +196,21 @@ class Trust:
         width = self.high - self.low
         margin = np.where(width > 0, width / sizes[:, None], FARTHEST / 2)
         found: NDArray[np.bool_] = (values > self.high + margin) | (values < self.low - margin)
+        return found
+
+    def _repeated(self, means: Floats, sizes: NDArray) -> NDArray[np.bool_]:
+        """(n_bags,): whether all rows of a bag are equal, and rows of the known classes would hardly be so by chance.
+
+        A class with variance *v* of a feature within a range of width *r* has at least the part ``v / r²`` of its rows
+        off any one value, so that *n* of its rows are equal with a probability of at most ``(1 - v / r²)ⁿ``.
+        """
+        n, known = len(self.columns), self.center + self.classes
+        equal = (means[:, n : 2 * n] - means[:, :n] ** 2 <= _EQUAL).all(1)
+        variance, width = (known[:, self._tests.squares] - known[:, :n] ** 2).min(0), self.high - self.low
+        varied = min(float((variance[width > 0] / width[width > 0] ** 2).max(initial=0.0)), _MOST_VARIED)
+        if varied < _LEAST_VARIED:
+            return np.zeros(len(means), dtype=bool)
+        found: NDArray[np.bool_] = equal & (sizes * np.log1p(-varied) <= np.log(DOUBT))
         return found
 
     def _tell(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:
