@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from pathlib import Path
 
 import pytest
 
@@ -55,17 +55,35 @@ def test_a_failure_leaves_what_a_link_points_to(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.csv", "target.csv"]
 
 
-def test_a_pipe_is_written_to(tmp_path):
-    pipe, read = tmp_path / "pipe.csv", []
+def test_a_named_pipe_is_refused_at_once_and_stays(tmp_path):
+    pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
-    refuse_existing(pipe, force=False)
-    write(pipe)
-    reader.join()
-    assert read == ["new"]
+    told = f"output: {pipe} is a named pipe, which is not written to; choose another place."
+    for attempt in (
+        lambda: write(pipe), lambda: refuse_existing(pipe, force=False), lambda: refuse_existing(pipe, force=True)
+    ):  # fmt: skip
+        with pytest.raises(OSError) as refused:
+            attempt()
+        assert str(refused.value) == told
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_pipe_that_this_process_has_open_is_written_to():
+    reading, writing = os.pipe()
+    refuse_existing(Path(f"/dev/fd/{writing}"), force=False)
+    write(Path(f"/dev/fd/{writing}"))
+    os.close(writing)
+    with open(reading) as file:
+        assert file.read() == "new"
+
+
+def test_a_pipe_that_nobody_reads_any_more_is_not_waited_for():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(OSError, match=r"output: /dev/fd/\d+ cannot be written \((No such|Broken)"):
+        write(Path(f"/dev/fd/{writing}"))
+    os.close(writing)
 
 
 def test_a_directory_is_refused(tmp_path):
@@ -80,7 +98,9 @@ def test_a_socket_is_refused_and_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("place")
-        with pytest.raises(OSError, match=r"output: .*place cannot be written"):
+        with pytest.raises(
+            OSError, match=r"output: .*place is a socket, which is not written to; choose another place"
+        ):
             write(tmp_path / "place")
     assert (tmp_path / "place").is_socket()
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking
+from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
 from histnetq.data.files import fill_table, refuse_existing, whole_file
 from histnetq.training.options import TrainingInterrupted
@@ -71,6 +71,14 @@ class _Commands(_Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["histnetq", *args])
         return super().parse_args(ctx, args)
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with visible_errors():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with visible_errors():
+            return super().invoke(ctx)
 
 
 @click.group(cls=_Commands)
@@ -226,7 +234,7 @@ def _what_is_kept(given: dict[str, Any]) -> str:
 
 def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     """Print facts for machines, or lines for people."""
-    echo(json.dumps(facts) if as_json else "\n".join(lines))
+    echo(json.dumps(facts) if as_json else "\n".join(map(visible_line, lines)))
 
 
 def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:

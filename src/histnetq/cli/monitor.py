@@ -82,6 +82,8 @@ def monitor(
     _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     refuse_existing(csv, force, "csv")
+    for name, place in (("prometheus", prometheus), ("state", asked["state"])):
+        refuse_existing(place, True, name)
     quantifier = load(model)
     table, state = _run(quantifier, new, **asked)
     with contextlib.ExitStack() as written:  # all files take their places together, when all are there

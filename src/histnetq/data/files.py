@@ -9,13 +9,14 @@ import shutil
 import stat
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
+_KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device"}
 _ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
 
@@ -40,8 +41,11 @@ class _ExistsError(_ToldError, FileExistsError):
 def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
     """Refuse to replace a file or a directory; called before work that takes long, too.
 
-    A device or a pipe is written to, which replaces nothing. Messages begin with the argument that named the path.
+    A character device is written to, which replaces nothing; a named pipe is refused even if files may be replaced.
+    Messages begin with the argument that named the path.
     """
+    if path is not None:
+        _refuse_special(path, argument)
     if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
         raise _ExistsError(f"{argument}: {path} exists; choose another name or pass --force to replace it.")
 
@@ -50,9 +54,10 @@ def refuse_existing(path: Path | None, force: bool, argument: str = "output") ->
 def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
     """A place to write to; what is there in the end takes the path, unless something failed.
 
-    A link stays, and the file that it points to is replaced. A device or a pipe, such as /dev/stdout, is written to
-    when all is there.
+    A link stays, and the file that it points to is replaced. A character device, or a descriptor of this process such
+    as /dev/stdout, is written to when all is there.
     """
+    _refuse_special(path, argument)
     try:
         kind = stat.S_IFREG
         with contextlib.suppress(FileNotFoundError):
@@ -76,6 +81,41 @@ def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False
         table.to_csv(path, index=index, lineterminator="\n")
 
 
+def refuse_same(paths: Sequence[str], argument: str, bags: Sequence[str] | None = None) -> None:
+    """Refuse two paths of one file: links, hard links, other spellings, or one path twice.
+
+    Where the bag of each file is given, bags may share files.
+    """
+    known: dict[tuple[int, int, str], str] = {}
+    for path, bag in zip(paths, bags or [""] * len(paths), strict=True):
+        about = os.stat(path)
+        key = about.st_dev, about.st_ino, bag
+        if key in known:
+            what = f"{path} is given twice" if known[key] == path else f"{known[key]} and {path} are one file"
+            raise ValueError(f"{argument}: {what}, which would count double; name it once.")
+        known[key] = path
+
+
+def _refuse_special(path: Path, argument: str) -> None:
+    """Refuse a named pipe, whose opening would wait for a reader, a socket and a block device."""
+    try:
+        about = path.stat()
+    except OSError:  # nothing is there, or whoever writes tells what is wrong
+        return
+    kind = _KINDS.get(stat.S_IFMT(about.st_mode))
+    if kind is not None and not _is_open_here(about):
+        raise _ToldError(f"{argument}: {path} is {kind}, which is not written to; choose another place.")
+
+
+def _is_open_here(about: os.stat_result) -> bool:
+    """Whether a descriptor of this process is open on it, as on the pipe behind /dev/stdout or a shell's >(command)."""
+    for number in os.listdir("/dev/fd"):
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed
+            if os.path.samestat(os.fstat(int(number)), about):
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
@@ -95,5 +135,12 @@ def _writing_to(path: Path) -> Iterator[Path]:
     with tempfile.TemporaryDirectory() as place:
         yield Path(place) / "whole"
         if is_first_process():
-            with (Path(place) / "whole").open("rb") as whole, path.open("wb") as file:
+            with (Path(place) / "whole").open("rb") as whole, open(path, "wb", opener=_open_at_once) as file:
                 shutil.copyfileobj(whole, file)
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    """Open a pipe without waiting; it is an error if nobody reads it any more."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK)
+    os.set_blocking(descriptor, True)
+    return descriptor
