@@ -7,9 +7,14 @@ import subprocess
 import sys
 from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from histnetq.data.files import refuse_existing, whole_file
+import histnetq as hq
+from histnetq.cli import main
+from histnetq.data.files import fill_table, refuse_existing, whole_file
 
 
 def write(path, text="new"):
@@ -125,3 +130,84 @@ def test_files_are_refused_unless_they_may_be_replaced(tmp_path):
         refuse_existing(path, force=False)
     write(path)
     assert path.read_text() == "new"
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A model of the classes =cod and -1, which are learned from rows.csv."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    kind = np.where(rng.random(200) < 0.5, "=cod", "-1")
+    rows = pd.DataFrame(
+        {"tow": np.repeat(list("abcd"), 50), "x": rng.normal(size=200) + 3 * (kind == "-1"), "kind": kind}
+    )
+    rows["ts"] = pd.date_range("2026-01-01", periods=200).astype(str)
+    rows.to_csv("rows.csv", index=False)
+    hq.CC(random_state=0).fit(rows[["x"]], rows["kind"]).save("model")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [
+        (["predict", "model", "rows.csv", "-o", "pipe.csv"], "--output"),
+        (["predict", "model", "rows.csv", "-o", "pipe.csv", "--force"], "--output"),
+        (["predict", "model", "rows.csv", "--rows", "pipe.csv"], "--rows"),
+        (["fit", "rows.csv", "--label", "kind", "--method", "cc", "-o", "pipe.csv", "--force"], "--output"),
+        (["report", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
+        (["sketch", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
+        *((["monitor", "model", "rows.csv", "--time", "ts", "--period", "M", "--reference", "2026-01..2026-03", name,
+            "pipe.csv"], name) for name in ("--output", "--csv", "--prometheus", "--state")),
+    ],
+)  # fmt: skip
+def test_no_command_waits_for_a_reader_of_its_output(model, typed, option):
+    os.mkfifo("pipe.csv")
+    before = sorted(os.listdir())
+    found = run(*typed)
+    told = f"Error: {option}: pipe.csv is a named pipe, which is not written to; choose another place.\n"
+    assert (found.exit_code, found.output) == (2, told)
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("argument", [["pipe.csv"], ["rows.csv", "pipe.csv"]])
+def test_a_pipe_as_input_is_refused(model, argument):
+    os.mkfifo("pipe.csv")
+    found = run("predict", "model", *argument)
+    assert found.output == "Error: NEW: pipe.csv is no regular file; write the table to one first.\n"
+
+
+FORMULA = "which a spreadsheet runs as a formula; texts are written unchanged, so import them there as text, or write Parquet."
+
+
+def test_formulas_are_written_as_they_are_with_one_warning(model):
+    told = f"Warning: CSV: column 'class' has '=cod', {FORMULA}\n"
+    found = run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.csv")
+    assert found.stderr == told
+    assert run("predict", "model", "rows.csv", "--bag", "tow").stderr == told
+    assert list(pd.read_csv("out.csv", dtype=str)["class"].unique()) == ["-1", "=cod"]
+    wide = run("predict", "model", "rows.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
+    assert wide.stderr == f"Warning: CSV: a column is named '=cod', {FORMULA}\n"
+    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.parquet").stderr == ""
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
+def test_what_spreadsheets_run_is_told(tmp_path, text):
+    table = pd.DataFrame({"tow": ["a", text], "estimate": [-0.1, 0.1]})
+    with pytest.warns(UserWarning, match="CSV: ") as told:
+        fill_table(table, tmp_path / "out.csv", ".csv")
+    assert [str(one.message) for one in told] == [f"CSV: column 'tow' has {text!r}, {FORMULA}"]
+    with pytest.warns(UserWarning, match="column 'tow' has"):
+        fill_table(table.set_index("tow"), tmp_path / "indexed.csv", ".csv", index=True)
+    for name in ("out.csv", "indexed.csv"):
+        assert (tmp_path / name).read_bytes().decode() == f"tow,estimate\na,-0.1\n{text},0.1\n"
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_and_single_signs_are_no_formulas(tmp_path):
+    table = pd.DataFrame({"tow": ["-0.1", "+3", "-", "a=b", ""], "estimate": [-0.1, -1e-9, 0, 1, np.nan]})
+    fill_table(table, tmp_path / "out.csv", ".csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == "-0.1,-0.1"

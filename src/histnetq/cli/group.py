@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shlex
 from pathlib import Path
@@ -13,7 +14,7 @@ from click.core import ParameterSource
 
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
-from histnetq.data.files import fill_table, refuse_existing, whole_file
+from histnetq.data.files import fill_table, refuse_existing, whole_file, write_csv
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -242,6 +243,13 @@ def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = Fals
     refuse_existing(path, force)
     with whole_file(path) as partial:
         fill_table(table, partial, path.suffix, index)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Give a table as CSV for the terminal."""
+    text = io.StringIO()
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def command_line() -> str:

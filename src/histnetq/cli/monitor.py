@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import PATH, command_line, main, options, say
+from histnetq.cli.group import PATH, command_line, csv_text, main, options, say
 from histnetq.cli.terminal import echo
 from histnetq.data.files import fill_table, refuse_existing, whole_file
 
@@ -190,9 +190,7 @@ def _tell(table: pd.DataFrame, state: State | None, written: list[Path], as_json
     n_alerts, verdicts = int(chunks["alert"].sum()), chunks["verdict"].value_counts()
     analysis = int((chunks["period"] == "analysis").sum())
     if not written:
-        text = (
-            table.to_json(orient="records", date_format="iso") if as_json else table.round(_SHOWN).to_csv(index=False)
-        )
+        text = table.to_json(orient="records", date_format="iso") if as_json else csv_text(table.round(_SHOWN))
         echo(text.rstrip("\n"))
         return n_alerts
     facts = {

@@ -5,18 +5,22 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import re
 import shutil
 import stat
 import tempfile
 import uuid
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import IO, TYPE_CHECKING
 
 if TYPE_CHECKING:
     import pandas as pd
 
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device"}
+_FORMULA = re.compile("[=+\\-@\t\r＝＋－＠].", re.DOTALL)  # what spreadsheets take for the beginning of a formula
+_SHOWN = 60  # characters of a formula in a warning
 _ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
 
 
@@ -78,7 +82,43 @@ def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False
     if suffix in (".parquet", ".pq"):
         table.to_parquet(path, index=index)
     else:
-        table.to_csv(path, index=index, lineterminator="\n")
+        write_csv(table, path, index)
+
+
+def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False) -> None:
+    """Write a table as CSV, with names as they are; warn of the first that spreadsheets would run as a formula."""
+    found = _first_formula(table.reset_index() if index else table)
+    if found is not None:
+        warnings.warn(
+            f"CSV: {found}, which a spreadsheet runs as a formula; texts are written unchanged, so import them there "
+            "as text, or write Parquet.",
+            UserWarning,
+            stacklevel=2,
+        )
+    table.to_csv(target, index=index, lineterminator="\n")
+
+
+def _first_formula(table: pd.DataFrame) -> str | None:
+    """Find the first text that begins like a formula: a column's name, or else a cell; numbers are none."""
+    for name in table.columns:
+        if _is_formula(name):
+            return f"a column is named {name[:_SHOWN]!r}"
+    for name, kind in table.dtypes.items():
+        if kind.kind not in "biufcmM":
+            for text in table[name].unique():
+                if _is_formula(text):
+                    return f"column {name!r} has {text[:_SHOWN]!r}"
+    return None
+
+
+def _is_formula(text: object) -> bool:
+    if not isinstance(text, str) or not _FORMULA.match(text):
+        return False
+    try:
+        float(text)
+    except ValueError:
+        return True
+    return False
 
 
 def refuse_same(paths: Sequence[str], argument: str, bags: Sequence[str] | None = None) -> None:
