@@ -180,7 +180,8 @@ def test_a_pipe_as_input_is_refused(model, argument):
     assert found.output == "Error: NEW: pipe.csv is no regular file; write the table to one first.\n"
 
 
-FORMULA = "which a spreadsheet runs as a formula; texts are written unchanged, so import them there as text, or write Parquet."
+RUN = "which a spreadsheet runs as a formula"
+FORMULA = f"{RUN}; texts are written unchanged, so import them there as text, or write Parquet."
 
 
 def test_formulas_are_written_as_they_are_with_one_warning(model):

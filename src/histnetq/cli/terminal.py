@@ -95,7 +95,7 @@ class Terminated(Interrupted):
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print a text as far as the terminal can show it, with invisible characters as escapes."""
+    """Print a text with invisible characters as escapes, and with look-alikes where the terminal has only ASCII."""
     click.echo(
         visible(text), file=sys.stderr if err else sys.stdout
     )  # else click writes UTF-8 where ASCII is asked for
@@ -125,7 +125,7 @@ def speaking(progress: bool) -> Iterator[None]:
 
 @contextlib.contextmanager
 def visible_errors() -> Iterator[None]:
-    """Let the errors of a command, which repeat what was typed or read, be one visible line each."""
+    """Make the message of an error, which may repeat arguments and names, one visible line."""
     try:
         yield
     except click.ClickException as error:

@@ -140,7 +140,7 @@ def _refuse_special(path: Path, argument: str) -> None:
     """Refuse a named pipe, whose opening would wait for a reader, a socket and a block device."""
     try:
         about = path.stat()
-    except OSError:  # nothing is there, or whoever writes tells what is wrong
+    except OSError:  # nothing is there, or writing will fail with a better message
         return
     kind = _KINDS.get(stat.S_IFMT(about.st_mode))
     if kind is not None and not _is_open_here(about):
@@ -148,7 +148,7 @@ def _refuse_special(path: Path, argument: str) -> None:
 
 
 def _is_open_here(about: os.stat_result) -> bool:
-    """Whether a descriptor of this process is open on it, as on the pipe behind /dev/stdout or a shell's >(command)."""
+    """Return whether this process has it open, such as the pipe behind /dev/stdout or a shell's >(command)."""
     for number in os.listdir("/dev/fd"):
         with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed
             if os.path.samestat(os.fstat(int(number)), about):
