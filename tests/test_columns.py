@@ -369,16 +369,32 @@ def test_bags_that_are_lost_with_their_rows_are_told(tmp_path: Path, method: str
         assert "RuntimeWarning" not in told
 
 
-def test_a_file_that_is_given_twice_does_not_count_double(tmp_path: Path) -> None:
+def test_a_file_that_is_given_twice_does_not_count_double(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     stored(fishes(), tmp_path, "csv")
     (path,) = tmp_path.glob("*.csv")
-    link = tmp_path / "link.csv"
-    link.symlink_to(path)
-    for again in (path, tmp_path / "." / path.name, link):
-        with pytest.raises(ValueError, match=exactly(
-            f"source: {again} is given twice, its rows would count double; name it once."
-        )):  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(
+        ValueError, match=exactly(f"source: {path} is given twice, which would count double; name it once.")
+    ):
+        hq.read_bags([path, path], bag="tow")
+    Path("link.csv").symlink_to(path)
+    Path("hard.csv").hardlink_to(path)
+    for again in (path.name, f"./{path.name}", "link.csv", "hard.csv", "*rd.csv"):
+        name = again.replace("*rd", "hard")
+        with pytest.raises(
+            ValueError,
+            match=exactly(f"source: {path} and {name} are one file, which would count double; name it once."),
+        ):
             hq.read_bags([path, again], bag="tow")
+
+
+def test_files_of_the_same_rows_may_be_given_together(tmp_path: Path) -> None:
+    stored(fishes(), tmp_path, "csv")
+    (path,) = tmp_path.glob("*.csv")
+    copy = tmp_path / "copy.csv"
+    copy.write_bytes(path.read_bytes())
+    both, one = hq.read_bags([path, copy], bag="tow"), hq.read_bags(path, bag="tow")
+    assert both.sizes.sum() == 2 * one.sizes.sum()
 
 
 @pytest.mark.parametrize("ending", ["csv", "parquet"])

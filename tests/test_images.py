@@ -249,6 +249,18 @@ def test_nothing_to_read_is_told(tmp_path, scans):
         hq.read_images(scans, size=0)
 
 
+def test_an_image_counts_once_in_its_bag_and_bags_may_share_it(scans, monkeypatch):
+    monkeypatch.chdir(scans)
+    image = sorted(scans.glob("*/*.png"))[0]
+    relative, n_images = image.relative_to(scans), len(list(scans.glob("*/*.png")))
+    told = f"source: {image} and {relative} are one file, which would count double; name it once."
+    with pytest.raises(ValueError, match=exactly(told)):
+        hq.read_images([scans, relative], cache_dir=scans / "kept")
+    shared = next(folder for folder in sorted(scans.iterdir()) if folder.is_dir() and folder != image.parent)
+    (shared / "shared.png").symlink_to(image)
+    assert len(hq.read_images(scans, cache_dir=scans / "kept").rows) == n_images + 1
+
+
 def write_ecotaxa(folder, **changed):
     write_images(folder / "img", n_bags=2, size=5)
     files = sorted(path.relative_to(folder).as_posix() for path in folder.rglob("*.png"))

@@ -279,16 +279,12 @@ def test_a_state_has_only_new_files_read(files, model, rows, monkeypatch):
     assert Path("state.parquet").read_bytes() == kept
 
 
-def test_of_files_that_are_known_no_byte_is_read_and_a_run_again_changes_nothing(files):
+def test_a_run_again_changes_nothing(files):
     outputs = ("state.parquet", "page.html", "table.csv", "mix.prom")
     state, page, table, exposed = outputs
     asked = (*TYPED, "--state", state, "-o", page, "--csv", table, "--prometheus", exposed, "--force")
     assert run(*files, *TYPED, "--csv", "all.csv").exit_code == 0
     assert run(*files[:-1], *asked).exit_code == 0
-    for file in files[:-1]:  # as they were by name, size and time; whoever read them would find nothing
-        about = os.stat(file)
-        Path(file).write_bytes(b"\0" * about.st_size)
-        os.utime(file, ns=(about.st_atime_ns, about.st_mtime_ns))
     second = run(*files, *asked)
     assert "Files read: 1, known before: 15." in second.output
     assert Path(table).read_text() == Path("all.csv").read_text()
@@ -297,6 +293,23 @@ def test_of_files_that_are_known_no_byte_is_read_and_a_run_again_changes_nothing
     again = run(*files, *asked)
     assert "Files read: 0, known before: 16." in again.output
     assert {name: Path(name).read_bytes() for name in outputs} == known
+
+
+@pytest.mark.parametrize("as_another", [False, True])
+def test_changed_rows_are_noticed_whatever_the_size_and_time_of_the_file(files, as_another):
+    asked = (*TYPED, "--state", "state.parquet", "--csv", "a.csv", "--force")
+    assert run(*files, *asked).exit_code == 0
+    kept, about = Path("state.parquet").read_bytes(), os.stat(files[0])
+    other = Path(files[1]).read_bytes() if as_another else b"\0" * about.st_size
+    Path(files[0]).write_bytes(other)
+    os.utime(files[0], ns=(about.st_atime_ns, about.st_mtime_ns))
+    told = (
+        f"Error: NEW: {files[0]} has other rows than when it was read; write new rows to a new file, or begin another "
+        "state.\n"
+    )
+    found = run(*files, *asked)
+    assert (found.exit_code, found.output) == (2, told)
+    assert Path("state.parquet").read_bytes() == kept
 
 
 def test_a_copy_counts_once_and_late_rows_are_added(files, rows):

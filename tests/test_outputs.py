@@ -5,11 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import threading
+from pathlib import Path
 
+import numpy as np
+import pandas as pd
 import pytest
+from click.testing import CliRunner
 
-from histnetq.data.files import refuse_existing, whole_file
+import histnetq as hq
+from histnetq.cli import main
+from histnetq.data.files import fill_table, refuse_existing, whole_file
 
 
 def write(path, text="new"):
@@ -55,17 +60,35 @@ def test_a_failure_leaves_what_a_link_points_to(tmp_path):
     assert sorted(p.name for p in tmp_path.iterdir()) == ["link.csv", "target.csv"]
 
 
-def test_a_pipe_is_written_to(tmp_path):
-    pipe, read = tmp_path / "pipe.csv", []
+def test_a_named_pipe_is_refused_at_once_and_stays(tmp_path):
+    pipe = tmp_path / "pipe.csv"
     os.mkfifo(pipe)
-    reader = threading.Thread(target=lambda: read.append(pipe.read_text()))
-    reader.start()
-    refuse_existing(pipe, force=False)
-    write(pipe)
-    reader.join()
-    assert read == ["new"]
+    told = f"output: {pipe} is a named pipe, which is not written to; choose another place."
+    for attempt in (
+        lambda: write(pipe), lambda: refuse_existing(pipe, force=False), lambda: refuse_existing(pipe, force=True)
+    ):  # fmt: skip
+        with pytest.raises(OSError) as refused:
+            attempt()
+        assert str(refused.value) == told
     assert pipe.is_fifo()
     assert list(tmp_path.iterdir()) == [pipe]
+
+
+def test_a_pipe_that_this_process_has_open_is_written_to():
+    reading, writing = os.pipe()
+    refuse_existing(Path(f"/dev/fd/{writing}"), force=False)
+    write(Path(f"/dev/fd/{writing}"))
+    os.close(writing)
+    with open(reading) as file:
+        assert file.read() == "new"
+
+
+def test_a_pipe_that_nobody_reads_any_more_is_not_waited_for():
+    reading, writing = os.pipe()
+    os.close(reading)
+    with pytest.raises(OSError, match=r"output: /dev/fd/\d+ cannot be written \((No such|Broken)"):
+        write(Path(f"/dev/fd/{writing}"))
+    os.close(writing)
 
 
 def test_a_directory_is_refused(tmp_path):
@@ -80,7 +103,9 @@ def test_a_socket_is_refused_and_stays(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)  # names of sockets are short
     with socket.socket(socket.AF_UNIX) as server:
         server.bind("place")
-        with pytest.raises(OSError, match=r"output: .*place cannot be written"):
+        with pytest.raises(
+            OSError, match=r"output: .*place is a socket, which is not written to; choose another place"
+        ):
             write(tmp_path / "place")
     assert (tmp_path / "place").is_socket()
 
@@ -105,3 +130,85 @@ def test_files_are_refused_unless_they_may_be_replaced(tmp_path):
         refuse_existing(path, force=False)
     write(path)
     assert path.read_text() == "new"
+
+
+def run(*arguments):
+    return CliRunner().invoke(main, [str(a) for a in arguments])
+
+
+@pytest.fixture
+def model(tmp_path, monkeypatch):
+    """A model of the classes =cod and -1, which are learned from rows.csv."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    kind = np.where(rng.random(200) < 0.5, "=cod", "-1")
+    rows = pd.DataFrame(
+        {"tow": np.repeat(list("abcd"), 50), "x": rng.normal(size=200) + 3 * (kind == "-1"), "kind": kind}
+    )
+    rows["ts"] = pd.date_range("2026-01-01", periods=200).astype(str)
+    rows.to_csv("rows.csv", index=False)
+    hq.CC(random_state=0).fit(rows[["x"]], rows["kind"]).save("model")
+    return rows
+
+
+@pytest.mark.parametrize(
+    ("typed", "option"),
+    [
+        (["predict", "model", "rows.csv", "-o", "pipe.csv"], "--output"),
+        (["predict", "model", "rows.csv", "-o", "pipe.csv", "--force"], "--output"),
+        (["predict", "model", "rows.csv", "--rows", "pipe.csv"], "--rows"),
+        (["fit", "rows.csv", "--label", "kind", "--method", "cc", "-o", "pipe.csv", "--force"], "--output"),
+        (["report", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
+        (["sketch", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
+        *((["monitor", "model", "rows.csv", "--time", "ts", "--period", "M", "--reference", "2026-01..2026-03", name,
+            "pipe.csv"], name) for name in ("--output", "--csv", "--prometheus", "--state")),
+    ],
+)  # fmt: skip
+def test_no_command_waits_for_a_reader_of_its_output(model, typed, option):
+    os.mkfifo("pipe.csv")
+    before = sorted(os.listdir())
+    found = run(*typed)
+    told = f"Error: {option}: pipe.csv is a named pipe, which is not written to; choose another place.\n"
+    assert (found.exit_code, found.output) == (2, told)
+    assert sorted(os.listdir()) == before
+
+
+@pytest.mark.parametrize("argument", [["pipe.csv"], ["rows.csv", "pipe.csv"]])
+def test_a_pipe_as_input_is_refused(model, argument):
+    os.mkfifo("pipe.csv")
+    found = run("predict", "model", *argument)
+    assert found.output == "Error: NEW: pipe.csv is no regular file; write the table to one first.\n"
+
+
+RUN = "which a spreadsheet runs as a formula"
+FORMULA = f"{RUN}; texts are written unchanged, so import them there as text, or write Parquet."
+
+
+def test_formulas_are_written_as_they_are_with_one_warning(model):
+    told = f"Warning: CSV: column 'class' has '=cod', {FORMULA}\n"
+    found = run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.csv")
+    assert found.stderr == told
+    assert run("predict", "model", "rows.csv", "--bag", "tow").stderr == told
+    assert list(pd.read_csv("out.csv", dtype=str)["class"].unique()) == ["-1", "=cod"]
+    wide = run("predict", "model", "rows.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
+    assert wide.stderr == f"Warning: CSV: a column is named '=cod', {FORMULA}\n"
+    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.parquet").stderr == ""
+
+
+@pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
+def test_what_spreadsheets_run_is_told(tmp_path, text):
+    table = pd.DataFrame({"tow": ["a", text], "estimate": [-0.1, 0.1]})
+    with pytest.warns(UserWarning, match="CSV: ") as told:
+        fill_table(table, tmp_path / "out.csv", ".csv")
+    assert [str(one.message) for one in told] == [f"CSV: column 'tow' has {text!r}, {FORMULA}"]
+    with pytest.warns(UserWarning, match="column 'tow' has"):
+        fill_table(table.set_index("tow"), tmp_path / "indexed.csv", ".csv", index=True)
+    for name in ("out.csv", "indexed.csv"):
+        assert (tmp_path / name).read_bytes().decode() == f"tow,estimate\na,-0.1\n{text},0.1\n"
+
+
+@pytest.mark.filterwarnings("error")
+def test_numbers_and_single_signs_are_no_formulas(tmp_path):
+    table = pd.DataFrame({"tow": ["-0.1", "+3", "-", "a=b", ""], "estimate": [-0.1, -1e-9, 0, 1, np.nan]})
+    fill_table(table, tmp_path / "out.csv", ".csv")
+    assert (tmp_path / "out.csv").read_text().splitlines()[1] == "-0.1,-0.1"

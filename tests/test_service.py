@@ -81,6 +81,19 @@ def test_page_service_and_command_line_give_the_same_bytes(server, models, tmp_p
     np.testing.assert_array_equal(np.concatenate(shown["estimate"]), pd.read_csv(io.BytesIO(expected))["estimate"])
 
 
+def test_formulas_are_written_as_they_are_and_told_once(server, models, tmp_path):
+    rows = fish(seed=1).drop(columns="species").replace({"tow": {"tow 0": "=cmd|' /C calc'!A0"}})
+    rows.to_csv(tmp_path / "rows.csv", index=False)
+    run("predict", models / "pacc", tmp_path / "rows.csv", "--bag", "tow", "-o", tmp_path / "estimates.csv")
+    expected = (tmp_path / "estimates.csv").read_bytes()
+    assert b"\n=cmd|' /C calc'!A0," in expected
+    table = server.upload((tmp_path / "rows.csv").read_bytes())
+    job = server.wait(server.start(kind="estimate", table=table, model="pacc", bag=["tow"]))
+    assert server.client.get(f"/v1/jobs/{job['id']}/estimates.csv").content == expected
+    told = "CSV: column 'tow' has \"=cmd|' /C calc'!A0\", which a spreadsheet runs as a formula; "
+    assert [message for message in job["messages"] if message.startswith(told)] == job["messages"][-1:]
+
+
 @pytest.mark.parametrize("name", ["pacc", "histnetq"])
 def test_rows_as_json_give_the_same_bytes(server, models, tmp_path, name):
     rows = fish(seed=2).drop(columns=["species", "when"])

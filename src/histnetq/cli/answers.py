@@ -9,7 +9,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.columns import listed
-from histnetq.cli.group import IMAGES, KNOWN, PATH, command_line, main, options, refuse_unknown, say, write_table
+from histnetq.cli.group import (
+    IMAGES,
+    KNOWN,
+    PATH,
+    command_line,
+    csv_text,
+    main,
+    options,
+    refuse_unknown,
+    say,
+    write_table,
+)
 from histnetq.cli.reading import how_to_read, require_known
 from histnetq.cli.terminal import echo
 from histnetq.data.files import fill_table, refuse_existing, whole_file
@@ -92,7 +103,7 @@ def predict(
     if output is None:
         if one_bag:
             echo(f"{one_bag}.", err=True)
-        text = table.to_json(orient="records") if as_json else table.round(_SHOWN).to_csv(index=False)
+        text = table.to_json(orient="records") if as_json else csv_text(table.round(_SHOWN))
         echo(text.rstrip("\n"))
         return
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}

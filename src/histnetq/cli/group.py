@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import io
 import json
 import shlex
 from pathlib import Path
@@ -11,9 +12,9 @@ from typing import TYPE_CHECKING, Any
 import click
 from click.core import ParameterSource
 
-from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking
+from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
-from histnetq.data.files import fill_table, refuse_existing, whole_file
+from histnetq.data.files import fill_table, refuse_existing, whole_file, write_csv
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -71,6 +72,14 @@ class _Commands(_Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         ctx.obj = shlex.join(["histnetq", *args])
         return super().parse_args(ctx, args)
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with visible_errors():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with visible_errors():
+            return super().invoke(ctx)
 
 
 @click.group(cls=_Commands)
@@ -226,7 +235,7 @@ def _what_is_kept(given: dict[str, Any]) -> str:
 
 def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     """Print facts for machines, or lines for people."""
-    echo(json.dumps(facts) if as_json else "\n".join(lines))
+    echo(json.dumps(facts) if as_json else "\n".join(map(visible_line, lines)))
 
 
 def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:
@@ -234,6 +243,13 @@ def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = Fals
     refuse_existing(path, force)
     with whole_file(path) as partial:
         fill_table(table, partial, path.suffix, index)
+
+
+def csv_text(table: pd.DataFrame) -> str:
+    """Give a table as CSV for the terminal."""
+    text = io.StringIO()
+    write_csv(table, text)
+    return text.getvalue()
 
 
 def command_line() -> str:

@@ -69,7 +69,7 @@ def fit(
     bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
     if method == "auto" and not bench.hard:
         model, comparison = bench.fit_best()
-        shown = [] if comparison is None else [f"\n{comparison}\n"]
+        shown = [] if comparison is None else ["", *str(comparison).split("\n"), ""]
         _keep(model, output, force, as_json, *shown, model.provenance_["why"])
     else:
         _keep(bench.fit("acc" if method == "auto" else method), output, force, as_json)
@@ -135,7 +135,7 @@ def compare(
     if output is not None:
         write_table(found.to_frame(), output, force)
     facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index"), **facts}
-    say(as_json, facts, [*learned, str(found), *([] if output is None else [f"written to {output}."])])
+    say(as_json, facts, [*learned, *str(found).split("\n"), *([] if output is None else [f"written to {output}."])])
 
 
 def _refuse_own(ctx: click.Context) -> None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import PATH, command_line, main, options, say
+from histnetq.cli.group import PATH, command_line, csv_text, main, options, say
 from histnetq.cli.terminal import echo
 from histnetq.data.files import fill_table, refuse_existing, whole_file
 
@@ -82,6 +82,8 @@ def monitor(
     _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     refuse_existing(csv, force, "csv")
+    for name, place in (("prometheus", prometheus), ("state", asked["state"])):
+        refuse_existing(place, True, name)
     quantifier = load(model)
     table, state = _run(quantifier, new, **asked)
     with contextlib.ExitStack() as written:  # all files take their places together, when all are there
@@ -188,9 +190,7 @@ def _tell(table: pd.DataFrame, state: State | None, written: list[Path], as_json
     n_alerts, verdicts = int(chunks["alert"].sum()), chunks["verdict"].value_counts()
     analysis = int((chunks["period"] == "analysis").sum())
     if not written:
-        text = (
-            table.to_json(orient="records", date_format="iso") if as_json else table.round(_SHOWN).to_csv(index=False)
-        )
+        text = table.to_json(orient="records", date_format="iso") if as_json else csv_text(table.round(_SHOWN))
         echo(text.rstrip("\n"))
         return n_alerts
     facts = {

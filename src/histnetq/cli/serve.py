@@ -11,7 +11,7 @@ from pathlib import Path
 import click
 
 from histnetq.cli.group import PATH, main
-from histnetq.cli.terminal import echo
+from histnetq.cli.terminal import VisibleFormatter, echo
 
 _SHORTEST_TOKEN = 16  # characters
 
@@ -67,7 +67,9 @@ def serve(
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     names = tuple(name.lower() for name in (*allow_host, *([] if _is_address(host) else [host])))
-    logging.basicConfig(format="%(asctime)s %(levelname)s %(name)s: %(message)s")
+    handler = logging.StreamHandler()
+    handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
+    logging.basicConfig(handlers=[handler])
 
     def ready() -> None:
         echo(f"Serving {place} at {address}; Ctrl-C ends it.")

@@ -6,6 +6,7 @@ import codecs
 import contextlib
 import io
 import logging
+import re
 import signal
 import sys
 import threading
@@ -23,6 +24,50 @@ _ASCII = {
     "≤": "<=", "≥": ">=", "…": "...", "±": "+-", "−": "-", "–": "-", "×": "x", "·": "*", "→": "->", "█": "#",
     "⁹": "^9", "∞": "inf", "†": "+", "‡": "++",
 }  # fmt: skip
+
+# Control characters except tab and newline, and marks that have no width, turn the direction of a text or end a line.
+_INVISIBLE = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
+    r"|[\U000e0000-\U000e007f]"
+)
+
+
+def visible(text: str) -> str:
+    r"""Write invisible characters as escapes, so that names from files can neither steer the terminal nor hide.
+
+    Tabs and newlines stay. The escape of DEL is also valid in JSON, which does not escape this character itself.
+
+    Examples
+    --------
+    >>> print(visible("cod\x1b[2J \u202eeel\x7f"))
+    cod\x1b[2J \u202eeel\u007f
+    """
+    return _INVISIBLE.sub(_escaped, text)
+
+
+def visible_line(text: str) -> str:
+    r"""Write newlines and tabs as escapes, too: a name cannot begin another line.
+
+    Examples
+    --------
+    >>> print(visible_line("cod\nError: eel"))
+    cod\nError: eel
+    """
+    return visible(text).replace("\n", "\\n").replace("\t", "\\t")
+
+
+def _escaped(found: re.Match[str]) -> str:
+    return "\\u007f" if found[0] == "\x7f" else found[0].encode("unicode_escape").decode("ascii")
+
+
+class VisibleFormatter(logging.Formatter):
+    """Format log records with invisible characters as escapes; only a traceback has several lines."""
+
+    def formatMessage(self, record: logging.LogRecord) -> str:
+        return visible_line(super().formatMessage(record))
+
+    def format(self, record: logging.LogRecord) -> str:
+        return visible(super().format(record))
 
 
 class UserError(click.ClickException):
@@ -50,8 +95,10 @@ class Terminated(Interrupted):
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print a text as far as the terminal can show it."""
-    click.echo(text, file=sys.stderr if err else sys.stdout)  # else click writes UTF-8 where ASCII is asked for
+    """Print a text with invisible characters as escapes, and with look-alikes where the terminal has only ASCII."""
+    click.echo(
+        visible(text), file=sys.stderr if err else sys.stdout
+    )  # else click writes UTF-8 where ASCII is asked for
 
 
 @contextlib.contextmanager
@@ -74,6 +121,16 @@ def speaking(progress: bool) -> Iterator[None]:
         warnings.simplefilter("always", LearnedNothing)
         warnings.showwarning = _tell_warning
         yield
+
+
+@contextlib.contextmanager
+def visible_errors() -> Iterator[None]:
+    """Make the message of an error, which may repeat arguments and names, one visible line."""
+    try:
+        yield
+    except click.ClickException as error:
+        vars(error)["message"] = visible_line(error.message)  # click declares it final
+        raise
 
 
 @contextlib.contextmanager
@@ -115,6 +172,7 @@ def _logged(shown: bool) -> Iterator[None]:
         yield
         return
     handler, level = logging.StreamHandler(sys.stderr), LOG.level
+    handler.setFormatter(VisibleFormatter())
     LOG.addHandler(handler)
     LOG.setLevel(logging.INFO)
     try:
@@ -129,6 +187,6 @@ def _tell_warning(
 ) -> None:
     """Print a warning of ours as a plain line, and those of others with the place that they come from."""
     if category is UserWarning or category.__module__.startswith("histnetq."):
-        echo(f"Warning: {message}", err=True)
+        echo(visible_line(f"Warning: {message}"), err=True)
     else:
         echo(warnings.formatwarning(message, category, filename, lineno, line).rstrip("\n"), err=True)

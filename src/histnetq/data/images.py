@@ -14,6 +14,7 @@ import numpy as np
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import wrong
+from histnetq.data.files import refuse_same
 from histnetq.data.image_files import ENDINGS, Shape, decode_images
 from histnetq.data.indexing import offsets_of
 from histnetq.data.table_columns import Codes
@@ -180,6 +181,7 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
     labels = None if label is None else [label(f) if callable(label) else f.parent.name for f in files]
     names = None if labels is None else [str(name) for name in labels]
     key, bags = bag if isinstance(bag, str) else "folder", [str(name) for name in bags]
+    refuse_same([str(file) for file in files], "source", bags)
     for name in dict.fromkeys([*bags, *(names or ())]):
         if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
             raise wrong("source", "folders whose names are texts in UTF-8", repr(name), "rename it")

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from histnetq.data.checks import shown, wrong
+from histnetq.data.files import refuse_same
 from histnetq.data.table_csv import MISSING, look_at, refuse_twice
 
 if TYPE_CHECKING:
@@ -196,12 +197,7 @@ def find_files(source: Any, argument: str) -> list[str]:
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches
-    places = set[str]()
-    for path in found:
-        place = os.path.realpath(path)
-        if place in places:
-            raise ValueError(f"{argument}: {path} is given twice, its rows would count double; name it once.")
-        places.add(place)
+    refuse_same(found, argument)
     return found
 
 

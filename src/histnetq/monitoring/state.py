@@ -142,25 +142,24 @@ class State:
         return found.hexdigest()
 
     def _new_files(self, paths: Sequence[str]) -> dict[str, ReadFile]:
-        """The files, by path, whose rows are not in the state: neither the same file, nor one of the same bytes."""
-        known = {(file.path, file.size, file.changed) for file in self.files}
+        """The files, by path, whose rows are not in the state.
+
+        Files are known by their bytes alone: size and time of change may stay the same when rows change.
+        """
         contents = {file.sha256 for file in self.files}
-        places = {file.path for file in self.files}
+        known = {file.path: file.sha256 for file in self.files}
         new: dict[str, ReadFile] = {}
         for path in paths:
             place, about = os.path.realpath(path), os.stat(path)
-            if (place, about.st_size, about.st_mtime_ns) in known:
-                continue
             file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
-            if file.sha256 in contents:
-                continue
-            if place in places:
+            if known.get(place, file.sha256) != file.sha256:
                 raise ValueError(
                     f"source: {path} has other rows than when it was read; write new rows to a new file, or begin "
                     "another state."
                 )
-            contents.add(file.sha256)
-            new[path] = file
+            if file.sha256 not in contents:
+                contents.add(file.sha256)
+                new[path] = file
         return new
 
 

@@ -18,6 +18,7 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from histnetq.data.files import write_csv
 from histnetq.data.table_files import watched
 from histnetq.monitoring.monitor import check_options, judge_chunks
 from histnetq.monitoring.reading import How, read_chunks
@@ -117,11 +118,15 @@ def _columns(model: Quantifier, others: Sequence[str]) -> list[str]:
     return [*others, *{name.partition("=")[0] for name in model.feature_names_ or () if "=" in name}]
 
 
-def as_csv(frame: pd.DataFrame) -> str:
-    """Give the CSV file that a command writes."""
-    text = io.StringIO()
-    frame.to_csv(text, index=False, lineterminator="\n")
-    return text.getvalue()
+def as_csv(frame: pd.DataFrame) -> tuple[str, list[str]]:
+    """Give the CSV file that a command writes, and its warnings."""
+    text, messages = io.StringIO(), list[str]()
+    token = _told.set(messages)
+    try:
+        write_csv(frame, text)
+    finally:
+        _told.reset(token)
+    return text.getvalue(), messages
 
 
 def as_records(found: Estimates, wide: bool) -> str:

@@ -152,7 +152,7 @@ class Service:
         self.metrics.note_estimates(name, found, float(found.about["n"].sum()))
         with told_to_users():
             if as_text:
-                return Response(as_csv(found.to_frame(wide)), media_type=_CSV)
+                return Response(as_csv(found.to_frame(wide))[0], media_type=_CSV)
             rows = as_records(found, wide)
         doubted = int((~is_trusted(found)).sum())
         told = json.dumps({"model": name, "bags": len(found), "doubted": doubted, "messages": messages})

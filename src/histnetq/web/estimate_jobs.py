@@ -73,7 +73,7 @@ class EstimateWork:
         )
         job.tell(*messages)
         self.metrics.note_estimates(asked.model, found, float(found.about["n"].sum()))
-        (job.folder / ESTIMATES).write_text(as_csv(found.to_frame(wide=False)), encoding="utf-8", newline="\n")
+        self._write_csv(found.to_frame(wide=False), ESTIMATES)
         told = tell_estimates(found)
         intervals, method = told["intervals"], type(model).__name__
         result = {
@@ -98,7 +98,7 @@ class EstimateWork:
             coverage=coverage, missing=asked.missing,
         )  # fmt: skip
         self.job.tell(*messages)
-        (self.job.folder / MONITOR_CSV).write_text(as_csv(table), encoding="utf-8", newline="\n")
+        self._write_csv(table, MONITOR_CSV)
         line = self._command(
             "monitor", time=time_, period=asked.period, reference=reference, by=list(asked.by),
             coverage=asked.coverage, csv=MONITOR_CSV,
@@ -109,6 +109,11 @@ class EstimateWork:
             "command": line, "period": asked.period, "reference": reference, "segments": list(asked.by),
             "n_alerts": sum(any(chunk["alert"]) for chunk in chunks), "chunks": chunks,
         }  # fmt: skip
+
+    def _write_csv(self, table: Any, name: str) -> None:
+        text, messages = as_csv(table)
+        self.job.tell(*(message for message in messages if message not in self.job.messages))
+        (self.job.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
     def _write_monitor_page(self, table: Any, model: Any, reference: str, coverage: float, line: str) -> None:
         self.job.stage = "Drawing"

@@ -146,9 +146,9 @@ def serve(settings: Settings, sockets: list[socket.socket], ready: Callable[[], 
     """
     keep_memory()
     config = uvicorn.Config(
-        make_app(settings), http=Protocol, ws="none", lifespan="on", log_level="warning", access_log=False,
-        server_header=False, proxy_headers=False, timeout_keep_alive=15, timeout_graceful_shutdown=_GRACE,
-        h11_max_incomplete_event_size=_LARGEST_HEAD,
+        make_app(settings), http=Protocol, ws="none", lifespan="on", log_level="warning", log_config=None,
+        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
+        timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=_LARGEST_HEAD,
     )  # fmt: skip
     with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended as it should
         _Server(config, ready).run(sockets)
