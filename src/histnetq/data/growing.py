@@ -7,7 +7,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.budget import spend
 from histnetq.data.memmap import PoolFile, row_chunks
+
+_COPIES = 3  # of rows that are in memory: as they are read, in the order of the bags, and as a method works with them
 
 
 class Grown:
@@ -24,6 +27,7 @@ class Grown:
     def add(self, part: NDArray) -> None:
         """Add rows at the end."""
         n = len(self.array)
+        spend(_COPIES * part.size * self.array.itemsize, "its rows")
         self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
         self.array[n:] = part
 

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.budget import name_array
 from histnetq.data.checks import check_choice, check_weights, drop_weightless, wrong
 from histnetq.data.growing import Grown, copy_rows, grown_rows
 from histnetq.data.indexing import offsets_of
@@ -373,7 +374,7 @@ class LongTable:
         order, offsets, weights = drop_weightless(order, offsets_of(np.bincount(read.bags)), weights)
         # Without a further scan: the readers of columns have checked every number.
         bags = Bags.trusted(
-            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=np.array(self.bags.values),
+            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=name_array(self.bags.values),
             feature_names=self.plan.names,
         )  # fmt: skip
         bags.facts = self.facts

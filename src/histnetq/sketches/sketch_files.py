@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.budget import name_array, spend, spend_on_names
+from histnetq.data.parquet_files import count_parquet_rows, read_parquet
+from histnetq.data.table_columns import encode
+from histnetq.data.table_files import can_name, is_number
 from histnetq.sketches.sketch import FORMAT, Maker
 
 _AGAIN = "make the sketches again with histnetq sketch."
+_COPIES = 3  # of the numbers of sketches: as they are read, added up, and as a method works with them
+_WANTED = (("numbers", "iuf"), ("whole numbers", "iu"))  # in words, and kinds of arrays; the second for counts of rows
 
 
 def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
@@ -35,6 +41,27 @@ def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
     return Maker(**told), tuple(shape), n_moments
 
 
+def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[dict[str, NDArray], Any]:
+    """Give the numbers of each field with their shapes, ``(n_bags, *shape)``, and the names of the bags as they are.
+
+    Types are looked at, and memory is charged, before any column is read.
+    """
+    import pyarrow as pa
+
+    for name, shape in shapes.items():
+        _check_kind(schema, name, shape, path)
+    n_bags = sum(count_parquet_rows(path))
+    spend(_COPIES * 8 * n_bags * sum(map(math.prod, shapes.values())), f"sketches of {n_bags:,} bags", "send fewer")
+    named = "id" in schema.names and can_name(schema.field("id").type)
+    columns = [name for name, shape in shapes.items() if math.prod(shape)] + ["id"] * named
+    try:
+        batches = list(read_parquet(path, columns))
+    except (ValueError, OSError, pa.ArrowException):
+        raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
+    fields = {name: _read_column(batches, name, shape, path) for name, shape in shapes.items()}
+    return fields, [batch.column("id") for batch in batches] if named else None
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -52,17 +79,24 @@ _MAKER: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def read_ids(table: Any, path: Any) -> NDArray | None:
-    """Give the names of the bags; None for one bag without a name."""
-    if "id" not in table.column_names:
-        if table.num_rows != 1:
-            raise ValueError(f"path: {path} has {table.num_rows} bags without ids, expected one; {_AGAIN}")
+def read_ids(columns: Any, schema: Any, n_bags: int, path: Any) -> NDArray | None:
+    """Give the names of the bags, from the parts of their column; None for one bag without a name."""
+    if "id" not in schema.names:
+        if n_bags != 1:
+            raise ValueError(f"path: {path} has {n_bags} bags without ids, expected one; {_AGAIN}")
         return None
-    ids = table.column("id").to_pylist()
+    ids: list[Any] = []
+    for column in columns or ():
+        codes, different = encode(column)
+        names = different.to_pylist()
+        spend_on_names([(name,) for name in names])
+        ids += [names[code] for code in codes.tolist()]
     kinds = {type(name) for name in ids}
-    if len(set(map(str, ids))) != len(ids) or len(kinds) > 1 or not kinds <= {str, int, float, bool}:
+    if len(ids) != n_bags or len(set(map(str, ids))) != len(ids) or len(kinds) > 1:
+        kinds = {type(None)}
+    if not kinds <= {str, int, float, bool}:
         raise ValueError(f"path: {path} has bags of the same id or without one; {_AGAIN}")
-    return np.array(ids) if ids else np.array([], str)
+    return name_array(ids) if ids else np.array([], str)
 
 
 def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
@@ -83,21 +117,38 @@ def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
             raise ValueError(f"path: {path} has a number in {name!r} that no rows can have given; {_AGAIN}")
 
 
-def read_column(table: Any, name: str, shape: tuple[int, ...], path: Any) -> NDArray:
-    """Give a column of a file as numbers of shape ``(n_bags, *shape)``; those without numbers are not in files."""
-    size, n_bags = math.prod(shape), table.num_rows
+def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> None:
+    """Refuse a file without this column, or with lists of another size in it; what has no numbers is not in files."""
+    size = math.prod(shape)
     if size == 0:
-        return np.empty((n_bags, *shape))
-    if name not in table.column_names:
+        return
+    if name not in schema.names:
         raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {_AGAIN}")
-    column = table.column(name).combine_chunks()
-    fits = getattr(column.type, "list_size", ()) == (size if shape else ())
-    flat = column.flatten() if shape and fits else column
-    numbers, n_missing = flat.to_numpy(zero_copy_only=False), column.null_count + flat.null_count
-    wanted, kinds = ("whole numbers", "iu") if name in ("n_rows", "unseen") else ("numbers", "iuf")
-    if not fits or n_missing or numbers.dtype.kind not in kinds:
-        raise ValueError(
-            f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {column.type}"
-            f"{' with missing values' * (n_missing > 0)}; {_AGAIN}"
-        )
-    return numbers.reshape(n_bags, *shape)
+    kind = schema.field(name).type
+    number = kind.value_type if shape and hasattr(kind, "list_size") else kind
+    if getattr(kind, "list_size", ()) != (size if shape else ()) or not is_number(number):
+        raise _damaged(path, name, size, str(kind))
+
+
+def _read_column(batches: Sequence[Any], name: str, shape: tuple[int, ...], path: Any) -> NDArray:
+    """Give a column of a file as numbers of shape ``(n_bags, *shape)``."""
+    n_bags = sum(batch.num_rows for batch in batches)
+    if math.prod(shape) == 0 or not n_bags:
+        return np.empty((n_bags, *shape))
+    _, kinds = _WANTED[name in ("n_rows", "unseen")]
+    parts = []
+    for column in (batch.column(name) for batch in batches):
+        flat = column.flatten() if shape else column
+        n_missing = column.null_count + flat.null_count
+        numbers = flat.to_numpy(zero_copy_only=False)
+        if n_missing or numbers.dtype.kind not in kinds or len(numbers) != len(column) * math.prod(shape):
+            raise _damaged(path, name, math.prod(shape), f"{column.type}{' with missing values' * (n_missing > 0)}")
+        parts.append(numbers)
+    return np.concatenate(parts).reshape(n_bags, *shape)
+
+
+def _damaged(path: Any, name: str, size: int, got: str) -> ValueError:
+    wanted, _ = _WANTED[name in ("n_rows", "unseen")]
+    return ValueError(
+        f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {got}; {_AGAIN}"
+    )
