@@ -25,12 +25,13 @@ from hypothesis.errors import Unsatisfiable
 from pyarrow import csv, parquet
 
 from histnetq.cli import main
+from histnetq.data.budget import current_budget
+from histnetq.data.parquet_pages import read_pages
 from histnetq.data.table_files import open_table
 from histnetq.web import server as protocol
 from histnetq.web import spool as spool_of_web
 from histnetq.web.answers import Reading
 from histnetq.web.limits import Limits
-from histnetq.web.pages import read_pages
 from histnetq.web.refusals import RefusedError
 from histnetq.web.security import Door
 from histnetq.web.shelf import Shelf
@@ -347,12 +348,12 @@ def test_rows_are_counted_as_they_are_read_whatever_a_file_says(tmp_path):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"x": np.zeros(1000)}), path)
     limits = Limits(1 << 20, rows=999)
-    with pytest.raises(RefusedError, match="expected at most 999 rows, got 1,000"), Reading(path, limits, Stop())([]):
+    with pytest.raises(RefusedError, match="expected at most 999 rows, got 1,000"), Reading(path, limits, Stop())():
         pass
     limits = Limits(1 << 20)
     reading = Reading(path, limits, Stop())
-    with reading([]):
-        object.__setattr__(limits, "rows", 500)  # as if the file had said fewer
+    with reading():
+        current_budget().rows = 500  # as if the file had said fewer
         with pytest.raises(RefusedError, match="expected at most 500 rows, got 1,000"):
             list(open_table(str(path), "source").batches(["x"]))
 

@@ -364,11 +364,11 @@ def plain_ids(ids: NDArray) -> NDArray:
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a Parquet file that `BagSketch.save` wrote."""
-    import pyarrow as pa
-
     try:
         return _KEY in (read_parquet_schema(os.fspath(path)).metadata or {})
-    except (pa.ArrowInvalid, OSError):
+    except TooLargeError:
+        raise
+    except (ValueError, OSError):  # arrow's errors are such, too
         return False
 
 

@@ -15,6 +15,7 @@ from histnetq.web.answers import (
     Reading,
     as_csv,
     command,
+    csv_parts,
     estimate_file,
     monitor_file,
     tell_chunks,
@@ -27,6 +28,7 @@ from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.schemas import EstimateJob
 from histnetq.web.shelf import Shelf
 from histnetq.web.tables import StoredTable
+from histnetq.web.workers import Stop
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
 _LARGEST_REPORT = 1 << 30  # bytes of a table, whose rows a report holds in memory
@@ -73,7 +75,8 @@ class EstimateWork:
         )
         job.tell(*messages)
         self.metrics.note_estimates(asked.model, found, float(found.about["n"].sum()))
-        (job.folder / ESTIMATES).write_text(as_csv(found.to_frame(wide=False)), encoding="utf-8", newline="\n")
+        with (job.folder / ESTIMATES).open("wb") as file:
+            file.writelines(self.limits.answered(csv_parts(found, wide=False), "send fewer bags"))
         told = tell_estimates(found)
         intervals, method = told["intervals"], type(model).__name__
         result = {
@@ -138,6 +141,7 @@ class EstimateWork:
     def write_report(self) -> Path:
         """Write the report about the model and the bags, unless it is there."""
         path, asked = self.job.folder / REPORT, self.asked
+        reading = Reading(self.table.path, self.limits, Stop())
         with told_to_users(self.table.path.parent, self.job.folder), _drawing:
             if path.is_file():
                 return path
@@ -145,9 +149,10 @@ class EstimateWork:
                 raise RefusedError(404, "table: it has expired; send the file again.")
             if self.table.path.stat().st_size > _LARGEST_REPORT:
                 raise RefusedError(422, "table: it is too large for a report here; use histnetq report.")
-            report(
-                path, self.shelf.find(asked.model), [str(self.table.path)], bag=list(asked.bag), missing=asked.missing,
-                coverage=asked.coverage or COVERAGE, command=self._command("report", output=REPORT),
-                sources=[self.table.name],
-            )  # fmt: skip
+            with reading():
+                report(
+                    path, self.shelf.find(asked.model), [str(self.table.path)], bag=list(asked.bag),
+                    missing=asked.missing, coverage=asked.coverage or COVERAGE,
+                    command=self._command("report", output=REPORT), sources=[self.table.name],
+                )  # fmt: skip
         return path
