@@ -1,8 +1,8 @@
 """How many bytes the work on one table may take: one account for all that read tables and write answers.
 
 Without a budget nothing is limited. A server sets one around each request, and gives it to the processes that it starts
-by a variable of the environment. Readers open Parquet files by `open_parquet` and tables by `open_table`, which keep
-to the budget; whatever stays in memory is charged by `spend`.
+by a variable of the environment. Readers open tables by `open_table` and Parquet files by `read_parquet`, which keep
+to the budget. What grows as rows are read is charged by a `Charge`, and what is made at once by `require`.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARIABLE = "HISTNETQ_BUDGET"
-_KEY = 250  # bytes of a name in Python's dictionaries and lists, beside its letters
+_KEY = 600  # bytes of a name in the dictionaries and lists of all steps, beside its letters
 _COPIES = 3  # of the names of bags, as arrays: those of the reader, of the sketches and of the answer
 
 
@@ -42,16 +42,15 @@ class Budget:
         Bytes of one text in a table.
     spent : int
         Bytes taken so far.
-    checked : set
-        Files whose sizes were checked already.
+    checked : dict
+        Files whose sizes were checked already, and what was found in them.
 
     Examples
     --------
-    >>> budget = Budget(1000)
-    >>> with limited_to(budget):
-    ...     spend(600, "names of bags")
-    >>> budget.left
-    400
+    >>> with limited_to(Budget(1000)):
+    ...     require(2000, "names of bags", "use fewer bags")
+    Traceback (most recent call last):
+    histnetq.data.budget.TooLargeError: memory: expected at most 1,000 bytes, names of bags take more; use fewer bags.
     """
 
     bytes: int
@@ -59,17 +58,11 @@ class Budget:
     columns: int = 10_000
     cell_bytes: int = 65_536
     spent: int = 0
-    checked: set[Any] = field(default_factory=set, repr=False)
+    checked: dict[str, set[str]] = field(default_factory=dict, repr=False)
 
-    @property
-    def left(self) -> int:
-        """Bytes that may still be taken."""
-        return self.bytes - self.spent
-
-    def spend(self, n_bytes: int, what: str, way_out: str = "send the table in parts") -> None:
-        """Take so many bytes for good; refuse if they are not left."""
-        self.spent += n_bytes
-        if self.spent > self.bytes:
+    def require(self, n_bytes: int, what: str, way_out: str) -> None:
+        """Refuse if so many bytes beside those that are taken are too many."""
+        if self.spent + n_bytes > self.bytes:
             raise TooLargeError(f"memory: expected at most {self.bytes:,} bytes, {what} take more; {way_out}.")
 
     def check(self, what: str, got: int, most: int, way_out: str) -> None:
@@ -82,6 +75,10 @@ class Budget:
         self.check("columns", n_columns, self.columns, "send those that are needed")
         self.check("rows", n_rows, self.rows, "send them in parts")
         self.check("cells", n_rows * n_columns, self.bytes // 8, "send them in parts")
+
+    def check_classes(self, n: int, column: str) -> None:
+        """Refuse a column of labels with too many different ones."""
+        self.check("classes", n, self.columns, f"label rows by another column than {column[:80]!r}")
 
     def check_batch(self, batch: Any, n_before: int) -> None:
         """Refuse rows with a text that is too large, or more rows and cells than there may be, after `n_before`."""
@@ -108,7 +105,8 @@ def _of_process() -> Budget | None:
     return Budget(**json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else None
 
 
-_current: ContextVar[Budget | None] = ContextVar("budget", default=_of_process())
+_of_this_process = _of_process()
+_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
@@ -122,36 +120,64 @@ def limited_to(budget: Budget) -> Iterator[Budget]:
 
 
 def current_budget() -> Budget | None:
-    """Give the budget of this thread, if there is one."""
-    return _current.get()
+    """Give the budget of this thread, or else of this process, if there is one."""
+    return _current.get() or _of_this_process
 
 
-def spend(n_bytes: int, what: str, way_out: str = "send the table in parts") -> None:
-    """Charge the budget of this thread, if there is one."""
-    budget = _current.get()
+def require(n_bytes: int, what: str, way_out: str) -> None:
+    """Refuse to take so many bytes if the budget, where there is one, does not have them."""
+    budget = current_budget()
     if budget is not None:
-        budget.spend(n_bytes, what, way_out)
+        budget.require(n_bytes, what, way_out)
 
 
-def spend_on_names(names: Sequence[Any]) -> None:
-    """Charge names that stay in dictionaries and lists."""
-    if _current.get() is not None:
-        n_bytes = sum(sys.getsizeof(part) for name in names for part in name)
-        spend(_KEY * len(names) + n_bytes, "names of bags", "use fewer bags or shorter names")
+class Charge:
+    """The bytes of something that grows; they are given back when it is gone.
+
+    Examples
+    --------
+    >>> with limited_to(Budget(1000)) as budget:
+    ...     charge = Charge()
+    ...     charge.grow_to(600, "rows", "send fewer")
+    ...     taken = budget.spent
+    ...     del charge
+    >>> taken, budget.spent
+    (600, 0)
+    """
+
+    def __init__(self) -> None:
+        self._budget, self.n_bytes = current_budget(), 0
+
+    def __del__(self) -> None:
+        if self._budget is not None:
+            self._budget.spent -= self.n_bytes
+
+    def grow_to(self, n_bytes: int, what: str, way_out: str) -> None:
+        """Take so many bytes in all; refuse if the budget does not have them."""
+        if self._budget is not None:
+            self._budget.require(n_bytes - self.n_bytes, what, way_out)
+            self._budget.spent += n_bytes - self.n_bytes
+            self.n_bytes = n_bytes
+
+    def add_names(self, names: Iterable[tuple[Any, ...]]) -> None:
+        """Take the bytes of names that are kept in dictionaries and lists."""
+        if self._budget is not None:
+            n_bytes = sum(_KEY + sum(map(sys.getsizeof, name)) for name in names)
+            self.grow_to(self.n_bytes + n_bytes, "names of bags", "use fewer bags or shorter names")
 
 
 def name_array(names: Sequence[Any]) -> NDArray:
-    """Give names as an array, in which each text has the width of the longest; their bytes are charged.
+    """Give names as an array, in which each text has the width of the longest; refuse too many bytes.
 
     Examples
     --------
     >>> name_array(["a", "bcd"]).nbytes
     24
     """
-    if _current.get() is not None:
+    if current_budget() is not None:
         longest = max((len(name) for name in names if isinstance(name, str)), default=2)
         n_bytes = _COPIES * 4 * longest * len(names)
-        spend(n_bytes, f"{len(names):,} names of up to {longest:,} characters", "use fewer bags or shorter names")
+        require(n_bytes, f"{len(names):,} names of up to {longest:,} characters", "use fewer bags or shorter names")
     return np.array(names)
 
 

@@ -26,8 +26,13 @@ _LARGEST_CHUNK = 512 * _MB  # of one column in one group of rows, unpacked
 _MOST_PARTS = 1_000_000
 _LIGHT, _MOST_BY_SNAPPY = ("UNCOMPRESSED", "SNAPPY"), 22  # three bytes of Snappy stand for 64 at most
 _NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
+_TEXT, _CODED = "BYTE_ARRAY", (2, 8)  # encodings of numbers that stand for entries of a list
 _DELTA_BYTE_ARRAY = 7  # each text is the beginning of the one before and some more: few bytes may stand for many
 Source = str | os.PathLike[str] | IO[bytes]
+
+
+class _RefusedEncoding(ValueError):  # noqa: N818
+    """An encoding by which few bytes stand for many."""
 
 
 def read_parquet_schema(source: Source) -> pa.Schema:
@@ -51,21 +56,47 @@ def read_parquet(
     from pyarrow import parquet
 
     plain, budget = _open(source), current_budget()
-    about, schema = plain.metadata, plain.schema
-    leaves = {about.schema.column(j).path: j for j in range(about.num_columns)}
-    texts = [name for name in columns if name in leaves and schema.column(leaves[name]).physical_type == "BYTE_ARRAY"]
+    about, wanted = plain.metadata, set(columns)
+    coded = _coded_texts(about) if budget is None else budget.checked[_key(source)]
+    texts = [name for name in columns if name in coded]
+    if budget is not None:
+        _check_texts(about, texts, budget)
     buffer = 0 if budget is None else _BUFFER
     file = parquet.ParquetFile(source, metadata=about, pre_buffer=False, read_dictionary=texts, buffer_size=buffer)
-    n_rows = min(most_rows, BATCH_ROWS if budget is None else _rows_at_once(budget, about, columns))
+    n_rows = min(most_rows, BATCH_ROWS if budget is None else _rows_at_once(budget, about, wanted))
     yield from within_budget(file.iter_batches(n_rows, row_groups=groups, columns=list(columns)))
 
 
-def _rows_at_once(budget: Budget, about: Any, columns: Sequence[str]) -> int:
+def parquet_bytes(source: Source, column: str) -> int:
+    """Give the bytes of a column when it is unpacked, as the file says."""
+    parts = _parts(_open(source).metadata)
+    return sum(part.total_uncompressed_size for part in parts if part.path_in_schema == column)
+
+
+def _parts(about: Any) -> Iterator[Any]:
+    """The columns of each group of rows."""
+    for group in map(about.row_group, range(about.num_row_groups)):
+        yield from map(group.column, range(about.num_columns))
+
+
+def _coded_texts(about: Any) -> set[str]:
+    """Columns of texts that a list of different ones stands for, as the file says; others are read as they are."""
+    return {part.path_in_schema for part in _parts(about) if part.physical_type == _TEXT and part.has_dictionary_page}
+
+
+def _check_texts(about: Any, texts: Sequence[str], budget: Budget) -> None:
+    """Refuse long lists of different texts, which are in memory twice for each group of rows."""
+    for part in _parts(about):
+        if part.total_uncompressed_size > budget.bytes // 4 and part.path_in_schema in texts:
+            raise TooLargeError(
+                f"table: column {part.path_in_schema[:80]!r} has {part.total_uncompressed_size:,} bytes of text in a "
+                f"group of rows, expected at most {budget.bytes // 4:,}; write smaller groups of rows."
+            )
+
+
+def _rows_at_once(budget: Budget, about: Any, wanted: set[str]) -> int:
     """So many rows that a sixteenth of the budget holds them, if all rows are of one size."""
-    wanted = set(columns)
-    groups = [about.row_group(i) for i in range(about.num_row_groups)]
-    parts = [part for group in groups for part in map(group.column, range(about.num_columns))]
-    read = [part for part in parts if part.path_in_schema.partition(".")[0] in wanted or part.path_in_schema in wanted]
+    read = [p for p in _parts(about) if p.path_in_schema.partition(".")[0] in wanted or p.path_in_schema in wanted]
     n_bytes = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in read)
     return max(1, min(BATCH_ROWS, budget.bytes // 16 * max(1, about.num_rows) // max(1, n_bytes)))
 
@@ -77,14 +108,17 @@ def _open(source: Source) -> Any:
     budget = current_budget()
     if budget is None:
         return parquet.ParquetFile(source, pre_buffer=False)
-    key = os.fspath(source) if isinstance(source, str | os.PathLike) else id(source)
-    if key not in budget.checked:
-        _check(source, budget)
-        budget.checked.add(key)
+    if _key(source) not in budget.checked:
+        budget.checked[_key(source)] = _check(source, budget)
     return parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])
 
 
-def _check(source: Source, budget: Budget) -> None:
+def _key(source: Source) -> str:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else f"file {id(source)}"
+
+
+def _check(source: Source, budget: Budget) -> set[str]:
+    """Refuse a file that is too large; give the columns of texts that a list of different ones stands for."""
     import pyarrow as pa
     from pyarrow import parquet
 
@@ -97,8 +131,8 @@ def _check(source: Source, budget: Budget) -> None:
             budget.check("columns", about.num_columns, budget.columns, "send those that are needed")
             budget.check("rows", about.num_rows, budget.rows, "send them in parts")
             _check_unpacked(about, budget)
-            _check_pages(file, n_bytes, about, budget)
-        except TooLargeError:
+            return _check_pages(file, n_bytes, about, budget)
+        except (TooLargeError, _RefusedEncoding):
             raise
         except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
             reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
@@ -157,27 +191,35 @@ def _check_total(n_bytes: int, budget: Budget) -> None:
         )
 
 
-def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> None:
-    """Refuse pages that unpack to more than the file says of their columns, or to more values than fit."""
-    largest = _between(_PAGE, budget.bytes // 8)
+def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> set[str]:
+    """Refuse pages that unpack to more than the file says of their columns, or to more values than fit.
+
+    Give the columns of texts that a list of different ones stands for.
+    """
+    largest, coded = _between(_PAGE, budget.bytes // 8), set[str]()
     is_small, n_values = n_bytes * _MOST_BY_SNAPPY <= largest, 0
     for group in map(about.row_group, range(about.num_row_groups)):
         for j, part in enumerate(map(group.column, range(about.num_columns))):
             is_flat = about.schema.column(j).max_repetition_level == 0
             if not (is_flat and is_small and part.compression in _LIGHT and part.physical_type in _NUMBERS):
-                n_values += _check_part(file, part, largest)
+                n, is_coded = _check_part(file, part, largest)
+                n_values += n
                 _check_total(8 * n_values, budget)
+                if is_coded and is_flat and part.physical_type == _TEXT:
+                    coded.add(part.path_in_schema)
+    return coded
 
 
-def _check_part(file: IO[bytes], part: Any, largest: int) -> int:
-    """Check the pages of a column in a group of rows; give the number of values that they stand for."""
+def _check_part(file: IO[bytes], part: Any, largest: int) -> tuple[int, bool]:
+    """Check the pages of a column in a group of rows; give how many values they have, and if a list stands for them."""
     begins = [place for place in (part.dictionary_page_offset, part.data_page_offset) if place]
-    total = n_values = 0
+    total, n_values, is_coded = 0, 0, False
     for page in read_pages(file, min(begins), part.total_compressed_size):
         total += page.unpacked
         n_values += page.n_values
+        is_coded |= page.encoding in _CODED
         if page.encoding == _DELTA_BYTE_ARRAY:
-            raise TooLargeError(
+            raise _RefusedEncoding(
                 f"table: column {part.path_in_schema[:80]!r} has texts that stand for parts of one another; "
                 "write it without delta encoding."
             )
@@ -188,4 +230,4 @@ def _check_part(file: IO[bytes], part: Any, largest: int) -> int:
                 f"table: column {part.path_in_schema[:80]!r} has a page of {page.unpacked:,} bytes when unpacked, "
                 f"expected at most {largest:,}; write smaller pages or groups of rows."
             )
-    return n_values
+    return n_values, is_coded

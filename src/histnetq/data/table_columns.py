@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.budget import is_text, spend_on_names
+from histnetq.data.budget import Charge, is_text
 from histnetq.data.checks import LONGEST_NAME
 from histnetq.data.table_files import Table, can_name, is_number
 from histnetq.data.table_names import name_of, of_one_type, written_name
@@ -42,6 +42,7 @@ class Codes:
     def __init__(self, table: str, columns: Sequence[str], written: bool = False) -> None:
         self.table, self.columns, self.written = table, list(columns), written
         self.place: dict[tuple[Any, ...], int] = {}
+        self._charge = Charge()
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the number of each row's value, or of the values of several columns."""
@@ -59,7 +60,7 @@ class Codes:
         keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
         n_before = len(self.place)
         places = np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)
-        spend_on_names(list(islice(reversed(self.place), len(self.place) - n_before)))
+        self._charge.add_names(islice(reversed(self.place), len(self.place) - n_before))
         return places[local]
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import difflib
 import glob
 import os
@@ -148,10 +149,13 @@ def _split_file(path: str, kind: str, n_rows: int) -> list[Part]:
 
 
 def release_memory() -> None:
-    """Give back what arrow keeps of tables that were read."""
+    """Give back what arrow and the allocator of C keep of tables that were read."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    if trim is not None:
+        trim(0)
 
 
 def _nearest(name: str, columns: Sequence[str]) -> str | None:

@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.budget import spend
+from histnetq.data.budget import require
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.images import is_image_table
 from histnetq.data.indexing import natural_keys
@@ -155,7 +155,7 @@ def _estimated(
 ) -> Estimates:  # fmt: skip
     """Estimate bags, with intervals where they are asked for or the model is calibrated, and judge them."""
     n_bytes = len(bags) * (_BAG_BYTES + _NUMBER_BYTES * len(model.classes_))
-    spend(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
+    require(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
     if interval is None:

@@ -13,7 +13,7 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.budget import TooLargeError, name_array, spend
+from histnetq.data.budget import Charge, TooLargeError, name_array
 from histnetq.data.files import refuse_existing, whole_file
 from histnetq.data.parquet_files import read_parquet_schema
 from histnetq.simplex import Floats, Ints
@@ -258,7 +258,7 @@ class BagSketch:
         shapes = {"values": shape, "moments": (n_moments,)}
         fields, names = read_fields(path, schema, {name: shapes.get(name, ()) for name in _FIELDS})
         check_numbers(fields, maker, path)
-        return cls(ids=read_ids(names, schema, len(fields["n_rows"]), path), maker=maker, **fields)
+        return cls(ids=read_ids(names, schema, path), maker=maker, **fields)
 
     def to_arrow(self) -> Any:
         """Give a table of arrow with a row per bag, and what made the sketch in the metadata of its schema."""
@@ -293,6 +293,7 @@ class SketchSum:
         self._place: dict[Any, int] = {}  # of the bags; that of one bag without a name is None
         self._fields: dict[str, NDArray] = {}
         self._maker: Maker | None = None
+        self._charges: dict[str, Charge] = {}
 
     def add(self, part: BagSketch) -> SketchSum:
         """Add a sketch; refused if another model made it."""
@@ -332,9 +333,11 @@ class SketchSum:
             # No count exceeds the weight of its bag.
             dtype = np.min_scalar_type(int(self._fields["totals"].max(initial=0)))
         if len(held) < n or held.dtype != dtype:
-            grown = np.full((max(n, 2 * len(held)) if len(held) < n else len(held), *new.shape[1:]), empty, dtype)
+            n_grown = max(n, 2 * len(held)) if len(held) < n else len(held)
+            n_bytes = 2 * n_grown * math.prod(new.shape[1:]) * dtype.itemsize
+            self._charges.setdefault(name, Charge()).grow_to(n_bytes, f"sketches of {n:,} bags", "use fewer bags")
+            grown = np.full((n_grown, *new.shape[1:]), empty, dtype)
             grown[: len(held)] = held
-            spend(2 * (grown.nbytes - held.nbytes), f"sketches of {n:,} bags", "use fewer bags")
             self._fields[name] = held = grown
         return held
 

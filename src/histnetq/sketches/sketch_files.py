@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.budget import name_array, spend, spend_on_names
-from histnetq.data.parquet_files import count_parquet_rows, read_parquet
+from histnetq.data.budget import Charge, TooLargeError, name_array, require
+from histnetq.data.parquet_files import count_parquet_rows, parquet_bytes, read_parquet
 from histnetq.data.table_columns import encode
-from histnetq.data.table_files import can_name, is_number
+from histnetq.data.table_files import can_name, is_number, release_memory
 from histnetq.sketches.sketch import FORMAT, Maker
 
 _AGAIN = "make the sketches again with histnetq sketch."
@@ -41,8 +41,8 @@ def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
     return Maker(**told), tuple(shape), n_moments
 
 
-def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[dict[str, NDArray], Any]:
-    """Give the numbers of each field with their shapes, ``(n_bags, *shape)``, and the names of the bags as they are.
+def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[dict[str, NDArray], list[Any]]:
+    """Give the numbers of each field with their shapes, ``(n_bags, *shape)``, and the names of the bags, None for none.
 
     Types are looked at, and memory is charged, before any column is read.
     """
@@ -50,16 +50,26 @@ def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> t
 
     for name, shape in shapes.items():
         _check_kind(schema, name, shape, path)
-    n_bags = sum(count_parquet_rows(path))
-    spend(_COPIES * 8 * n_bags * sum(map(math.prod, shapes.values())), f"sketches of {n_bags:,} bags", "send fewer")
+    n_bags, n_numbers = sum(count_parquet_rows(path)), sum(map(math.prod, shapes.values()))
+    n_bytes = 8 * n_bags * n_numbers + parquet_bytes(path, "id")
+    require(_COPIES * n_bytes, f"sketches of {n_bags:,} bags", "send fewer")
     named = "id" in schema.names and can_name(schema.field("id").type)
-    columns = [name for name, shape in shapes.items() if math.prod(shape)] + ["id"] * named
+    columns = {name: shape for name, shape in shapes.items() if math.prod(shape)}
+    parts: dict[str, list[NDArray]] = {name: [] for name in columns}
+    ids, charge = list[Any](), Charge()
     try:
-        batches = list(read_parquet(path, columns))
+        for batch in read_parquet(path, [*columns, *["id"] * named]):
+            for name, shape in columns.items():
+                parts[name].append(_numbers(batch.column(name), name, math.prod(shape), bool(shape), path))
+            ids += _names(batch.column("id"), charge) if named else [None] * batch.num_rows
+    except (TooLargeError, _DamagedError):
+        raise
     except (ValueError, OSError, pa.ArrowException):
         raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
-    fields = {name: _read_column(batches, name, shape, path) for name, shape in shapes.items()}
-    return fields, [batch.column("id") for batch in batches] if named else None
+    release_memory()
+    fields = {name: np.concatenate(some) if some else np.empty(0, np.int64) for name, some in parts.items()}
+    shaped = {name: fields.get(name, np.empty(0)).reshape(len(ids), *shape) for name, shape in shapes.items()}
+    return shaped, ids
 
 
 def _is_text(value: Any) -> bool:
@@ -79,22 +89,21 @@ _MAKER: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def read_ids(columns: Any, schema: Any, n_bags: int, path: Any) -> NDArray | None:
-    """Give the names of the bags, from the parts of their column; None for one bag without a name."""
+def _names(column: Any, charge: Charge) -> list[Any]:
+    codes, different = encode(column)
+    names = different.to_pylist()
+    charge.add_names((name,) for name in names)
+    return [names[code] for code in codes.tolist()]
+
+
+def read_ids(ids: list[Any], schema: Any, path: Any) -> NDArray | None:
+    """Give the names of the bags as an array; None for one bag without a name."""
     if "id" not in schema.names:
-        if n_bags != 1:
-            raise ValueError(f"path: {path} has {n_bags} bags without ids, expected one; {_AGAIN}")
+        if len(ids) != 1:
+            raise ValueError(f"path: {path} has {len(ids)} bags without ids, expected one; {_AGAIN}")
         return None
-    ids: list[Any] = []
-    for column in columns or ():
-        codes, different = encode(column)
-        names = different.to_pylist()
-        spend_on_names([(name,) for name in names])
-        ids += [names[code] for code in codes.tolist()]
     kinds = {type(name) for name in ids}
-    if len(ids) != n_bags or len(set(map(str, ids))) != len(ids) or len(kinds) > 1:
-        kinds = {type(None)}
-    if not kinds <= {str, int, float, bool}:
+    if len(set(map(str, ids))) != len(ids) or len(kinds) > 1 or not kinds <= {str, int, float, bool}:
         raise ValueError(f"path: {path} has bags of the same id or without one; {_AGAIN}")
     return name_array(ids) if ids else np.array([], str)
 
@@ -130,25 +139,23 @@ def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> No
         raise _damaged(path, name, size, str(kind))
 
 
-def _read_column(batches: Sequence[Any], name: str, shape: tuple[int, ...], path: Any) -> NDArray:
-    """Give a column of a file as numbers of shape ``(n_bags, *shape)``."""
-    n_bags = sum(batch.num_rows for batch in batches)
-    if math.prod(shape) == 0 or not n_bags:
-        return np.empty((n_bags, *shape))
+def _numbers(column: Any, name: str, size: int, listed: bool, path: Any) -> NDArray:
+    """The numbers of some bags, one after the other."""
     _, kinds = _WANTED[name in ("n_rows", "unseen")]
-    parts = []
-    for column in (batch.column(name) for batch in batches):
-        flat = column.flatten() if shape else column
-        n_missing = column.null_count + flat.null_count
-        numbers = flat.to_numpy(zero_copy_only=False)
-        if n_missing or numbers.dtype.kind not in kinds or len(numbers) != len(column) * math.prod(shape):
-            raise _damaged(path, name, math.prod(shape), f"{column.type}{' with missing values' * (n_missing > 0)}")
-        parts.append(numbers)
-    return np.concatenate(parts).reshape(n_bags, *shape)
+    flat = column.flatten() if listed else column
+    n_missing = column.null_count + flat.null_count
+    numbers = flat.to_numpy(zero_copy_only=False)
+    if n_missing or numbers.dtype.kind not in kinds or len(numbers) != len(column) * size:
+        raise _damaged(path, name, size, f"{column.type}{' with missing values' * (n_missing > 0)}")
+    return numbers
 
 
-def _damaged(path: Any, name: str, size: int, got: str) -> ValueError:
+class _DamagedError(ValueError):
+    """A column that no sketch has."""
+
+
+def _damaged(path: Any, name: str, size: int, got: str) -> _DamagedError:
     wanted, _ = _WANTED[name in ("n_rows", "unseen")]
-    return ValueError(
+    return _DamagedError(
         f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {got}; {_AGAIN}"
     )

@@ -19,7 +19,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from histnetq.data.budget import TooLargeError, limited_to
-from histnetq.data.table_files import watched
+from histnetq.data.table_files import release_memory, watched
 from histnetq.monitoring.monitor import check_options, judge_chunks
 from histnetq.monitoring.reading import How, read_chunks
 from histnetq.quantifiers.base import Quantifier
@@ -61,6 +61,7 @@ class Reading:
                 yield messages
         finally:
             _told.reset(token)
+            release_memory()
 
 
 def collect_warnings() -> None:
