@@ -6,6 +6,7 @@ import io
 import itertools
 import json
 import re
+import resource
 import subprocess
 import sys
 from pathlib import Path
@@ -231,10 +232,8 @@ def test_previews_write_out_few_texts(tmp_path):
 
 def test_rows_as_json_are_read_some_at_a_time():
     rows = [{"x": 1, "y": "a"}] * 200_000 + [{"x": 2.5, "z": True}]
-    table = rows_as_table(
-        b"[" + b",".join(b'{"x": 1, "y": "a"}' for _ in rows[1:]) + b',{"x": 2.5, "z": true}]', Limits(64 * MB)
-    )
-    assert table.num_rows == len(rows)
+    table = rows_as_table(json.dumps(rows).encode(), Limits(64 * MB))
+    assert table.num_rows == 200_001
     assert table.slice(200_000).to_pylist() == [{"x": 2.5, "y": None, "z": True}]
     long = b'[{"x": 1}, {"x": "' + b"y" * 5_000_000 + b'"}]'
     sentence = "body: a row has more than 4,194,304 characters, expected fewer; shorten it."
@@ -260,17 +259,13 @@ def test_answers_in_parts_are_the_same_and_bounded(wide):
     frame = found.to_frame(wide)
     assert "".join(csv_parts(found, wide)) == frame.to_csv(index=False, lineterminator="\n")
     told = "".join(json_parts(found, wide))
-    assert pd.read_json(io.StringIO(told), orient="records").equals(
-        pd.read_json(io.StringIO(frame.to_json(orient="records")))
-    )
+    assert json.loads(told) == json.loads(frame.to_json(orient="records"))
     long = estimates(9000, ["y" * 60_000, "z" * 60_000])
-    most = 0
+    assert max(map(len, itertools.islice(json_parts(long, wide), 100))) < 2 * MB
     sentence = "answer: expected at most 8,388,608 bytes, got more; send fewer bags."
     with pytest.raises(RefusedError, match=exactly(sentence)) as refused:
-        for part in Limits(8 * MB).answered(json_parts(long, wide), "send fewer bags"):
-            most = max(most, len(part))
+        list(Limits(8 * MB).answered(json_parts(long, wide), "send fewer bags"))
     assert refused.value.status == 413
-    assert most < 2 * MB
 
 
 def test_few_numbers_of_many_classes_are_shown():
@@ -298,3 +293,31 @@ def test_a_charge_without_a_budget_is_free():
     charge = Charge()
     charge.grow_to(1 << 60, "rows", "send fewer")
     assert charge.n_bytes == 0
+
+
+@pytest.mark.skipif(not hasattr(resource, "prlimit"), reason="the system bounds no other process")
+def test_a_process_that_learns_has_bounded_memory():
+    code = "input(); bytearray(1 << 30)"
+    process = subprocess.Popen([sys.executable, "-c", code], stdin=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    learning._bound_memory(process.pid, 256 * MB)
+    assert "MemoryError" in process.communicate("\n")[1]
+    learning._bound_memory(process.pid, 256 * MB)  # it has ended
+
+
+@pytest.mark.parametrize(
+    ("code", "errors", "sentence"),
+    [
+        (-9, [], "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
+        (-6, [], "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
+        (2, ["memory: expected enough for the rows, got too little (x); use --scratch."],
+         "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
+        (2, ["[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"],
+         "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
+        (2, ["label: expected 2 classes; add rows."], "label: expected 2 classes; add rows."),
+        (3, [], "server: learning ended with code 3; try again."),
+    ],
+)  # fmt: skip
+def test_a_process_that_ends_for_lack_of_memory_is_told(code, errors, sentence):
+    process = learning._Process.__new__(learning._Process)
+    process._errors = errors
+    assert process._failure(code, 512 * MB) == sentence

@@ -33,7 +33,7 @@ _SHORTEST_TOKEN = 16  # characters
 @click.option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, show_default=True,
               help="An uploaded table may have so many MB.")  # fmt: skip
 @click.option("--learn-memory", type=click.IntRange(256, 1 << 24),
-              help="Learning may take so many MB of memory.  [default: three quarters of what the machine has]")  # fmt: skip
+              help="Learning may take so many MB of memory.  [default: three quarters of the machine's]")  # fmt: skip
 @click.option("--open", "opens", is_flag=True, help="The page is opened in the browser.")
 def serve(
     models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...], threads: int,

@@ -334,7 +334,7 @@ class SketchSum:
             dtype = np.min_scalar_type(int(self._fields["totals"].max(initial=0)))
         if len(held) < n or held.dtype != dtype:
             n_grown = max(n, 2 * len(held)) if len(held) < n else len(held)
-            n_bytes = 2 * n_grown * math.prod(new.shape[1:]) * dtype.itemsize
+            n_bytes = 3 * n_grown * math.prod(new.shape[1:]) * dtype.itemsize
             self._charges.setdefault(name, Charge()).grow_to(n_bytes, f"sketches of {n:,} bags", "use fewer bags")
             grown = np.full((n_grown, *new.shape[1:]), empty, dtype)
             grown[: len(held)] = held
