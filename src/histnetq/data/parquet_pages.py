@@ -47,13 +47,12 @@ def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
         packed, unpacked = fields.get(_PACKED, -1), fields.get(_UNPACKED, -1)
         if not isinstance(packed, int) or not isinstance(unpacked, int) or packed < 0 or unpacked < 0:
             raise ValueError("a page has no size")
-        details, field = next(
-            ((fields[key], _ENCODINGS[key]) for key in _DETAILS if isinstance(fields.get(key), dict)), ({}, 0)
-        )
-        n_values = details.get(_N_VALUES, 0)
+        key = next((key for key in _DETAILS if isinstance(fields.get(key), dict)), None)
+        details: dict[int, Any] = {} if key is None else fields[key]
+        n_values, encoding = details.get(_N_VALUES, 0), -1 if key is None else details.get(_ENCODINGS[key], -1)
         if not isinstance(n_values, int) or n_values < 0:
             raise ValueError("a page has no number of values")
-        yield Page(packed, unpacked, n_values, details.get(field, -1))
+        yield Page(packed, unpacked, n_values, encoding)
         start += head.place + packed
 
 

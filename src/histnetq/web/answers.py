@@ -32,7 +32,7 @@ COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
 SHOWN_BAGS, _SHOWN_NUMBERS = 10_000, 100_000  # bags, and bags times classes
 _AT_ONCE, _RECORD = 1 << 20, 100  # bytes of an answer that are written together, and of a number with its keys
-_MOST_IN_CHUNKS = 200_000  # chunks times classes
+_MOST_IN_CHUNKS = 50_000  # chunks times classes
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 
 

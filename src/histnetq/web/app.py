@@ -384,9 +384,9 @@ def _add_jobs(app: FastAPI) -> None:
         """Fetch a file that a job has made."""
         service: Service = app.state.service
         found = service.jobs.get(key)
-        if found.state != "done" or found.result is None:
+        if found.state != "done":
             raise RefusedError(409, "job: it is not done; ask for its files when it is.")
-        if file not in found.result["downloads"]:
+        if file not in (found.result or {"downloads": []})["downloads"]:
             raise RefusedError(404, "file: the job has none of this name; see downloads in its result.")
         path = found.folder / file
         if file == REPORT:

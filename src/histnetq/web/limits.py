@@ -12,6 +12,7 @@ from histnetq.data.budget import Budget, limited_to
 from histnetq.data.parquet_files import read_parquet_schema
 from histnetq.web.refusals import RefusedError, told_to_users
 
+Content = bytes
 _BLOCK = 4 << 20  # bytes of a CSV file: no row is longer
 _SEPARATORS = b",;\t|"
 
@@ -67,7 +68,7 @@ class Limits:
             else:
                 _check_header(path, budget)
 
-    def answered(self, parts: Iterable[str], way_out: str) -> Iterator[bytes]:
+    def answered(self, parts: Iterable[str], way_out: str) -> Iterator[Content]:
         """Give the parts of an answer as they are made, until they are too large together."""
         n = 0
         for part in parts:
