@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARIABLE = "HISTNETQ_BUDGET"
-_KEY = 600  # bytes of a name in the dictionaries and lists of all steps, beside its letters
+_KEY = 800  # bytes of a name in the dictionaries and lists of all steps, beside its letters
 _COPIES = 3  # of the names of bags, as arrays: those of the reader, of the sketches and of the answer
 
 

@@ -33,7 +33,7 @@ from histnetq.uncertainty.methods import INTERVALS
 
 Place = str | os.PathLike[str]
 _COVERAGE = 0.9  # part of the intervals that should hold the truth
-_BAG_BYTES, _NUMBER_BYTES = 500, 100  # that the estimates of a bag take: once, and for each class
+_BAG_BYTES, _NUMBER_BYTES = 1500, 100  # that the estimates of a bag take: once, and for each class
 _DIGITS = 9  # decimals of estimates that are written: more than any has
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
 

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from histnetq.data.table_files import release_memory
 from histnetq.monitoring.page import page
 from histnetq.report.estimating import report
 from histnetq.web.answers import (
@@ -65,6 +66,8 @@ class EstimateWork:
             self.job.finish(result)
         except Exception as error:
             self.job.fail(error)
+        finally:
+            release_memory()
 
     def _estimate(self) -> dict[str, Any]:
         asked, job = self.asked, self.job
