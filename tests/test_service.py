@@ -23,8 +23,8 @@ from histnetq.quantifiers.model_files import read_manifest
 from histnetq.training.progress import EVENTS
 from histnetq.web import jobs as jobs_of_web
 from histnetq.web import workers as workers_of_web
-from histnetq.web.answers import rows_as_table
 from histnetq.web.jobs import Job
+from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, StoppedError
 from histnetq.web.shelf import Shelf

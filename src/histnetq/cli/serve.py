@@ -32,10 +32,12 @@ _SHORTEST_TOKEN = 16  # characters
               help="So many more may wait; others are told to come again.")  # fmt: skip
 @click.option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, show_default=True,
               help="An uploaded table may have so many MB.")  # fmt: skip
+@click.option("--learn-memory", type=click.IntRange(256, 1 << 24),
+              help="Learning may take so many MB of memory.  [default: three quarters of the machine's]")  # fmt: skip
 @click.option("--open", "opens", is_flag=True, help="The page is opened in the browser.")
 def serve(
     models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...], threads: int,
-    waiting: int, max_upload: int, opens: bool,
+    waiting: int, max_upload: int, learn_memory: int | None, opens: bool,
 ) -> None:  # fmt: skip
     """Serve MODELS, a directory of models or of one model, to browsers as a page and to programs as a service.
 
@@ -79,7 +81,11 @@ def serve(
             click.launch(address)
 
     run(
-        Settings(place, Door(names, not local, token), threads, waiting, max_upload << 20), [listening], ready
+        Settings(
+            place, Door(names, not local, token), threads, waiting, max_upload << 20,
+            learn_bytes=None if learn_memory is None else learn_memory << 20,
+        ),
+        [listening], ready,
     )  # fmt: skip
     echo("Ended.")
 

@@ -14,6 +14,7 @@ from histnetq.data.indexing import offsets_of
 from histnetq.data.memmap import join_on_disk
 from histnetq.simplex import Ints
 
+LONGEST_NAME = 1000  # characters of the name of a class, a feature or a bag
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 _LARGEST = float(np.finfo(np.float32).max)
 _COARSE = 1e-5  # part of a column's range by which float32 may round its numbers

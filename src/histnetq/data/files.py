@@ -85,7 +85,7 @@ def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False
         write_csv(table, path, index)
 
 
-def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False) -> None:
+def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False, header: bool = True) -> None:
     """Write a table as CSV, with names as they are; warn of the first that spreadsheets would run as a formula."""
     found = _first_formula(table.reset_index() if index else table)
     if found is not None:
@@ -95,7 +95,7 @@ def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False) 
             UserWarning,
             stacklevel=2,
         )
-    table.to_csv(target, index=index, lineterminator="\n")
+    table.to_csv(target, index=index, header=header, lineterminator="\n")
 
 
 def _first_formula(table: pd.DataFrame) -> str | None:

@@ -7,14 +7,17 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.budget import Charge
 from histnetq.data.memmap import PoolFile, row_chunks
+
+_COPIES = 3  # of rows that are in memory: as they are read, in the order of the bags, and as a method works with them
 
 
 class Grown:
     """An array that grows by parts, in place: what is there is not copied."""
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
-        self.array = np.empty((0, *shape), dtype)
+        self.array, self._charge = np.empty((0, *shape), dtype), Charge()
 
     @property
     def dtype(self) -> Any:
@@ -24,6 +27,8 @@ class Grown:
     def add(self, part: NDArray) -> None:
         """Add rows at the end."""
         n = len(self.array)
+        n_bytes = _COPIES * (self.array.size + part.size) * self.array.itemsize
+        self._charge.grow_to(n_bytes, f"{n + len(part):,} rows", "send the table in parts")
         self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
         self.array[n:] = part
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.table_files import Table, is_number
+from histnetq.data.budget import Charge, is_text
+from histnetq.data.checks import LONGEST_NAME
+from histnetq.data.table_files import Table, can_name, is_number
 from histnetq.data.table_names import name_of, of_one_type, written_name
 
 if TYPE_CHECKING:
@@ -39,6 +42,7 @@ class Codes:
     def __init__(self, table: str, columns: Sequence[str], written: bool = False) -> None:
         self.table, self.columns, self.written = table, list(columns), written
         self.place: dict[tuple[Any, ...], int] = {}
+        self._charge = Charge()
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
         """(n_rows,): the number of each row's value, or of the values of several columns."""
@@ -54,7 +58,10 @@ class Codes:
             local = pd.factorize(local * len(values) + codes)[0]
         first = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
         keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
-        return np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)[local]
+        n_before = len(self.place)
+        places = np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)
+        self._charge.add_names(islice(reversed(self.place), len(self.place) - n_before))
+        return places[local]
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
@@ -96,9 +103,48 @@ def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) ->
     array = batch.column(column)
     if array.null_count:
         refuse_nothing(batch, [column], table, first_row)
-    encoded = array if hasattr(array, "dictionary") else array.dictionary_encode()
-    values = [name_of(value) for value in encoded.dictionary.to_pylist()]
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), values
+    codes, different = encode(array)
+    refuse_long_names(different, column, table)
+    return codes, [name_of(value) for value in different.to_pylist()]
+
+
+def encode(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Codes of the rows' values, and the different values that there are, null for nothing.
+
+    Texts that came as a list of different ones are not written out for each row.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> texts = pa.DictionaryArray.from_arrays(pa.array([2, 0, None, 2]), ["a", "b", "c"])
+    >>> codes, different = encode(texts)
+    >>> codes.tolist(), different.to_pylist()
+    ([1, 0, 2, 1], ['a', 'c', None])
+    """
+    import pyarrow as pa
+
+    if not hasattr(array, "dictionary"):
+        encoded = array.dictionary_encode("encode")
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+    n = len(array.dictionary)
+    codes = array.indices.cast(pa.int64()).fill_null(n).to_numpy(zero_copy_only=False)
+    used = np.bincount(codes, minlength=n + 1) > 0
+    places = pa.array(np.flatnonzero(used), mask=np.flatnonzero(used) == n)
+    return (np.cumsum(used) - 1)[codes], array.dictionary.take(places)
+
+
+def refuse_long_names(different: pa.Array, column: str, table: str) -> None:
+    """Refuse names that are longer than any class or bag may be called."""
+    import pyarrow.compute as pc
+
+    longest = (pc.max(pc.binary_length(different)).as_py() or 0) if is_text(different.type) else 0
+    if longest > LONGEST_NAME:
+        longest = pc.max(pc.utf8_length(different)).as_py()
+    if longest > LONGEST_NAME:
+        raise ValueError(
+            f"{table}: column {column!r} has a name of {longest:,} characters, expected at most {LONGEST_NAME:,}; "
+            "shorten it."
+        )
 
 
 @dataclass(frozen=True)
@@ -229,9 +275,10 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
     """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
     import pandas as pd
 
+    texts = [column for column in texts if can_name(table.types[column])]
     if not texts:
         return
-    _, batch = next(table.batches(texts))
+    _, batch = next(table.batches([], texts))
     for column in texts:
         values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
         wrong = values[pd.to_numeric(values, errors="coerce").isna()]
@@ -277,10 +324,8 @@ def read_features(
 
 def _distinct_or_missing(batch: pa.RecordBatch, column: str) -> tuple[NDArray[np.int64], list[Any]]:
     """Codes of the rows' values, and the values, None for nothing."""
-    array = batch.column(column)
-    array = array.dictionary_decode() if hasattr(array, "dictionary") else array
-    encoded = array.dictionary_encode("encode")
-    return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary.to_pylist()
+    codes, different = encode(batch.column(column))
+    return codes, different.to_pylist()
 
 
 def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
@@ -299,7 +344,8 @@ def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, hel
 
     array = batch.column(column)
     if not is_number(array.type):
-        raise ValueError(f"{table}: column {column!r} holds {array.type}, expected numbers; correct its cells.")
+        kind = array.type.value_type if hasattr(array, "dictionary") else array.type
+        raise ValueError(f"{table}: column {column!r} holds {kind}, expected numbers; correct its cells.")
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
     values = array.to_numpy(zero_copy_only=False)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import difflib
 import glob
 import os
@@ -15,14 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.data.checks import shown, wrong
+from histnetq.data.budget import within_budget
+from histnetq.data.checks import LONGEST_NAME, shown, wrong
 from histnetq.data.files import refuse_same
+from histnetq.data.parquet_files import BATCH_ROWS, count_parquet_rows, read_parquet, read_parquet_schema
 from histnetq.data.table_csv import MISSING, look_at, refuse_twice
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_BATCH_ROWS = 1 << 17
 _ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
 _look: ContextVar[Callable[[pa.RecordBatch], None] | None] = ContextVar("look", default=None)
 
@@ -58,6 +60,7 @@ class Table:
         self.name, self.columns, self.read_columns, self.written = name, schema.names, batches, written
         self.types = dict(zip(schema.names, schema.types, strict=True))
         refuse_twice(name, schema.names)
+        _refuse_long(name, schema.names)
 
     def require(self, names: Sequence[str], learned: bool = False) -> None:
         """Refuse a table without one of these columns, which a model may have learned from."""
@@ -73,10 +76,11 @@ class Table:
 
         From a CSV file `names` come as they are written, as texts.
         """
-        for name in names:
-            if not _can_name(self.types[name]):
+        for name in (*numbers, *names):
+            if not can_name(self.types[name]):
+                expected = "texts or numbers" if name in names else "numbers"
                 raise ValueError(
-                    f"{self.name}: column {name!r} holds {self.types[name]}, expected texts or numbers; convert it."
+                    f"{self.name}: column {name!r} holds {self.types[name]}, expected {expected}; convert it."
                 )
         n, look = 0, _look.get()
         for batch in self.read_columns(list(dict.fromkeys([*numbers, *names])), list(names)):
@@ -110,7 +114,7 @@ def open_table(source: Any, argument: str) -> Table:
     items = source if isinstance(source, list | tuple) else [source]
     if not items or not all(isinstance(item, str | os.PathLike) for item in items):
         frame = _as_arrow(source, argument)
-        return Table(argument, frame.schema, lambda columns, _: frame.select(columns).to_batches(_BATCH_ROWS))
+        return Table(argument, frame.schema, lambda columns, _: frame.select(columns).to_batches(BATCH_ROWS))
     paths = find_files(source, argument)
     kinds = {_kind(path, argument) for path in paths}
     if len(kinds) > 1:
@@ -138,21 +142,21 @@ def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
 
 
 def _split_file(path: str, kind: str, n_rows: int) -> list[Part]:
-    from pyarrow import parquet
-
     if kind == "csv":
         return [Part(path)]
-    about = parquet.ParquetFile(path).metadata
-    sizes = np.array([about.row_group(group).num_rows for group in range(about.num_row_groups)], np.int64)
+    sizes = np.array(count_parquet_rows(path), np.int64)
     part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
     return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
 
 
 def release_memory() -> None:
-    """Give back what arrow keeps of tables that were read."""
+    """Give back what arrow and the allocator of C keep of tables that were read."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    if trim is not None:
+        trim(0)
 
 
 def _nearest(name: str, columns: Sequence[str]) -> str | None:
@@ -168,7 +172,8 @@ def is_number(kind: Any) -> bool:
     return bool(kinds.is_integer(kind) or kinds.is_floating(kind) or kinds.is_boolean(kind) or kinds.is_decimal(kind))
 
 
-def _can_name(kind: Any) -> bool:
+def can_name(kind: Any) -> bool:
+    """Whether values of this type can name bags and classes: texts, numbers and times."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -210,12 +215,10 @@ def _kind(path: str, argument: str) -> str:
 
 
 def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
-    from pyarrow import parquet
-
     schemas = []
     for path in paths:
         with _reading(path, "cannot be read as Parquet", "write it again"):
-            schemas.append(parquet.read_schema(path))
+            schemas.append(read_parquet_schema(path))
     _refuse_other_columns(paths, [schema.names for schema in schemas])
 
     # Not by pyarrow.dataset: with its defaults 2 million rows of 9 columns in two files took 320 MB beside the result
@@ -225,8 +228,7 @@ def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Tabl
         for path in paths:
             with _reading(path, "cannot be read", "write it again"):
                 # One group of rows after the other: the whole file may be larger than memory.
-                file = parquet.ParquetFile(path, pre_buffer=False)
-                yield from file.iter_batches(_BATCH_ROWS, row_groups=groups, columns=columns)
+                yield from read_parquet(path, columns, groups)
 
     return Table(_named(paths), schemas[0], batches)
 
@@ -253,7 +255,7 @@ def _open_csv(paths: list[str]) -> Table:
             with _reading(
                 file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)
             ):
-                for batch in file.read(columns, wanted):
+                for batch in within_budget(file.read(columns, wanted)):
                     yield _without_missing(batch, kinds)
 
     return Table(_named(paths), pa.schema([(name, types[kind]) for name, kind in kinds.items()]), batches, written=True)
@@ -286,6 +288,15 @@ def _reading(path: str, failure: str, way_out: str, explain: Callable[[], None] 
                 explain()
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path}: {failure} ({reason}); {way_out}.") from None
+
+
+def _refuse_long(table: str, names: Sequence[str]) -> None:
+    longest = max(names, key=len, default="")
+    if len(longest) > LONGEST_NAME:
+        raise ValueError(
+            f"{table}: has a column name of {len(longest):,} characters ({longest[:20]!r}…), expected at most "
+            f"{LONGEST_NAME:,}; rename the column."
+        )
 
 
 def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:

@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.budget import current_budget, name_array
 from histnetq.data.checks import check_choice, check_weights, drop_weightless, wrong
 from histnetq.data.growing import Grown, copy_rows, grown_rows
 from histnetq.data.indexing import offsets_of
@@ -272,6 +273,8 @@ class LongTable:
                 weights = None if weights is None else weights[kept]
             if len(rows) and not (self._empty and self.missing == "refuse"):
                 labels = None if self.labels is None else self.labels.of(batch, n)
+                if self.labels is not None and (budget := current_budget()) is not None:
+                    budget.check_classes(len(self.labels.place), self.labels.columns[0])
                 yield Piece(self.bags.of(batch, n), rows, unseen, labels, weights)
         if self.missing == "refuse":
             self._refuse_empty()
@@ -373,7 +376,7 @@ class LongTable:
         order, offsets, weights = drop_weightless(order, offsets_of(np.bincount(read.bags)), weights)
         # Without a further scan: the readers of columns have checked every number.
         bags = Bags.trusted(
-            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=np.array(self.bags.values),
+            read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=name_array(self.bags.values),
             feature_names=self.plan.names,
         )  # fmt: skip
         bags.facts = self.facts

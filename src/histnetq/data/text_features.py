@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.table_columns import encode
 from histnetq.data.table_files import Table
 
 if TYPE_CHECKING:
@@ -18,6 +20,7 @@ N_HASHED = 1 << 14
 _MOST_DIRECTIONS = 100
 _MOST_TEXTS = 50_000  # that the directions are learned from
 _MOST_LETTERS = 100_000  # of a text that are read
+_LETTERS_AT_ONCE = 1 << 22  # whose words are counted together
 _MOST_IN_MEMORY = 1 << 28  # letters of the texts that the directions are learned from
 
 
@@ -76,6 +79,12 @@ class TextFeatures:
 
     def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
         """Give the features of texts: ``(n_texts, n_features)``."""
+        ends = np.cumsum([len(text) for text in texts]) // _LETTERS_AT_ONCE
+        starts = [0, *(1 + np.flatnonzero(np.diff(ends))).tolist(), len(texts)]
+        parts = [self._transform(texts[a:b]) for a, b in itertools.pairwise(starts)]
+        return np.concatenate(parts) if len(parts) > 1 else parts[0]
+
+    def _transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
         return np.asarray(_weighted(_hashed(texts), self.weights) @ self.directions.T, dtype=np.float32)
 
 
@@ -132,7 +141,9 @@ def _require_texts(table: Table, column: str) -> None:
 
 def _texts_of(batch: pa.RecordBatch, column: str, name: str) -> list[str]:
     try:
-        return [(value or "")[:_MOST_LETTERS] for value in batch.column(column).to_pylist()]
+        codes, different = encode(batch.column(column))
+        texts = [(value or "")[:_MOST_LETTERS] for value in different.to_pylist()]
+        return [texts[code] for code in codes.tolist()]
     except UnicodeDecodeError:
         raise ValueError(
             f"text: column {column!r} of {name} holds bytes that are no UTF-8, expected texts; decode them first."

@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice, check_whole, wrong
-from histnetq.data.table_columns import Codes, counted, refuse_nothing
+from histnetq.data.table_columns import Codes, counted, encode, refuse_long_names, refuse_nothing
 from histnetq.data.table_files import Table
 
 if TYPE_CHECKING:
@@ -51,22 +51,22 @@ class Clock:
         """(n_rows,) of datetime64[us]: instants in UTC of times that know their offset, others as they stand."""
         import pyarrow as pa
 
-        column = column.dictionary_decode() if hasattr(column, "dictionary") else column
-        kind = column.type
+        kind = column.type.value_type if hasattr(column, "dictionary") else column.type
         if pa.types.is_string(kind) or pa.types.is_large_string(kind):
             return self._read_texts(column, table, name, first_row)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             raise ValueError(
                 f"{table}: column {name!r} holds {kind}, expected times; convert it, such as by pandas.to_datetime."
             )
+        column = column.dictionary_decode() if hasattr(column, "dictionary") else column
         self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
         times = column.to_numpy(zero_copy_only=False)
         return _within_reach(times, table, name, first_row).astype("datetime64[us]", copy=False)
 
     def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
-        encoded = column.dictionary_encode()
-        texts = pd.Series(encoded.dictionary.to_pylist(), dtype=object)
-        place = encoded.indices.to_numpy(zero_copy_only=False)
+        place, different = encode(column)
+        refuse_long_names(different, name, table)
+        texts = pd.Series(different.to_pylist(), dtype=object)
         offset = texts.str.contains(r"T?\d{1,2}:\d{2}.*(?:Z|[+-]\d{2}:?\d{2})$", regex=True)
         found = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         if found.isna().any():

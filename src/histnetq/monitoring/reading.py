@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from histnetq.data.bags import Bags
+from histnetq.data.budget import name_array
 from histnetq.data.checks import wrong
 from histnetq.data.table_files import open_table
 from histnetq.data.tables import LongTable
@@ -93,13 +94,13 @@ def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple
     if model.sketch_kind is None:
         long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
         bags = long.as_bags(long.read())
-        bags.ids = np.array([chunk_id(*key) for key in long.bags.place])
+        bags.ids = name_array([chunk_id(*key) for key in long.bags.place])
         return bags, chunks
     codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
     if found is None:
         raise ValueError(f"{table.name}: all rows have weight 0, expected some that have more; check the weights.")
     known = list(codes.place)
-    ids = np.array([chunk_id(*known[i]) for i in np.asarray(found.ids).tolist()])
+    ids = name_array([chunk_id(*known[i]) for i in np.asarray(found.ids).tolist()])
     return replace(found, ids=ids, maker=replace(found.maker, keys=None)), chunks
 
 

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 
+from histnetq.data.parquet_files import count_parquet_rows, read_parquet_schema
 from histnetq.data.table_files import find_files
 from histnetq.monitoring.chunks import Chunks, Clock, Periods
 from histnetq.monitoring.reading import How, is_chunk_id, read_chunks
@@ -61,7 +62,7 @@ class State:
     @classmethod
     def load(cls, path: Path, how: How, model: Quantifier) -> State:
         """Read a state, or begin one where there is no file; refuse one of another model or way to divide rows."""
-        from pyarrow import ArrowException, parquet
+        from pyarrow import ArrowException
 
         if how.period is None:
             raise ValueError(
@@ -72,14 +73,13 @@ class State:
         if not path.exists():
             return cls(how, how.clock(), [])
         try:
-            found = parquet.read_metadata(path)
-            about = json.loads((found.metadata or {})[_KEY])
+            about = json.loads((read_parquet_schema(path).metadata or {})[_KEY])
             kept = How(**{**about["how"], "by": tuple(about["how"]["by"])})
             files = [ReadFile(**file) for file in about["files"]]
             if not all(type(getattr(file, name)) is kind for file in files for name, kind in _FIELDS.items()):
                 raise ValueError
             clock = Clock(about["zone"], about["aware"])
-            if not 0 < found.num_rows <= _MOST_BAGS or about["aware"] not in (True, False):
+            if not 0 < sum(count_parquet_rows(path)) <= _MOST_BAGS or about["aware"] not in (True, False):
                 raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ArrowException):
             raise ValueError(f"state: {path} is no state that histnetq monitor wrote; name another file.") from None
@@ -117,9 +117,7 @@ class State:
         from pyarrow import parquet
 
         assert self.sketch is not None
-        buffer = io.BytesIO()
-        self.sketch.save(buffer)
-        table = parquet.read_table(buffer)
+        table = self.sketch.to_arrow()
         about = {**self._about(), "checksum": self._checksum()}
         table = table.replace_schema_metadata({**table.schema.metadata, _KEY: json.dumps(about)})
         buffer = io.BytesIO()

@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.budget import require
 from histnetq.data.class_names import add_columns, with_all_classes
 from histnetq.data.images import is_image_table
 from histnetq.data.indexing import natural_keys
@@ -32,6 +33,7 @@ from histnetq.uncertainty.methods import INTERVALS
 
 Place = str | os.PathLike[str]
 _COVERAGE = 0.9  # part of the intervals that should hold the truth
+_BAG_BYTES, _NUMBER_BYTES = 1500, 100  # that the estimates of a bag take: once, and for each class
 _DIGITS = 9  # decimals of estimates that are written: more than any has
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
 
@@ -74,10 +76,20 @@ class Estimates:
     def __len__(self) -> int:
         return len(self.names)
 
+    def __getitem__(self, some: slice) -> Estimates:
+        """Give some of the bags, without rows."""
+        names, about = (part.iloc[some].reset_index(drop=True) for part in (self.names, self.about))
+        return Estimates(names, about, self.classes, {name: array[some] for name, array in self.values.items()})
+
     @property
     def n_doubted(self) -> int:
         """The number of bags that are not to be trusted."""
         return int((~self.about["trust"].isin(["ok", "unchecked"])).sum())
+
+    @property
+    def _class_names(self) -> NDArray:
+        """Names that repeat by reference: as texts of one width, each would take the room of the longest."""
+        return self.classes.astype(object) if self.classes.dtype.kind == "U" else self.classes
 
     def to_frame(self, wide: bool) -> pd.DataFrame:
         """Give a row per bag with columns for the classes, or a row per bag and class."""
@@ -85,7 +97,9 @@ class Estimates:
             repeated = np.repeat(np.arange(len(self)), len(self.classes))
             names, about = (part.iloc[repeated].reset_index(drop=True) for part in (self.names, self.about))
             flat = {name: values.ravel() for name, values in self.values.items()}
-            return pd.concat([names, pd.DataFrame({"class": np.tile(self.classes, len(self)), **flat}), about], axis=1)
+            return pd.concat(
+                [names, pd.DataFrame({"class": np.tile(self._class_names, len(self)), **flat}), about], axis=1
+            )
         columns = {str(name): self.values["estimate"][:, j] for j, name in enumerate(self.classes)}
         for j, name in enumerate(self.classes):
             columns |= {f"{name}_{end}": self.values[end][:, j] for end in ("lower", "upper") if end in self.values}
@@ -140,6 +154,8 @@ def _estimated(
     interval: str | None, with_rows: bool = False,
 ) -> Estimates:  # fmt: skip
     """Estimate bags, with intervals where they are asked for or the model is calibrated, and judge them."""
+    n_bytes = len(bags) * (_BAG_BYTES + _NUMBER_BYTES * len(model.classes_))
+    require(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
     if interval is None and (coverage is not None or hasattr(model, "calibration_")):
         interval = "conformal"
     if interval is None:

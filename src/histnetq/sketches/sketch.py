@@ -13,7 +13,9 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.budget import Charge, TooLargeError, name_array
 from histnetq.data.files import refuse_existing, whole_file
+from histnetq.data.parquet_files import read_parquet_schema
 from histnetq.simplex import Floats, Ints
 
 FORMAT = 2
@@ -212,11 +214,11 @@ class BagSketch:
         from pyarrow import parquet
 
         if not isinstance(path, str | os.PathLike):
-            parquet.write_table(self._to_arrow(), path, compression="zstd")
+            parquet.write_table(self.to_arrow(), path, compression="zstd")
             return
         refuse_existing(Path(path), overwrite)
         with whole_file(Path(path)) as partial:
-            parquet.write_table(self._to_arrow(), partial, compression="zstd")
+            parquet.write_table(self.to_arrow(), partial, compression="zstd")
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> BagSketch:
@@ -242,24 +244,24 @@ class BagSketch:
         array([2])
         """
         import pyarrow as pa
-        from pyarrow import parquet
 
-        from histnetq.sketches.sketch_files import check_numbers, read_column, read_ids, read_maker
+        from histnetq.sketches.sketch_files import check_numbers, read_fields, read_ids, read_maker
 
         try:
-            table = parquet.read_table(path if not isinstance(path, str | os.PathLike) else os.fspath(path))
-            about = json.loads((table.schema.metadata or {})[_KEY])
-        except FileNotFoundError:
+            schema = read_parquet_schema(path)
+            about = json.loads((schema.metadata or {})[_KEY])
+        except (FileNotFoundError, TooLargeError):
             raise
         except (KeyError, ValueError, RecursionError, OSError, pa.ArrowException):
             raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
         maker, shape, n_moments = read_maker(about, path)
         shapes = {"values": shape, "moments": (n_moments,)}
-        fields: dict[str, Any] = {name: read_column(table, name, shapes.get(name, ()), path) for name in _FIELDS}
+        fields, names = read_fields(path, schema, {name: shapes.get(name, ()) for name in _FIELDS})
         check_numbers(fields, maker, path)
-        return cls(ids=read_ids(table, path), maker=maker, **fields)
+        return cls(ids=read_ids(names, schema, path), maker=maker, **fields)
 
-    def _to_arrow(self) -> Any:
+    def to_arrow(self) -> Any:
+        """Give a table of arrow with a row per bag, and what made the sketch in the metadata of its schema."""
         import pyarrow as pa
 
         columns: dict[str, Any] = {}
@@ -291,6 +293,7 @@ class SketchSum:
         self._place: dict[Any, int] = {}  # of the bags; that of one bag without a name is None
         self._fields: dict[str, NDArray] = {}
         self._maker: Maker | None = None
+        self._charges: dict[str, Charge] = {}
 
     def add(self, part: BagSketch) -> SketchSum:
         """Add a sketch; refused if another model made it."""
@@ -319,7 +322,7 @@ class SketchSum:
         if self._maker is None:
             raise NoSketchError("sketches: expected at least one, got none; check where the rows come from.")
         fields = {name: array[: len(self._place)].copy() for name, array in self._fields.items()}
-        ids = None if None in self._place else np.array(list(self._place))
+        ids = None if None in self._place else name_array(list(self._place))
         return BagSketch(ids=ids, maker=self._maker, **fields)
 
     def _room(self, name: str, n: int, new: NDArray, empty: float) -> NDArray:
@@ -330,7 +333,10 @@ class SketchSum:
             # No count exceeds the weight of its bag.
             dtype = np.min_scalar_type(int(self._fields["totals"].max(initial=0)))
         if len(held) < n or held.dtype != dtype:
-            grown = np.full((max(n, 2 * len(held)) if len(held) < n else len(held), *new.shape[1:]), empty, dtype)
+            n_grown = max(n, 2 * len(held)) if len(held) < n else len(held)
+            n_bytes = 3 * n_grown * math.prod(new.shape[1:]) * dtype.itemsize
+            self._charges.setdefault(name, Charge()).grow_to(n_bytes, f"sketches of {n:,} bags", "use fewer bags")
+            grown = np.full((n_grown, *new.shape[1:]), empty, dtype)
             grown[: len(held)] = held
             self._fields[name] = held = grown
         return held
@@ -361,12 +367,11 @@ def plain_ids(ids: NDArray) -> NDArray:
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
     """Tell whether a file is a Parquet file that `BagSketch.save` wrote."""
-    import pyarrow as pa
-    from pyarrow import parquet
-
     try:
-        return _KEY in (parquet.read_schema(os.fspath(path)).metadata or {})
-    except (pa.ArrowInvalid, OSError):
+        return _KEY in (read_parquet_schema(os.fspath(path)).metadata or {})
+    except TooLargeError:
+        raise
+    except (ValueError, OSError):  # arrow's errors are such, too
         return False
 
 

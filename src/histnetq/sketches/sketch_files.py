@@ -9,9 +9,15 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.budget import Charge, TooLargeError, name_array, require
+from histnetq.data.parquet_files import count_parquet_rows, parquet_bytes, read_parquet
+from histnetq.data.table_columns import encode
+from histnetq.data.table_files import can_name, is_number, release_memory
 from histnetq.sketches.sketch import FORMAT, Maker
 
 _AGAIN = "make the sketches again with histnetq sketch."
+_COPIES = 3  # of the numbers of sketches: as they are read, added up, and as a method works with them
+_WANTED = (("numbers", "iuf"), ("whole numbers", "iu"))  # in words, and kinds of arrays; the second for counts of rows
 
 
 def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
@@ -35,6 +41,37 @@ def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
     return Maker(**told), tuple(shape), n_moments
 
 
+def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[dict[str, NDArray], list[Any]]:
+    """Give the numbers of each field with their shapes, ``(n_bags, *shape)``, and the names of the bags, None for none.
+
+    Types are looked at, and memory is charged, before any column is read.
+    """
+    import pyarrow as pa
+
+    for name, shape in shapes.items():
+        _check_kind(schema, name, shape, path)
+    n_bags, n_numbers = sum(count_parquet_rows(path)), sum(map(math.prod, shapes.values()))
+    n_bytes = 8 * n_bags * n_numbers + parquet_bytes(path, "id")
+    require(_COPIES * n_bytes, f"sketches of {n_bags:,} bags", "send fewer")
+    named = "id" in schema.names and can_name(schema.field("id").type)
+    columns = {name: shape for name, shape in shapes.items() if math.prod(shape)}
+    parts: dict[str, list[NDArray]] = {name: [] for name in columns}
+    ids, charge = list[Any](), Charge()
+    try:
+        for batch in read_parquet(path, [*columns, *["id"] * named]):
+            for name, shape in columns.items():
+                parts[name].append(_numbers(batch.column(name), name, math.prod(shape), bool(shape), path))
+            ids += _names(batch.column("id"), charge) if named else [None] * batch.num_rows
+    except (TooLargeError, _DamagedError):
+        raise
+    except (ValueError, OSError, pa.ArrowException):
+        raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
+    release_memory()
+    fields = {name: np.concatenate(some) if some else np.empty(0, np.int64) for name, some in parts.items()}
+    shaped = {name: fields.get(name, np.empty(0)).reshape(len(ids), *shape) for name, shape in shapes.items()}
+    return shaped, ids
+
+
 def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
@@ -52,17 +89,23 @@ _MAKER: dict[str, Callable[[Any], bool]] = {
 }
 
 
-def read_ids(table: Any, path: Any) -> NDArray | None:
-    """Give the names of the bags; None for one bag without a name."""
-    if "id" not in table.column_names:
-        if table.num_rows != 1:
-            raise ValueError(f"path: {path} has {table.num_rows} bags without ids, expected one; {_AGAIN}")
+def _names(column: Any, charge: Charge) -> list[Any]:
+    codes, different = encode(column)
+    names = different.to_pylist()
+    charge.add_names((name,) for name in names)
+    return [names[code] for code in codes.tolist()]
+
+
+def read_ids(ids: list[Any], schema: Any, path: Any) -> NDArray | None:
+    """Give the names of the bags as an array; None for one bag without a name."""
+    if "id" not in schema.names:
+        if len(ids) != 1:
+            raise ValueError(f"path: {path} has {len(ids)} bags without ids, expected one; {_AGAIN}")
         return None
-    ids = table.column("id").to_pylist()
     kinds = {type(name) for name in ids}
     if len(set(map(str, ids))) != len(ids) or len(kinds) > 1 or not kinds <= {str, int, float, bool}:
         raise ValueError(f"path: {path} has bags of the same id or without one; {_AGAIN}")
-    return np.array(ids) if ids else np.array([], str)
+    return name_array(ids) if ids else np.array([], str)
 
 
 def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
@@ -83,21 +126,36 @@ def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
             raise ValueError(f"path: {path} has a number in {name!r} that no rows can have given; {_AGAIN}")
 
 
-def read_column(table: Any, name: str, shape: tuple[int, ...], path: Any) -> NDArray:
-    """Give a column of a file as numbers of shape ``(n_bags, *shape)``; those without numbers are not in files."""
-    size, n_bags = math.prod(shape), table.num_rows
+def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> None:
+    """Refuse a file without this column, or with lists of another size in it; what has no numbers is not in files."""
+    size = math.prod(shape)
     if size == 0:
-        return np.empty((n_bags, *shape))
-    if name not in table.column_names:
+        return
+    if name not in schema.names:
         raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {_AGAIN}")
-    column = table.column(name).combine_chunks()
-    fits = getattr(column.type, "list_size", ()) == (size if shape else ())
-    flat = column.flatten() if shape and fits else column
-    numbers, n_missing = flat.to_numpy(zero_copy_only=False), column.null_count + flat.null_count
-    wanted, kinds = ("whole numbers", "iu") if name in ("n_rows", "unseen") else ("numbers", "iuf")
-    if not fits or n_missing or numbers.dtype.kind not in kinds:
-        raise ValueError(
-            f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {column.type}"
-            f"{' with missing values' * (n_missing > 0)}; {_AGAIN}"
-        )
-    return numbers.reshape(n_bags, *shape)
+    kind = schema.field(name).type
+    number = kind.value_type if shape and hasattr(kind, "list_size") else kind
+    if getattr(kind, "list_size", ()) != (size if shape else ()) or not is_number(number):
+        raise _damaged(path, name, size, str(kind))
+
+
+def _numbers(column: Any, name: str, size: int, listed: bool, path: Any) -> NDArray:
+    """The numbers of some bags, one after the other."""
+    _, kinds = _WANTED[name in ("n_rows", "unseen")]
+    flat = column.flatten() if listed else column
+    n_missing = column.null_count + flat.null_count
+    numbers = flat.to_numpy(zero_copy_only=False)
+    if n_missing or numbers.dtype.kind not in kinds or len(numbers) != len(column) * size:
+        raise _damaged(path, name, size, f"{column.type}{' with missing values' * (n_missing > 0)}")
+    return numbers
+
+
+class _DamagedError(ValueError):
+    """A column that no sketch has."""
+
+
+def _damaged(path: Any, name: str, size: int, got: str) -> _DamagedError:
+    wanted, _ = _WANTED[name in ("n_rows", "unseen")]
+    return _DamagedError(
+        f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {got}; {_AGAIN}"
+    )

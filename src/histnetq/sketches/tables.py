@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
+from histnetq.data.budget import name_array
 from histnetq.data.table_columns import Codes
 from histnetq.data.table_files import Table, open_table, release_memory
 from histnetq.data.tables import LongTable, weightless
@@ -67,7 +68,7 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
     if len(ids) < len(names):
         raise weightless(bags, int(np.setdiff1d(np.arange(len(names)), ids)[0]))
     assert found is not None
-    return replace(found, ids=np.array(names)[ids], maker=replace(found.maker, keys=tuple(bags.columns)))
+    return replace(found, ids=name_array(names)[ids], maker=replace(found.maker, keys=tuple(bags.columns)))
 
 
 class _Rows:

@@ -18,20 +18,34 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from histnetq.data.budget import TooLargeError, limited_to
 from histnetq.data.files import write_csv
-from histnetq.data.table_files import watched
+from histnetq.data.table_files import release_memory, watched
 from histnetq.monitoring.monitor import check_options, judge_chunks
 from histnetq.monitoring.reading import How, read_chunks
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.estimating import Estimates, estimate_by
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError, told_to_users
+from histnetq.web.refusals import told_to_users
 from histnetq.web.workers import Stop
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
-SHOWN_BAGS = 10_000
+SHOWN_BAGS, _SHOWN_NUMBERS = 10_000, 100_000  # bags, and bags times classes
+_AT_ONCE, _RECORD = 1 << 20, 100  # bytes of an answer that are written together, and of a number with its keys
+_MOST_IN_CHUNKS = 50_000  # chunks times classes
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
+
+
+@contextmanager
+def collected() -> Iterator[list[str]]:
+    """Collect the warnings of what is done inside."""
+    messages: list[str] = []
+    token = _told.set(messages)
+    try:
+        yield messages
+    finally:
+        _told.reset(token)
 
 
 @dataclass(frozen=True)
@@ -44,26 +58,20 @@ class Reading:
     step: Callable[[int], None] = lambda n_rows: None
 
     @contextmanager
-    def __call__(self, texts: Sequence[str]) -> Iterator[list[str]]:
-        """Check the file, then watch it being read; give the list of warnings to come."""
-        messages: list[str] = []
-        n_read = 0
+    def __call__(self) -> Iterator[list[str]]:
+        """Check the file, then watch it being read within its budget; give the list of warnings to come."""
 
         def look(batch: pa.RecordBatch) -> None:
-            nonlocal n_read
             self.stop.check()
-            self.limits.check_batch(batch)
-            n_read += batch.num_rows
-            self.limits.check_cells(n_read, batch.num_columns)  # whatever the file says of itself
             self.step(batch.num_rows)
 
-        token = _told.set(messages)
         try:
-            with told_to_users(self.path.parent), watched(look):
-                self.limits.check_file(self.path, texts)
-                yield messages
+            with collected() as messages, told_to_users(self.path.parent), watched(look):
+                with limited_to(self.limits.budget()):
+                    self.limits.check_file(self.path)
+                    yield messages
         finally:
-            _told.reset(token)
+            release_memory()
 
 
 def collect_warnings() -> None:
@@ -75,7 +83,7 @@ def collect_warnings() -> None:
         messages = _told.get()
         if messages is None or not issubclass(category, UserWarning):
             others(message, category, *place, **more)
-        elif len(messages) < 20:
+        elif len(messages) < 20 and str(message) not in messages:
             messages.append(str(message))
 
     warnings.showwarning = tell
@@ -83,7 +91,7 @@ def collect_warnings() -> None:
 
 def estimate_file(model: Quantifier, reading: Reading, **options: Any) -> tuple[Estimates, list[str]]:
     """Estimate the bags of a file as `histnetq predict` does, and give warnings, too."""
-    with reading(_columns(model, options["bag"])) as messages:
+    with reading() as messages:
         found = estimate_by(model, [str(reading.path)], **options)
     if len(found) > 1 and (found.about["n"] == 1).all():
         messages.append(f"Each of the {len(found):,} bags has one row alone: is this the right bag column?")
@@ -98,10 +106,15 @@ def monitor_file(
 
     Without a reference, the first half of the periods is it.
     """
-    with reading([*_columns(model, by), time]) as messages:
+    with reading() as messages:
         how = How(time, period, by=tuple(by), missing=missing)
         check_options(model, reference or "2000..2001", FALSE_ALARMS, coverage)
         bags, chunks = read_chunks(model, [str(reading.path)], how, how.clock())
+        most = max(1, _MOST_IN_CHUNKS // len(model.classes_))
+        if len(bags) > most:
+            raise TooLargeError(
+                f"period: expected at most {most:,} chunks, got {len(bags):,}; use a longer period or fewer segments."
+            )
         if reference is None:
             begins = np.sort([json.loads(str(name))[0] for name in np.asarray(bags.ids)])
             first, last = chunks.describe(begins[[0, (len(begins) - 1) // 2]])["start"].dt.tz_localize(None)
@@ -113,24 +126,37 @@ def monitor_file(
     return table, reference, [message.replace(f"{reading.path.parent}/", "") for message in messages]
 
 
-def _columns(model: Quantifier, others: Sequence[str]) -> list[str]:
-    """The columns of a table that may hold texts and are read."""
-    return [*others, *{name.partition("=")[0] for name in model.feature_names_ or () if "=" in name}]
+def csv_parts(found: Estimates, wide: bool) -> Iterator[str]:
+    """Give the CSV file that a command writes, in parts."""
+    for i, part in enumerate(_parts(found)):
+        yield as_csv(part.to_frame(wide), header=i == 0)
 
 
-def as_csv(frame: pd.DataFrame) -> tuple[str, list[str]]:
-    """Give the CSV file that a command writes, and its warnings."""
-    text, messages = io.StringIO(), list[str]()
-    token = _told.set(messages)
-    try:
-        write_csv(frame, text)
-    finally:
-        _told.reset(token)
-    return text.getvalue(), messages
+def as_csv(frame: pd.DataFrame, header: bool = True) -> str:
+    """Give the CSV file that a command writes, with the line of names or without."""
+    text = io.StringIO()
+    write_csv(frame, text, header=header)
+    return text.getvalue()
 
 
-def as_records(found: Estimates, wide: bool) -> str:
-    """Give the rows of the table as a command prints them for machines."""
+def json_parts(found: Estimates, wide: bool) -> Iterator[str]:
+    """Give the rows of the table as a command prints them for machines, in parts."""
+    yield "["
+    for i, part in enumerate(_parts(found)):
+        yield "," * (i > 0) + _as_records(part, wide)[1:-1]
+    yield "]"
+
+
+def _parts(found: Estimates) -> Iterator[Estimates]:
+    """Some bags at a time, so many that their part of an answer is small."""
+    longest = max(map(len, map(str, found.classes)), default=0)
+    n_bytes = len(found.classes) * len(found.values) * (_RECORD + longest)
+    step = max(1, _AT_ONCE // n_bytes)
+    for start in range(0, len(found), step):
+        yield found[start : start + step]
+
+
+def _as_records(found: Estimates, wide: bool) -> str:
     if wide:
         return str(found.to_frame(wide).to_json(orient="records"))
     # Not by a data frame, which takes several times as long for the few bags of most requests.
@@ -152,7 +178,7 @@ def is_trusted(found: Estimates) -> NDArray[np.bool_]:
 
 def tell_estimates(found: Estimates) -> dict[str, Any]:
     """Give the first bags, their names, and arrays in the order of the classes."""
-    few = slice(SHOWN_BAGS)
+    few = slice(max(1, min(SHOWN_BAGS, _SHOWN_NUMBERS // len(found.classes))))
     values = {name: array[few].tolist() for name, array in found.values.items()}
     n_shown = len(values["estimate"])
     ends = {name: values.get(name, [None] * n_shown) for name in ("lower", "upper")}
@@ -207,42 +233,3 @@ def arguments(*words: Any, **options: Any) -> list[str]:
         for one in value if isinstance(value, list) else [] if value is None else [value]:
             line += [flag] if one is True else [flag, str(one)] if not str(one).startswith("-") else [f"{flag}={one}"]
     return line
-
-
-def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
-    """Give a table from JSON: a list of objects, whose values are texts, numbers, truth values or null."""
-
-    try:
-        rows = json.loads(content, parse_constant=_refuse_constant)
-    except (ValueError, RecursionError) as error:
-        raise RefusedError(400, f"body: cannot be read as JSON ({_short(error)}); send a list of objects.") from None
-    if not isinstance(rows, list) or not rows or not all(isinstance(row, dict) for row in rows):
-        raise RefusedError(400, 'body: expected a list of objects, one for each row, such as [{"x": 1.5}]; send one.')
-    names = dict.fromkeys(name for row in rows for name in row)
-    limits.check_cells(len(rows), len(names))  # each row may name others
-    columns = {name: [row.get(name) for row in rows] for name in names}
-    for name, cells in columns.items():
-        if any(isinstance(cell, list | dict) for cell in cells):
-            raise RefusedError(400, f"body: {name[:80]!r} holds a list or an object, expected one value; leave it out.")
-    try:
-        return pa.table({name: _as_array(cells) for name, cells in columns.items()})
-    except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
-        raise RefusedError(
-            400, f"body: a column has values of different kinds ({_short(error)}); send one kind in each."
-        ) from None
-
-
-def _as_array(cells: list[Any]) -> Any:
-    """An array of one kind; whole numbers beside others are numbers like these."""
-
-    if any(isinstance(cell, float) for cell in cells) and not any(isinstance(cell, str | bool) for cell in cells):
-        return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
-    return pa.array(cells)
-
-
-def _refuse_constant(name: str) -> None:
-    raise ValueError(f"{name} is no number of JSON")
-
-
-def _short(error: Exception) -> str:
-    return " ".join(str(error).split())[:120].rstrip(".")

@@ -27,15 +27,15 @@ from histnetq.web import documentation
 from histnetq.web.answers import (
     SHOWN_BAGS,
     Reading,
-    as_csv,
-    as_records,
     collect_warnings,
+    csv_parts,
     estimate_file,
     is_trusted,
-    rows_as_table,
+    json_parts,
 )  # fmt: skip
 from histnetq.web.estimate_jobs import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, EstimateWork
 from histnetq.web.jobs import Job, Jobs
+from histnetq.web.json_rows import rows_as_table
 from histnetq.web.learning import Learner, check_learning
 from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.metrics import Labels, Metrics
@@ -111,6 +111,8 @@ class Settings:
         How large an uploaded table may be.
     body_bytes : int
         How large the body of a request for estimates may be.
+    learn_bytes : int, optional
+        Memory that learning may take; default: three quarters of the machine's memory.
     """
 
     models: Path
@@ -119,6 +121,7 @@ class Settings:
     waiting: int = 64
     upload_bytes: int = 4 << 30
     body_bytes: int = 256 << 20
+    learn_bytes: int | None = None
 
 
 class Service:
@@ -126,13 +129,14 @@ class Service:
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.shelf, self.metrics = settings, Shelf(settings.models), metrics
-        self.table_limits, self.body_limits = Limits(settings.upload_bytes), Limits(settings.body_bytes)
+        self.table_limits = Limits(settings.upload_bytes)
+        self.body_limits = Limits(min(settings.body_bytes, settings.upload_bytes))
         self.spool = Spool(Path(tempfile.gettempdir()), "histnetq-serve-")
         self.tables, self.jobs = Tables(self.spool, self.table_limits), Jobs(self.spool)
         self.works: dict[str, EstimateWork] = {}
         self.workers = Workers(settings.threads, settings.waiting, "predict")
         self.job_workers = Workers(max(1, settings.threads // 2), 8, "job")
-        self.learner = Learner(self.shelf)
+        self.learner = Learner(self.shelf, self.table_limits, settings.learn_bytes)
         self.n_uploads = 0
 
     async def close(self) -> None:
@@ -151,12 +155,13 @@ class Service:
         found, messages = estimate_file(self.shelf.model(name), Reading(path, self.body_limits, stop), **options)
         self.metrics.note_estimates(name, found, float(found.about["n"].sum()))
         with told_to_users():
-            if as_text:
-                return Response(as_csv(found.to_frame(wide))[0], media_type=_CSV)
-            rows = as_records(found, wide)
+            parts = (csv_parts if as_text else json_parts)(found, wide)
+            rows = list(self.body_limits.answered(parts, "send fewer bags, or ask for wide=true"))
+        if as_text:
+            return Response(b"".join(rows), media_type=_CSV)
         doubted = int((~is_trusted(found)).sum())
         told = json.dumps({"model": name, "bags": len(found), "doubted": doubted, "messages": messages})
-        return Response(f'{told[:-1]},"estimates":{rows}}}', media_type=_JSON)
+        return Response(b"".join([told[:-1].encode(), b',"estimates":', *rows, b"}"]), media_type=_JSON)
 
     def start(self, asked: EstimateJob | LearnJob) -> Job:
         """Start a job."""
@@ -379,9 +384,9 @@ def _add_jobs(app: FastAPI) -> None:
         """Fetch a file that a job has made."""
         service: Service = app.state.service
         found = service.jobs.get(key)
-        if found.state != "done" or found.result is None:
+        if found.state != "done":
             raise RefusedError(409, "job: it is not done; ask for its files when it is.")
-        if file not in found.result["downloads"]:
+        if file not in (found.result or {"downloads": []})["downloads"]:
             raise RefusedError(404, "file: the job has none of this name; see downloads in its result.")
         path = found.folder / file
         if file == REPORT:

@@ -7,6 +7,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+from histnetq.data.table_files import release_memory
 from histnetq.monitoring.page import page
 from histnetq.report.estimating import report
 from histnetq.web.answers import (
@@ -14,7 +15,9 @@ from histnetq.web.answers import (
     FALSE_ALARMS,
     Reading,
     as_csv,
+    collected,
     command,
+    csv_parts,
     estimate_file,
     monitor_file,
     tell_chunks,
@@ -27,6 +30,7 @@ from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.schemas import EstimateJob
 from histnetq.web.shelf import Shelf
 from histnetq.web.tables import StoredTable
+from histnetq.web.workers import Stop
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
 _LARGEST_REPORT = 1 << 30  # bytes of a table, whose rows a report holds in memory
@@ -63,6 +67,8 @@ class EstimateWork:
             self.job.finish(result)
         except Exception as error:
             self.job.fail(error)
+        finally:
+            release_memory()
 
     def _estimate(self) -> dict[str, Any]:
         asked, job = self.asked, self.job
@@ -73,7 +79,9 @@ class EstimateWork:
         )
         job.tell(*messages)
         self.metrics.note_estimates(asked.model, found, float(found.about["n"].sum()))
-        self._write_csv(found.to_frame(wide=False), ESTIMATES)
+        with collected() as warned, (job.folder / ESTIMATES).open("wb") as file:
+            file.writelines(self.limits.answered(csv_parts(found, wide=False), "send fewer bags"))
+        job.tell(*warned)
         told = tell_estimates(found)
         intervals, method = told["intervals"], type(model).__name__
         result = {
@@ -98,7 +106,9 @@ class EstimateWork:
             coverage=coverage, missing=asked.missing,
         )  # fmt: skip
         self.job.tell(*messages)
-        self._write_csv(table, MONITOR_CSV)
+        with collected() as warned:
+            (self.job.folder / MONITOR_CSV).write_text(as_csv(table), encoding="utf-8", newline="\n")
+        self.job.tell(*(message for message in warned if message not in self.job.messages))
         line = self._command(
             "monitor", time=time_, period=asked.period, reference=reference, by=list(asked.by),
             coverage=asked.coverage, csv=MONITOR_CSV,
@@ -109,11 +119,6 @@ class EstimateWork:
             "command": line, "period": asked.period, "reference": reference, "segments": list(asked.by),
             "n_alerts": sum(any(chunk["alert"]) for chunk in chunks), "chunks": chunks,
         }  # fmt: skip
-
-    def _write_csv(self, table: Any, name: str) -> None:
-        text, messages = as_csv(table)
-        self.job.tell(*(message for message in messages if message not in self.job.messages))
-        (self.job.folder / name).write_text(text, encoding="utf-8", newline="\n")
 
     def _write_monitor_page(self, table: Any, model: Any, reference: str, coverage: float, line: str) -> None:
         self.job.stage = "Drawing"
@@ -143,6 +148,7 @@ class EstimateWork:
     def write_report(self) -> Path:
         """Write the report about the model and the bags, unless it is there."""
         path, asked = self.job.folder / REPORT, self.asked
+        reading = Reading(self.table.path, self.limits, Stop())
         with told_to_users(self.table.path.parent, self.job.folder), _drawing:
             if path.is_file():
                 return path
@@ -150,9 +156,10 @@ class EstimateWork:
                 raise RefusedError(404, "table: it has expired; send the file again.")
             if self.table.path.stat().st_size > _LARGEST_REPORT:
                 raise RefusedError(422, "table: it is too large for a report here; use histnetq report.")
-            report(
-                path, self.shelf.find(asked.model), [str(self.table.path)], bag=list(asked.bag), missing=asked.missing,
-                coverage=asked.coverage or COVERAGE, command=self._command("report", output=REPORT),
-                sources=[self.table.name],
-            )  # fmt: skip
+            with reading():
+                report(
+                    path, self.shelf.find(asked.model), [str(self.table.path)], bag=list(asked.bag),
+                    missing=asked.missing, coverage=asked.coverage or COVERAGE,
+                    command=self._command("report", output=REPORT), sources=[self.table.name],
+                )  # fmt: skip
         return path

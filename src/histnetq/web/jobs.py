@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 import time
 import uuid
@@ -56,11 +57,22 @@ class Job:
     messages: list[str] = field(default_factory=list)
     error: str | None = None
     methods: list[dict[str, Any]] = field(default_factory=list)
-    result: dict[str, Any] | None = None
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
     stop: Stop = field(default_factory=Stop)
     on_cancel: Callable[[], None] = lambda: None
+
+    @property
+    def _file(self) -> Path:
+        return self.folder / "result.json"
+
+    @property
+    def result(self) -> dict[str, Any] | None:
+        """What it found, which is kept in a file: many jobs may have ended."""
+        try:
+            return json.loads(self._file.read_text()) if self.state == "done" else None
+        except FileNotFoundError:  # it was forgotten meanwhile
+            return None
 
     @property
     def is_over(self) -> bool:
@@ -83,7 +95,8 @@ class Job:
     def finish(self, result: dict[str, Any]) -> None:
         """End with a result, unless it was cancelled."""
         self.stop.check()
-        self.result, self.progress, self.stage = result, 1.0, "Done"
+        self._file.write_text(json.dumps(result))
+        self.progress, self.stage = 1.0, "Done"
         self._end("done")
 
     def fail(self, error: BaseException) -> None:

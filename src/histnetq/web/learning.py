@@ -13,6 +13,8 @@ import csv
 import io
 import json
 import os
+import re
+import resource
 import signal
 import sys
 import time
@@ -24,7 +26,8 @@ import histnetq
 from histnetq.training.progress import EVENTS
 from histnetq.web.answers import arguments, command
 from histnetq.web.jobs import Job
-from histnetq.web.refusals import RefusedError
+from histnetq.web.limits import Limits
+from histnetq.web.refusals import RefusedError, in_one_sentence
 from histnetq.web.schemas import LearnJob
 from histnetq.web.shelf import Shelf
 from histnetq.web.spool import Spool, delete_abandoned
@@ -34,6 +37,7 @@ _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait
 _NICE = 10
 _GRACE = 10.0  # seconds to end in
+_OUT_OF_MEMORY = (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # how processes end without memory
 
 
 class Learner:
@@ -43,10 +47,15 @@ class Learner:
     ----------
     shelf : Shelf
         Where they are put.
+    limits : Limits
+        Limits of a table, which the process keeps to as it reads.
+    memory : int, optional
+        Bytes of memory that the process may take; default: three quarters of the machine's memory.
     """
 
-    def __init__(self, shelf: Shelf) -> None:
+    def __init__(self, shelf: Shelf, limits: Limits, memory: int | None = None) -> None:
         self.shelf, self._one, self._tasks = shelf, asyncio.Lock(), set[asyncio.Task[None]]()
+        self.limits, self.memory = limits, memory or _most_of_memory()
         if not shelf.single:
             delete_abandoned(shelf.place, _HIDDEN)
 
@@ -71,7 +80,8 @@ class Learner:
             async with self._one:
                 job.start("Reading the table in a process of its own, which takes some seconds to start")
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
-                    await _Process(job, asked, table, proportions, hidden.make("work")).run()
+                    process = _Process(job, asked, table, proportions, hidden.make("work"))
+                    await process.run(self.limits, self.memory)
                     job.stop.check()
                     self._put(hidden.path / "work" / asked.name, asked.name)
             card, line = self.shelf.card(asked.name), _line(asked, table, proportions)
@@ -100,12 +110,12 @@ class _Process:
         if proportions is not None:
             os.symlink(proportions.path, place / _proportions_name(proportions))
 
-    async def run(self) -> None:
-        """Learn; the model is in the place then."""
+    async def run(self, limits: Limits, memory: int) -> None:
+        """Learn within these limits, in so many bytes of memory; the model is in the place then."""
         reading, writing = os.pipe()
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=_environment(writing),
+                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=_environment(writing, limits),
                 pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
@@ -116,6 +126,7 @@ class _Process:
             os.close(writing)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
+        _bound_memory(process.pid, memory)
         self.job.on_cancel = lambda: _send(process, signal.SIGTERM)
         if self.job.is_over:
             self.job.on_cancel()
@@ -132,7 +143,7 @@ class _Process:
             _send(process, signal.SIGKILL)
         if code != 0:
             self.job.stop.check()
-            raise RefusedError(422, self._failure(code))
+            raise RefusedError(422, self._failure(code, memory))
 
     async def _kill_if_late(self, process: asyncio.subprocess.Process) -> None:
         while not self.job.is_over:
@@ -205,11 +216,11 @@ class _Process:
         now = {"method": 0.0, "epoch": part, "calibrating": 1.0, "saving": 1.9}.get(kind, 0.0)
         return max(self.job.progress, min(0.99, (n_done + now) / (n + 2)))
 
-    def _failure(self, code: int) -> str:
-        if self._errors:
-            return self._errors[-1]
-        if code == -signal.SIGKILL:
-            return "server: learning was killed, probably as memory was full; use fewer rows."
+    def _failure(self, code: int, memory: int) -> str:
+        if self._errors and not _tells_of_memory(self._errors[-1]):
+            return in_one_sentence(self._errors[-1])
+        if self._errors or code in _OUT_OF_MEMORY:
+            return f"memory: learning needs more than the {memory >> 20:,} MB that it may take; use fewer rows."
         return f"server: learning ended with code {code}; try again."
 
 
@@ -231,12 +242,29 @@ def _send(process: asyncio.subprocess.Process, number: int) -> None:
             os.killpg(process.pid, number)
 
 
-def _environment(pipe: int) -> dict[str, str]:
+def _most_of_memory() -> int:
+    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 * 3
+
+
+def _bound_memory(process: int, memory: int) -> None:
+    """Let a process have no more memory than this, where the system can tell it so."""
+    if hasattr(resource, "prlimit"):
+        with contextlib.suppress(OSError):  # it may have ended
+            resource.prlimit(process, resource.RLIMIT_DATA, (memory, memory))
+
+
+def _tells_of_memory(error: str) -> bool:
+    """Whether an error of the process is that it got no memory, which libraries tell in different words."""
+    return bool(re.search(r"^memory: expected enough|(can't|cannot) allocate memory|bad_alloc", error, re.IGNORECASE))
+
+
+def _environment(pipe: int, limits: Limits) -> dict[str, str]:
     """The variables of the process: it uses this very package, and imports nothing from its directory."""
     package = str(Path(histnetq.__file__).parents[1])
     others = os.environ.get("PYTHONPATH")
     path = package if not others else f"{package}{os.pathsep}{others}"
-    return {**os.environ, EVENTS: str(pipe), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    own = {EVENTS: str(pipe), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
+    return {**os.environ, **own, **limits.budget().to_environment()}
 
 
 def _proportions_name(table: StoredTable) -> str:

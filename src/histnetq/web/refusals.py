@@ -8,7 +8,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from histnetq.data.budget import TooLargeError
+
 LOG = logging.getLogger("histnetq.web")
+_LONGEST = 2000  # characters of a sentence
 _WORDS = {
     "missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide",
     "call calibrate with bags of rows not used in training first":
@@ -44,6 +47,8 @@ def told_to_users(*places: Path) -> Iterator[None]:
     """Turn what the library says of wrong tables and values into refusals, without the directories of this machine."""
     try:
         yield
+    except TooLargeError as error:
+        raise RefusedError(413, in_one_sentence(str(error), *places)) from error
     except (ArithmeticError, LookupError, UnicodeError) as error:
         LOG.warning("A table was refused for an error that has no sentence: %.500r", error)
         raise RefusedError(422, "table: its values cannot be worked with; check the columns that are used.") from error
@@ -66,4 +71,6 @@ def in_one_sentence(message: str, *places: Path) -> str:
     message = re.sub(r"^(path|source): ", "", " ".join(message.split()))
     for words, told in _WORDS.items():
         message = message.replace(words, told)
+    if len(message) > _LONGEST:  # it repeats names from the request
+        message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
     return message

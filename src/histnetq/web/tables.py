@@ -16,9 +16,10 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyarrow import parquet
 
-from histnetq.data.table_files import Table, is_number, open_table, release_memory
+from histnetq.data.budget import is_text, limited_to
+from histnetq.data.parquet_files import count_parquet_rows, read_parquet
+from histnetq.data.table_files import Table, can_name, is_number, open_table, release_memory
 from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.refusals import RefusedError, told_to_users
 from histnetq.web.spool import Body, Spool
@@ -28,10 +29,10 @@ _KEPT = 3600.0  # seconds after the last use
 _PREVIEW, _LONGEST = 10, 80  # rows, and characters of a cell
 _LOOKED_AT = 20_000  # rows that guesses are made from
 _BEGINNING = 8 << 20  # bytes of a CSV file that its first rows are read from
-_BUFFER = 1 << 16  # bytes of a column that are read together
+_CELLS_LOOKED_AT, _TEXTS_LOOKED_AT = 2_000_000, 16 << 20  # cells, and bytes of texts, that guesses are made from
 _PERIODS = {"Y": 366 * 86400, "Q": 92 * 86400, "M": 31 * 86400, "W": 7 * 86400, "D": 86400, "h": 3600, "min": 60}
 _ENOUGH = 12  # periods: half of them are the reference
-_TIME = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}.*)?)?)?$"
+_TIME = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}.{0,40})?)?)?$"
 _BAG_NAMES = ("bag", "tow", "haul", "sample", "batch", "site", "station", "group", "lot", "trap", "plot", "id")
 _LABEL_NAMES = ("label", "class", "species", "target", "category", "y", "truth", "diagnosis")
 _TIME_NAMES = ("time", "date", "timestamp", "ts", "when", "day")
@@ -162,12 +163,11 @@ def clean_name(name: str) -> str:
 def look_at(table: StoredTable, body: Body, limits: Limits) -> dict[str, Any]:
     """Describe the columns and first rows of a table."""
     exact = is_parquet(table.path)
-    n_rows = _parquet_rows(table.path) if exact else max(0, body.n_lines - 1)
-    limits.check_rows(n_rows)
-    with _beginning(table.path) as path:
+    with _beginning(table.path) as path, limited_to(limits.budget()) as budget:
+        n_rows = sum(count_parquet_rows(path)) if exact else max(0, body.n_lines - 1)
+        budget.check_cells(n_rows, 1)
         opened = open_table([str(path)], "table")
-        if len(opened.columns) > limits.columns:
-            raise RefusedError(413, f"table: expected at most {limits.columns:,} columns; send those that are needed.")
+        budget.check_cells(n_rows, len(opened.columns))
         first = _first_rows(opened, path)
     release_memory()
     shown = set(first.schema.names)
@@ -204,28 +204,29 @@ def _beginning(path: Path) -> Iterator[Path]:
         shutil.rmtree(place, ignore_errors=True)
 
 
-def _parquet_rows(path: Path) -> int:
-
-    return int(parquet.ParquetFile(path).metadata.num_rows)
-
-
 def _first_rows(table: Table, path: Path) -> pa.RecordBatch:
-    """Some rows of all columns; of a Parquet file few, which may stand for much."""
-
-    if not is_parquet(path):
-        readable = table.columns
-        return next(batch for _, batch in table.batches([], readable)).slice(0, _LOOKED_AT)
-    file = parquet.ParquetFile(path, pre_buffer=False, buffer_size=_BUFFER)
-    flat = [name for name in table.columns if _is_flat(table.types[name])]
-    first = next(file.iter_batches(min(_LOOKED_AT, 1 + 2_000_000 // max(1, len(flat))), columns=flat), None)
+    """Some rows of the columns that can be used, with texts written out; few if they are long."""
+    usable = [name for name in table.columns if can_name(table.types[name])]
+    if is_parquet(path):
+        n_rows = min(_LOOKED_AT, 1 + _CELLS_LOOKED_AT // max(1, len(usable)))
+        first = next(read_parquet(path, usable, most_rows=n_rows), None)
+    else:
+        first = next((batch for _, batch in table.batches([], usable)), None)
     if first is None:
         raise RefusedError(422, f"{path.name}: has no rows; check the file.")
-    return first
+    return _written_out(first.slice(0, _LOOKED_AT))
 
 
-def _is_flat(kind: Any) -> bool:
-
-    return not pa.types.is_nested(kind)
+def _written_out(first: pa.RecordBatch) -> pa.RecordBatch:
+    """The first rows, as many as have few bytes of text, with a text in each cell instead of its number in a list."""
+    n_bytes = np.zeros(first.num_rows, np.int64)
+    for column in (column for column in first.columns if is_text(column.type)):
+        coded = hasattr(column, "dictionary")
+        sizes = pc.binary_length(column.dictionary if coded else column)
+        n_bytes += np.asarray((sizes.take(column.indices) if coded else sizes).fill_null(0))
+    few = first.slice(0, max(1, int(np.searchsorted(np.cumsum(n_bytes), _TEXTS_LOOKED_AT))))
+    plain = [column.dictionary_decode() if hasattr(column, "dictionary") else column for column in few.columns]
+    return pa.record_batch(plain, first.schema.names)
 
 
 def _kind(kind: Any, cells: Any) -> str:
@@ -238,7 +239,7 @@ def _kind(kind: Any, cells: Any) -> str:
     if kinds.is_timestamp(kind) or kinds.is_date(kind):
         return "time"
     if kinds.is_dictionary(kind):
-        kind, cells = kind.value_type, cells.dictionary
+        kind = kind.value_type
     if not (kinds.is_string(kind) or kinds.is_large_string(kind) or kinds.is_null(kind)):
         return "other"
     known = cells.drop_null()

@@ -13,14 +13,15 @@ _HEAD = 1 << 16  # bytes that the head of a page has at most; it may hold texts,
 _DEEPEST = 16  # structures inside one another
 _TYPE, _UNPACKED, _PACKED = 1, 2, 3  # fields of a head
 _DETAILS = {5: "data", 7: "dictionary", 8: "data"}  # fields with further ones
-_ENCODINGS = {5: 2, 7: 2, 8: 4}  # the field of the encoding in each of these
+_N_VALUES, _ENCODINGS = 1, {5: 2, 7: 2, 8: 4}  # the fields of the number of values and of the encoding in these
 
 
 class Page(NamedTuple):
-    """The sizes of a page, packed and unpacked, and the number of its encoding, -1 where there is none."""
+    """The sizes of a page, packed and unpacked, the number of its values, and its encoding, -1 where there is none."""
 
     packed: int
     unpacked: int
+    n_values: int
     encoding: int
 
 
@@ -46,8 +47,12 @@ def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
         packed, unpacked = fields.get(_PACKED, -1), fields.get(_UNPACKED, -1)
         if not isinstance(packed, int) or not isinstance(unpacked, int) or packed < 0 or unpacked < 0:
             raise ValueError("a page has no size")
-        details = ((fields[key], _ENCODINGS[key]) for key in _DETAILS if isinstance(fields.get(key), dict))
-        yield Page(packed, unpacked, next((about.get(field, -1) for about, field in details), -1))
+        key = next((key for key in _DETAILS if isinstance(fields.get(key), dict)), None)
+        details: dict[int, Any] = {} if key is None else fields[key]
+        n_values, encoding = details.get(_N_VALUES, 0), -1 if key is None else details.get(_ENCODINGS[key], -1)
+        if not isinstance(n_values, int) or n_values < 0:
+            raise ValueError("a page has no number of values")
+        yield Page(packed, unpacked, n_values, encoding)
         start += head.place + packed
 
 
