@@ -66,10 +66,10 @@ class Reading:
             self.step(batch.num_rows)
 
         try:
-            with collected() as messages, told_to_users(self.path.parent), watched(look):
-                with limited_to(self.limits.budget()):
-                    self.limits.check_file(self.path)
-                    yield messages
+            budget = limited_to(self.limits.budget())
+            with collected() as messages, told_to_users(self.path.parent), watched(look), budget:
+                self.limits.check_file(self.path)
+                yield messages
         finally:
             release_memory()
 
