@@ -110,6 +110,8 @@ def _pipeline_from_plain(described: dict[str, Any], arrays: Arrays) -> Pipeline:
     *scalers, classifier = [step for _, step in steps]
     if any(type(step) is not StandardScaler for step in scalers) or type(classifier) is StandardScaler:
         raise ValueError("a pipeline has steps in another order than scalers and a classifier")
+    if len({name for name, _ in steps}) < len(steps):
+        raise ValueError("two steps of a pipeline have one name")
     if len({getattr(step, "n_features_in_", None) for _, step in steps}) > 1:
         raise ValueError("the steps of a pipeline have different numbers of features")
     return Pipeline(steps)

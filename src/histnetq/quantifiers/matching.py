@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_bins, check_choice
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.one_against_rest import OneAgainstRest
@@ -80,16 +80,17 @@ class DyS(OneAgainstRest):
 
     n_bins: int | Sequence[int] = 8
     divergence: str = "topsoe"
-    stored = (*PosteriorQuantifier.stored, _StoredHistograms(positive_="matched bins", negative_="matched bins"))
+    stored = (
+        *PosteriorQuantifier.stored,
+        _StoredHistograms(positive_="share: matched bins", negative_="share: matched bins"),
+    )
 
     def _matching(self) -> tuple[NDArray[np.int64], str]:
         """Numbers of bins, and the divergence."""
-        bins = np.atleast_1d(np.asarray(self.n_bins))
-        if bins.ndim != 1 or not bins.size or not all(isinstance(b, int) and b >= 2 for b in bins.tolist()):
-            raise ValueError(f"n_bins: expected whole numbers of at least 2, got {self.n_bins!r}.")
-        return bins.astype(np.int64), check_choice("divergence", self.divergence, _DIVERGENCES)
+        return np.array(check_bins(self.n_bins)), check_choice("divergence", self.divergence, _DIVERGENCES)
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         self._matching()
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
