@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.data.checks import refuse_long_names
 from histnetq.data.table_files import Table, is_number
 from histnetq.data.table_names import name_of, of_one_type, written_name
 
@@ -71,6 +72,7 @@ class Codes:
         `written` ones are texts, which become whole numbers or truth values if all of a column are.
         """
         values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.keys]
+        refuse_long_names(self.table, values)
         keys: dict[str, Any] = {}
         for key, value in zip(self.place, map(str, values), strict=True):
             other = keys.setdefault(value, key)
@@ -201,6 +203,7 @@ def plan_features(
             parts.append(Feature(column, value))
         else:
             table.require([name], learned)
+    refuse_long_names(table.name, [part.name for part in parts])
     return Plan(parts, left_out)
 
 

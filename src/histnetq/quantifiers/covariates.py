@@ -25,6 +25,7 @@ _CELLS_AT_ONCE = 1 << 22  # of bags × features × bins
 _LEAST = 1e-6  # distance of histograms below which they count as equal
 _FLOOR = 1e-12  # share of a mixture in a bin where its classes have no rows
 _REACH = 0.9  # of the way to 0 that a step goes at most
+_MOST_STEPS = 10_000  # of Newton
 _HALVINGS = 20  # of a step, at the most
 _FARTHEST = float(np.finfo(np.float32).max)  # that a number in a row may be
 _ROUNDING = 1e-12  # by which a distance may seem to grow
@@ -36,7 +37,7 @@ class _StoredHistograms(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         wanted = int(np.prod(model.input_shape_)), sum(model._bins()), len(model.classes_)
-        if model.histograms_.shape != wanted or model.histograms_.dtype != np.float64:
+        if model.histograms_.shape != wanted:
             raise ValueError(
                 f"path: the histograms have shape {model.histograms_.shape}, expected {wanted}; save again."
             )
@@ -98,7 +99,7 @@ class HDx(FeatureQuantifier):
     def _check_params(self) -> None:
         super()._check_params()
         check_bins(self.n_bins)
-        check_iterations(self.tol, self.max_iter)
+        check_iterations(self.tol, self.max_iter, _MOST_STEPS)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
         n_classes, bins = len(self.train_prevalences_), self._bins()

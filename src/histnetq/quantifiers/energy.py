@@ -29,7 +29,7 @@ class _StoredDistances(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         n_columns = int(np.prod(model.input_shape_)) if isinstance(model, EDx) else len(model.classes_)
-        if len(model.knots_) != n_columns or model.knots_.dtype != np.float64 or model.distances_.dtype != np.float64:
+        if len(model.knots_) != n_columns:
             raise ValueError("path: the arrays of distances are not those of the features; save again.")
         if not (np.diff(model.knots_, axis=1) >= 0).all():
             raise ValueError("path: the array 'knots' is not sorted; save again.")

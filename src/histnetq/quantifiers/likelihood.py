@@ -17,7 +17,7 @@ from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays
 
 _FEWEST = 12  # iterations before convergence is believed
-MOST_ITERATIONS = 100_000
+_MOST_ITERATIONS = 100_000
 _TILE = 1024  # rows worked on together
 
 
@@ -102,10 +102,10 @@ class EMQ(PosteriorQuantifier):
         )
 
 
-def check_iterations(tol: Any, max_iter: Any) -> None:
+def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
     """Refuse a tolerance or a number of iterations with which a method would not end in reasonable time."""
     check_number("tol", tol, 0, 1)
-    check_integer("max_iter", max_iter, 1, MOST_ITERATIONS)
+    check_integer("max_iter", max_iter, 1, most)
 
 
 def maximise_likelihood(

@@ -18,6 +18,7 @@ from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 _DIVERGENCES = ("hellinger", "topsoe")
+_LEAST = 1e-100  # share of rows in a bin that is not empty; products of lower ones may be 0
 _EXACT = 1e-10  # step at which the search for a proportion ends
 
 
@@ -27,8 +28,11 @@ class _StoredHistograms(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         wanted = len(model._judged()), int(model._matching()[0].sum())
-        if model.positive_.shape != wanted or model.positive_.dtype != np.float64 != model.negative_.dtype:
+        if model.positive_.shape != wanted:
             raise ValueError(f"path: the histograms have shape {model.positive_.shape}, expected {wanted}; save again.")
+        for found in (model.positive_, model.negative_):
+            if not ((found == 0) | (found > _LEAST)).all():
+                raise ValueError("path: the histograms have other numbers than shares of rows; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

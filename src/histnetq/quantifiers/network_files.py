@@ -58,17 +58,18 @@ class StoredNetwork(Stored):
 
 def _checked_course(learned: dict[str, Any]) -> tuple[Any, ...]:
     """Return the history, the best epoch, its loss and the sentences about training, all of them checked."""
-    history = {name: np.asarray(values) for name, values in learned["history"].items()}
+    history, numbers = learned["history"], (int, float)
     best_epoch, loss = learned["best_epoch"], learned["validation_loss"]
     told = [learned.get(name, "") for name in ("split", "interrupted", "learned_nothing")]
-    numbers = all(v.ndim == 1 and (v.size == 0 or v.dtype.kind in "iuf") for v in history.values())
-    if not numbers or len({v.shape for v in history.values()}) > 1:
+    listed = all(isinstance(v, list) and all(type(n) in numbers for n in v) for v in history.values())
+    if not listed or len({len(values) for values in history.values()}) > 1:
         raise ValueError("path: the history of training is not one number per epoch; save the model again.")
-    if type(best_epoch) is not int or best_epoch < 0 or not isinstance(loss, int | float | None) or loss is True:
+    if type(best_epoch) is not int or best_epoch < 0 or type(loss) not in (*numbers, type(None)):
         raise ValueError("path: the best epoch or its loss is not a number; save the model again.")
     if not all(isinstance(text, str) and len(text) <= _LONGEST_SENTENCE for text in told):
         raise ValueError("path: what is said about training is not a short text; save the model again.")
-    return history, best_epoch, math.inf if loss is None else float(loss), *told
+    arrays = {name: np.asarray(values) for name, values in history.items()}
+    return arrays, best_epoch, math.inf if loss is None else float(loss), *told
 
 
 def _require_fitting(network: nn.Module, arrays: Arrays) -> None:

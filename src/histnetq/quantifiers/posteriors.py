@@ -54,7 +54,7 @@ class PosteriorQuantifier(Quantifier):
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
         StoredTraining(
-            training_posteriors_="share: rows classes",
+            training_posteriors_="posterior: rows classes",
             training_labels_="whole: rows",
             training_weights_="amount: rows?",
         ),
