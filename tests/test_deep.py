@@ -285,7 +285,7 @@ def test_other_byte_orders_and_wide_numbers():
     [
         ({"training": {"epochs": 3}}, TypeError, "training: expected a Training object such as Training"),
         ({"label_weight": -1}, ValueError, "label_weight: expected a number of at least 0, got -1"),
-        ({"random_state": "a"}, ValueError, "random_state: expected None or a whole number of at least 0, got 'a'"),
+        ({"random_state": "a"}, ValueError, "random_state: expected a whole number of at least 0, or None, got 'a'"),
         ({"sampler": hq.Mixer}, ValueError, "sampler: expected 'auto', None or a protocol such as"),
         ({"encoder": nn.Linear(3, 8)}, ValueError, r"encoder: cannot take rows of shape \(4,\)"),
     ],

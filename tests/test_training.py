@@ -13,6 +13,8 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 import torch
+from safetensors import safe_open
+from safetensors.torch import save_file
 
 import histnetq as hq
 from histnetq.metrics import ae, kld, rae
@@ -20,7 +22,7 @@ from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
 from histnetq.training import loop
 from histnetq.training.loop import Run
 from histnetq.training.options import TrainingInterrupted
-from tests.conftest import QUICK, known_bags, labelled
+from tests.conftest import QUICK, exactly, known_bags, labelled
 
 
 def network(pooling: type = Mean, dtype: torch.dtype = torch.float64, classify: bool = False) -> BagNetwork:
@@ -333,6 +335,46 @@ def test_a_damaged_checkpoint_is_refused(tmp_path):
     path = tmp_path / "checkpoint.safetensors"
     path.write_bytes(path.read_bytes()[:100])
     with pytest.raises(ValueError, match=r"checkpoint: .* cannot be read .*; remove it to start anew"):
+        checkpointed(tmp_path).fit(known_bags())
+
+
+def alter(path, change, progress=None):
+    """Write a checkpoint again, with other tensors."""
+    with safe_open(path, framework="pt") as file:
+        metadata, tensors = file.metadata(), {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+    change(tensors)
+    save_file(tensors, path, metadata | ({} if progress is None else {"progress": progress}))
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        lambda tensors: tensors.update({"network/head.1.bias": torch.zeros(3)}),
+        lambda tensors: tensors.update({"best/head.1.bias": torch.zeros(1, 3)}),
+        lambda tensors: tensors.update({"mean/head.1.bias": torch.zeros(3)}),
+        lambda tensors: tensors.update({"optimizer/x": torch.zeros(3)}),
+        lambda tensors: tensors.update({"optimizer/0/exp_avg": torch.zeros(3)}),
+        lambda tensors: tensors.update({"optimizer/999/step": torch.ones(1)}),
+        lambda tensors: tensors.pop("best/head.1.bias"),
+        lambda tensors: tensors.clear(),
+    ],
+)
+def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, change):
+    checkpointed(tmp_path).fit(known_bags())
+    path = tmp_path / "checkpoint.safetensors"
+    alter(path, change)
+    message = f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew."
+    with pytest.raises(ValueError, match=exactly(message)):
+        checkpointed(tmp_path).fit(known_bags())
+
+
+@pytest.mark.parametrize(
+    "progress", ["{", "[]", '{"no_such": 1}', '{"epoch": "one"}', '{"history": []}', "[" * 100_000]
+)
+def test_a_checkpoint_of_other_progress_is_refused(tmp_path, progress):
+    checkpointed(tmp_path).fit(known_bags())
+    alter(tmp_path / "checkpoint.safetensors", lambda tensors: None, progress)
+    with pytest.raises(ValueError, match=r"checkpoint: .* does not hold the tensors of this run; remove it to start"):
         checkpointed(tmp_path).fit(known_bags())
 
 

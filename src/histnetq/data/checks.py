@@ -11,14 +11,16 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.indexing import offsets_of
+from histnetq.data.limits import LONGEST_NAME, MOST_BINS, brief
 from histnetq.data.memmap import join_on_disk
 from histnetq.simplex import Ints
 
-LONGEST_NAME = 1000  # characters of the name of a class, a feature or a bag
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 _LARGEST = float(np.finfo(np.float32).max)
 _COARSE = 1e-5  # part of a column's range by which float32 may round its numbers
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # survey weights: their squares are summed, too
+_LARGEST_SEED = 2**128 - 1  # as numpy draws them
+_MOST_HISTOGRAMS = 100  # of one feature, with different numbers of bins
 
 
 def wrong(name: str, expected: str, got: Any, way_out: str, error: type[Exception] = ValueError) -> Exception:
@@ -293,6 +295,7 @@ def _as_labels(name: str, values: Any, of: str) -> NDArray:
     """Labels as an array of one type; numpy alone would turn a missing value or a number among strings to text."""
     array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
     listed = array.ravel().tolist() if array.dtype.kind in "Of" else []
+    refuse_long_names(name, listed if array.dtype.kind == "O" else array)
     if any(_is_missing(v) for v in listed):
         raise ValueError(f"{name}: expected a {of} for every row, got NaN or None; drop such rows or give them a {of}.")
     if array.dtype != object:
@@ -315,36 +318,117 @@ def check_feature_names(names: Sequence[str] | None, rows: Any) -> list[str] | N
         return None
     if len(rows.shape) != 2 or len(names) != rows.shape[1]:
         raise ValueError(f"feature_names: expected one per column of rows {tuple(rows.shape)}, got {len(names)}.")
-    return [str(n) for n in names]
+    texts = [str(n) for n in names]
+    refuse_long_names("feature_names", texts)
+    return texts
 
 
-def check_choice(name: str, value: str, choices: tuple[str, ...]) -> str:
-    if value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {value!r}.")
+def refuse_long_names(name: str, values: Sequence[Any] | NDArray) -> None:
+    """Refuse names of more than `LONGEST_NAME` characters; an array is searched only if it has room for them."""
+    if isinstance(values, np.ndarray):
+        if values.dtype.kind not in "US" or values.dtype.itemsize <= LONGEST_NAME:
+            return
+        values = values.ravel().tolist()
+    longest = max((value for value in values if isinstance(value, str | bytes)), key=len, default="")
+    if len(longest) > LONGEST_NAME:
+        got = f"one of {len(longest):,} ({brief(longest)})"
+        raise wrong(name, f"names of at most {LONGEST_NAME:,} characters", got, "shorten it")
+
+
+def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
+    if not isinstance(value, str) or value not in choices:
+        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {brief(value)}.")
     return value
+
+
+def check_flag(name: str, value: Any) -> None:
+    """Refuse anything but True and False."""
+    if not isinstance(value, bool | np.bool_):
+        raise TypeError(f"{name}: expected True or False, got {brief(value)}.")
+
+
+def check_number(
+    name: str,
+    value: Any,
+    low: float,
+    high: float,
+    *,
+    above: bool = False,
+    or_none: bool = False,
+    what: str = "a number",
+    hint: str = "",
+) -> None:
+    """Refuse anything but a number from `low` to `high`; `low` itself is too low with `above`.
+
+    Examples
+    --------
+    >>> check_number("tol", 2, 0, 1)
+    Traceback (most recent call last):
+    ValueError: tol: expected a number of at most 1, got 2; lower it.
+    """
+    if value is None and or_none:
+        return
+    real = isinstance(value, Real) and not isinstance(value, bool)
+    if not real or not (value > low if above else value >= low):  # NaN is neither
+        wanted = f"{what} {'above' if above else 'of at least'} {low:g}{', or None' if or_none else ''}"
+        raise ValueError(f"{name}: expected {wanted}, got {brief(value)}{hint}.")
+    if value > high:
+        raise ValueError(f"{name}: expected {what} of at most {high:g}, got {brief(value)}; lower it.")
+
+
+def check_integer(name: str, value: Any, low: int, high: int) -> int:
+    """A whole number from `low` to `high`.
+
+    Examples
+    --------
+    >>> check_integer("max_iter", 10**15, 1, 1_000_000)
+    Traceback (most recent call last):
+    ValueError: max_iter: expected a whole number of at most 1,000,000, got 1000000000000000; lower it.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
+        raise ValueError(f"{name}: expected a whole number of at least {low}, got {brief(value)}.")
+    if int(value) > high:
+        raise ValueError(f"{name}: expected a whole number of at most {high:,}, got {brief(value)}; lower it.")
+    return int(value)
+
+
+def check_bins(n_bins: Any) -> list[int]:
+    """One number of bins, or several, as a list.
+
+    Examples
+    --------
+    >>> check_bins(10), check_bins((10, 20))
+    ([10], [10, 20])
+    """
+    several = isinstance(n_bins, tuple | list | range) or (isinstance(n_bins, np.ndarray) and n_bins.ndim == 1)
+    bins = list(n_bins) if several else [n_bins]
+    if not bins or not all(isinstance(b, Integral) and not isinstance(b, bool) and int(b) >= 2 for b in bins):
+        raise ValueError(f"n_bins: expected whole numbers of at least 2, got {brief(n_bins)}; give such as 10.")
+    if len(bins) > _MOST_HISTOGRAMS:
+        got = f"{len(bins):,} numbers"
+        raise ValueError(f"n_bins: expected at most {_MOST_HISTOGRAMS} numbers of bins, got {got}; give such as 10.")
+    return [check_integer("n_bins", b, 2, MOST_BINS) for b in bins]
 
 
 def check_fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < float(value) < 1:
-        raise ValueError(f"{name}: expected a number between 0 and 1, such as 0.9, got {value!r}.")
+    if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:  # type: ignore[operator]
+        raise ValueError(f"{name}: expected a number between 0 and 1, such as 0.9, got {brief(value)}.")
     return float(value)
 
 
 def check_seed(random_state: Any) -> int | None:
     """A seed, or None."""
     whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
-    if random_state is not None and not whole:
-        expected = "a whole number of at least 0, or None"
-        raise wrong("random_state", expected, repr(random_state), "0 gives the same draws each time")
+    if random_state is not None and (not whole or random_state > _LARGEST_SEED):
+        expected = "a whole number of at least 0, or None" if not whole else "a whole number below 2**128, or None"
+        raise wrong("random_state", expected, brief(random_state), "0 gives the same draws each time")
     return None if random_state is None else int(random_state)
 
 
 def check_whole(name: str, value: Any) -> int:
     """A whole number of at least 1."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise ValueError(f"{name}: expected a whole number of at least 1, got {value!r}.")
-    return int(value)
+    return check_integer(name, value, 1, np.iinfo(np.int64).max)
 
 
 def stack(pools: Sequence[Any]) -> Any:

@@ -10,20 +10,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from numbers import Integral, Real
 from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import take_dense, wrong
+from histnetq.data.checks import check_integer, take_dense, wrong
 from histnetq.data.indexing import divide, offsets_of, ranges
+from histnetq.data.limits import brief
 from histnetq.simplex import Floats, Ints, apportion, draw_uniform
 
 __all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "Protocol"]
 
 Size = int | tuple[int, int] | None
 _DEFAULT_SIZE = 250
+_LARGEST_BAG = 1_000_000_000
+_LARGEST_CONCENTRATION = 1e12
+_STRONGEST = 1e6
 _TILT_CHUNK = 1 << 24  # bags × rows handled at a time under covariate shift
 
 
@@ -90,6 +95,9 @@ class APP(Protocol):
 
     bag_size: Size = None
 
+    def __post_init__(self) -> None:
+        _check_bag_size(self.bag_size)
+
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         return _draw_by_class(self.bag_size, source, n_bags, draw_uniform, rng)
 
@@ -118,12 +126,18 @@ class Dirichlet(Protocol):
     alpha: float | tuple[float, ...] = 1.0
     bag_size: Size = None
 
+    def __post_init__(self) -> None:
+        _check_bag_size(self.bag_size)
+        given = self.alpha if isinstance(self.alpha, tuple | list | np.ndarray) else [self.alpha]
+        if not len(given) or not all(_is_real(a) and 0 < a <= _LARGEST_CONCENTRATION for a in given):
+            raise ValueError(f"alpha: expected a positive number or one per class, got {brief(self.alpha)}.")
+
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         return _draw_by_class(self.bag_size, source, n_bags, self._prevalences, rng)
 
     def _prevalences(self, n_bags: int, n_classes: int, rng: np.random.Generator) -> Floats:
         alpha = np.asarray(self.alpha, dtype=float)
-        if alpha.ndim > 1 or alpha.size not in (1, n_classes) or not ((alpha > 0) & (alpha < np.inf)).all():
+        if alpha.size not in (1, n_classes):
             raise ValueError(f"alpha: expected a positive number or one per class ({n_classes}), got {self.alpha!r}.")
         return rng.dirichlet(np.broadcast_to(alpha, n_classes), size=n_bags)
 
@@ -146,6 +160,9 @@ class NPP(Protocol):
     """
 
     bag_size: Size = None
+
+    def __post_init__(self) -> None:
+        _check_bag_size(self.bag_size)
 
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         pool, sizes = _LabelledRows(source), _draw_sizes(self.bag_size, source, n_bags, rng)
@@ -180,8 +197,10 @@ class CovariateShift(Protocol):
     strength: float = 1.0
 
     def __post_init__(self) -> None:
-        if not np.isfinite(self.strength):
-            raise ValueError(f"strength: expected a finite number, got {self.strength!r}.")
+        _check_bag_size(self.bag_size)
+        if not _is_real(self.strength) or not abs(self.strength) <= _STRONGEST:
+            wanted = f"a finite number from -{_STRONGEST:,.0f} to {_STRONGEST:,.0f}"
+            raise ValueError(f"strength: expected {wanted}, got {brief(self.strength)}.")
 
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         pool, sizes = _LabelledRows(source), _draw_sizes(self.bag_size, source, n_bags, rng)
@@ -288,6 +307,9 @@ class Combined(Protocol):
 
     def __post_init__(self) -> None:
         _check_proportion("row_proportion", self.row_proportion)
+        for name, given in (("rows", self.rows), ("bags", self.bags)):
+            if isinstance(given, type) or not hasattr(given, "draw"):
+                raise TypeError(f"{name}: expected a protocol such as APP(), got {brief(given)}.")
 
     def _draw(self, source: tuple[Bags, Bags], n_bags: int, rng: np.random.Generator) -> Bags:
         if not isinstance(source, tuple) or len(source) != 2:
@@ -360,15 +382,27 @@ def _draw_sizes(bag_size: Size, source: Bags, n_bags: int, rng: np.random.Genera
     if bag_size is None:
         sizes = np.round(source.sizes).astype(np.int64) if len(source) > 1 else np.array([_DEFAULT_SIZE])
         return np.maximum(rng.choice(sizes, size=n_bags), 1)
-    ends = np.atleast_1d(np.asarray(bag_size))
-    if ends.dtype.kind not in "iu" or ends.shape not in ((1,), (2,)) or not 1 <= ends[0] <= ends[-1]:
-        raise ValueError(f"bag_size: expected a positive whole number or a range (low, high), got {bag_size!r}.")
+    ends = np.atleast_1d(bag_size)
     return rng.integers(ends[0], ends[-1], size=n_bags, endpoint=True)
 
 
-def _check_proportion(name: str, value: float) -> None:
-    if not 0 <= value <= 1:
-        raise ValueError(f"{name}: expected a number from 0 to 1, got {value!r}.")
+def _check_bag_size(bag_size: Any) -> None:
+    if bag_size is None:
+        return
+    ends = list(bag_size) if isinstance(bag_size, tuple | list | np.ndarray) else [bag_size]
+    whole = all(isinstance(n, Integral) and not isinstance(n, bool) for n in ends)
+    if len(ends) not in (1, 2) or not whole or not 1 <= ends[0] <= ends[-1]:
+        raise ValueError(f"bag_size: expected a positive whole number or a range (low, high), got {brief(bag_size)}.")
+    check_integer("bag_size", ends[-1], 1, _LARGEST_BAG)
+
+
+def _is_real(value: Any) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool)
+
+
+def _check_proportion(name: str, value: Any) -> None:
+    if not _is_real(value) or not 0 <= value <= 1:
+        raise ValueError(f"{name}: expected a number from 0 to 1, got {brief(value)}.")
 
 
 def _cycle(n: int, count: int, rng: np.random.Generator) -> Ints:

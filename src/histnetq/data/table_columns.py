@@ -11,7 +11,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.budget import Charge, is_text
-from histnetq.data.checks import LONGEST_NAME
+from histnetq.data.checks import refuse_long_names
+from histnetq.data.limits import LONGEST_NAME
 from histnetq.data.table_files import Table, can_name, is_number
 from histnetq.data.table_names import name_of, of_one_type, written_name
 
@@ -78,6 +79,7 @@ class Codes:
         `written` ones are texts, which become whole numbers or truth values if all of a column are.
         """
         values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.keys]
+        refuse_long_names(self.table, values)
         keys: dict[str, Any] = {}
         for key, value in zip(self.place, map(str, values), strict=True):
             other = keys.setdefault(value, key)
@@ -104,7 +106,7 @@ def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) ->
     if array.null_count:
         refuse_nothing(batch, [column], table, first_row)
     codes, different = encode(array)
-    refuse_long_names(different, column, table)
+    refuse_long_cells(different, column, table)
     return codes, [name_of(value) for value in different.to_pylist()]
 
 
@@ -133,7 +135,7 @@ def encode(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
     return (np.cumsum(used) - 1)[codes], array.dictionary.take(places)
 
 
-def refuse_long_names(different: pa.Array, column: str, table: str) -> None:
+def refuse_long_cells(different: pa.Array, column: str, table: str) -> None:
     """Refuse names that are longer than any class or bag may be called."""
     import pyarrow.compute as pc
 
@@ -247,6 +249,7 @@ def plan_features(
             parts.append(Feature(column, value))
         else:
             table.require([name], learned)
+    refuse_long_names(table.name, [part.name for part in parts])
     return Plan(parts, left_out)
 
 

@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from histnetq.data.budget import within_budget
-from histnetq.data.checks import LONGEST_NAME, shown, wrong
+from histnetq.data.checks import shown, wrong
 from histnetq.data.files import refuse_same
+from histnetq.data.limits import LONGEST_NAME
 from histnetq.data.parquet_files import BATCH_ROWS, count_parquet_rows, read_parquet, read_parquet_schema
 from histnetq.data.table_csv import MISSING, look_at, refuse_twice
 

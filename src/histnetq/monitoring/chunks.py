@@ -12,7 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.data.checks import check_choice, check_whole, wrong
-from histnetq.data.table_columns import Codes, counted, encode, refuse_long_names, refuse_nothing
+from histnetq.data.table_columns import Codes, counted, encode, refuse_long_cells, refuse_nothing
 from histnetq.data.table_files import Table
 
 if TYPE_CHECKING:
@@ -65,7 +65,7 @@ class Clock:
 
     def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
         place, different = encode(column)
-        refuse_long_names(different, name, table)
+        refuse_long_cells(different, name, table)
         texts = pd.Series(different.to_pylist(), dtype=object)
         offset = texts.str.contains(r"T?\d{1,2}:\d{2}.*(?:Z|[+-]\d{2}:?\d{2})$", regex=True)
         found = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")

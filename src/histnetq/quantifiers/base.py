@@ -295,6 +295,12 @@ class Quantifier(Calibrating):
                 raise AttributeError(f"{type(self).__name__} has no {name!r}; {_OTHER_NAMES[name]}.")
             return self.__getattribute__(name)  # raises what it raised before
 
+    def _check_params(self) -> None:
+        """Refuse wrong parameters; `fit` calls this before any work, and `histnetq.load` before anything is restored.
+
+        Each class checks the type, the range and the upper limit of its own parameters, after those of its base.
+        """
+
     def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         """Log-likelihoods of the classes, up to a constant of the row, of rows in use; and the row of each entry."""
         kind = type(self).__name__

@@ -31,6 +31,8 @@ from histnetq.quantifiers.tree_files import (
 
 Arrays = dict[str, NDArray]
 DAMAGED = "path: the stored classifier is damaged"
+_LEAST_SCALE = 1e-150  # by which no number of float32 becomes infinite
+_LARGEST_MEAN = float(np.finfo(np.float32).max)
 _AGAIN = "save the model again."
 _VERSION = re.compile(r"(\d{1,4}\.\d{1,4})(\.\w{1,10}){0,3}", re.ASCII)
 
@@ -110,6 +112,8 @@ def _pipeline_from_plain(described: dict[str, Any], arrays: Arrays) -> Pipeline:
     *scalers, classifier = [step for _, step in steps]
     if any(type(step) is not StandardScaler for step in scalers) or type(classifier) is StandardScaler:
         raise ValueError("a pipeline has steps in another order than scalers and a classifier")
+    if len({name for name, _ in steps}) < len(steps):
+        raise ValueError("two steps of a pipeline have one name")
     if len({getattr(step, "n_features_in_", None) for _, step in steps}) > 1:
         raise ValueError("the steps of a pipeline have different numbers of features")
     return Pipeline(steps)
@@ -186,8 +190,10 @@ def _restore_scaler(estimator: Any, arrays: Arrays, n_features: int) -> None:
     for name, used in (("mean_", estimator.with_mean), ("var_", estimator.with_std), ("scale_", estimator.with_std)):
         here = used or name in arrays
         setattr(estimator, name, checked_array(arrays, name, (n_features,)) if here else None)
-    if estimator.with_std and not (estimator.scale_ > 0).all():
+    if estimator.with_std and not (estimator.scale_ > _LEAST_SCALE).all():
         raise ValueError("a scale is not above 0")
+    if estimator.with_mean and not (np.abs(estimator.mean_) <= _LARGEST_MEAN).all():
+        raise ValueError("a mean is larger than any number in a row may be")
     if "n_samples_seen_" in arrays:
         seen = arrays["n_samples_seen_"]
         estimator.n_samples_seen_ = checked_array(arrays, "n_samples_seen_", seen.shape, "iuf")[()]

@@ -13,6 +13,7 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from histnetq.data.checks import check_choice
+from histnetq.data.limits import brief
 
 DEFAULT = "logistic"
 
@@ -92,6 +93,17 @@ def made(classifier: Any) -> Any:
     if classifier is not None and not isinstance(classifier, str):
         return classifier
     return CLASSIFIERS[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))].make()
+
+
+def check_classifier(classifier: Any) -> None:
+    """Refuse anything but the name of a classifier, None for the default one, or a classifier."""
+    if classifier is None or isinstance(classifier, str):
+        check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))
+    elif not (hasattr(classifier, "fit") or hasattr(classifier, "predict_proba")):
+        raise TypeError(
+            f"classifier: expected a scikit-learn classifier or one of {', '.join(map(repr, CLASSIFIERS))}, got "
+            f"{brief(classifier)}."
+        )
 
 
 def last_step(classifier: Any) -> tuple[str, Any]:

@@ -9,14 +9,15 @@ import numpy as np
 from sklearn.base import clone
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction, check_whole
+from histnetq.data.checks import check_fraction, check_integer, check_seed
+from histnetq.data.limits import brief
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.likelihood import EMQ
 from histnetq.quantifiers.members import Composed, StoredMembers
 from histnetq.quantifiers.saving import StoredArrays
 from histnetq.simplex import Floats, project
-from histnetq.training.supervision import Supervision
+from histnetq.training.supervision import Supervision, check_sampler
 
 _RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # in units of the mean variance of the estimates
 _FOLDS = 5
@@ -99,7 +100,7 @@ class Corrected(Composed):
         Corrected
             The fitted quantifier itself.
         """
-        self._check()
+        self._check_params()
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
         inner = EMQ(calibration="bcts", random_state=seed) if self.quantifier is None else clone(self.quantifier)
         given = Supervision.of(X, y, None)
@@ -118,11 +119,19 @@ class Corrected(Composed):
         self.train_prevalences_, self.slopes_, self.shift_ = given.prevalences(), slopes, shift
         return self
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         check_fraction("held_out", self.held_out)
-        check_whole("n_bags", self.n_bags)
-        if self.quantifier is not None and not isinstance(self.quantifier, Quantifier):
-            raise TypeError(f"quantifier: expected a quantifier, got {self.quantifier!r}; give one such as PACC().")
+        check_integer("n_bags", self.n_bags, 1, 10_000_000)
+        check_sampler(self.sampler, "None or a protocol such as APP()")
+        check_seed(self.random_state)
+        if self.quantifier is None:
+            return
+        if not isinstance(self.quantifier, Quantifier):
+            raise TypeError(
+                f"quantifier: expected a quantifier, got {brief(self.quantifier)}; give one such as PACC()."
+            )
+        self.quantifier._check_params()
 
     def _combine(self, estimates: Floats) -> Floats:
         return corrected(estimates[0], self.slopes_, self.shift_)

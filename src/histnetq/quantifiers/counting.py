@@ -145,9 +145,10 @@ class ACC(PosteriorQuantifier):
     reads = "class"
     solver: str = "least-squares"
     smoothness: float = 0.0
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="classes classes"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("solver", self.solver, ("least-squares", "inverse"))
         if check_smoothness(self.smoothness) and self.solver == "inverse":
             raise ValueError("smoothness: expected 0 with solver='inverse', which has no penalty; use 'least-squares'.")

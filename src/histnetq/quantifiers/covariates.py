@@ -11,9 +11,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import check_bins
 from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
+from histnetq.quantifiers.likelihood import check_iterations
 from histnetq.quantifiers.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
 from histnetq.quantifiers.quadratic import solve_quadratic
 from histnetq.quantifiers.saving import Arrays, StoredArrays
@@ -23,7 +25,9 @@ _CELLS_AT_ONCE = 1 << 22  # of bags × features × bins
 _LEAST = 1e-6  # distance of histograms below which they count as equal
 _FLOOR = 1e-12  # share of a mixture in a bin where its classes have no rows
 _REACH = 0.9  # of the way to 0 that a step goes at most
+_MOST_STEPS = 10_000  # of Newton
 _HALVINGS = 20  # of a step, at the most
+_FARTHEST = float(np.finfo(np.float32).max)  # that a number in a row may be
 _ROUNDING = 1e-12  # by which a distance may seem to grow
 
 
@@ -33,12 +37,14 @@ class _StoredHistograms(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         wanted = int(np.prod(model.input_shape_)), sum(model._bins()), len(model.classes_)
-        if model.histograms_.shape != wanted or model.histograms_.dtype != np.float64:
+        if model.histograms_.shape != wanted:
             raise ValueError(
                 f"path: the histograms have shape {model.histograms_.shape}, expected {wanted}; save again."
             )
         if (model.histograms_ < 0).any() or len(model.low_) != wanted[0]:
             raise ValueError("path: the histograms are below 0 or lack the ranges of features; save again.")
+        if not ((model.low_ >= -_FARTHEST) & (model.low_ <= model.high_) & (model.high_ <= _FARTHEST)).all():
+            raise ValueError("path: the arrays 'low' and 'high' are not the ranges of features; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -85,17 +91,15 @@ class HDx(FeatureQuantifier):
     n_bins: int | Sequence[int] = 10
     tol: float = 1e-7
     max_iter: int = 100
-    stored = (_StoredHistograms(low_="features", high_="features", histograms_="features bins classes"),)
+    stored = (_StoredHistograms(low_="features", high_="features", histograms_="share: features bins classes"),)
 
     def _bins(self) -> list[int]:
-        bins = np.atleast_1d(np.asarray(self.n_bins))
-        if bins.ndim != 1 or not bins.size or not all(isinstance(b, int) and b >= 2 for b in bins.tolist()):
-            raise ValueError(f"n_bins: expected whole numbers of at least 2, got {self.n_bins!r}; give such as 10.")
-        found: list[int] = bins.tolist()
-        return found
+        return check_bins(self.n_bins)
 
-    def _check(self) -> None:
-        self._bins()
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_bins(self.n_bins)
+        check_iterations(self.tol, self.max_iter, _MOST_STEPS)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
         n_classes, bins = len(self.train_prevalences_), self._bins()

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from histnetq.data.bags import Bags
 from histnetq.data.checks import shown
+from histnetq.data.limits import brief
 from histnetq.kernels.cores import count_cores
 from histnetq.quantifiers.classifiers import last_step, prepared, shares_cores
 from histnetq.quantifiers.posterior_checks import check_posteriors
@@ -30,6 +31,7 @@ CV = int | float | None
 # Bytes of rows that are learned from side by side. Fewer are learned from before threads have started (and BLAS uses
 # one thread for them); of more, a fit holds a copy or two, so that one at a time is enough.
 _SIDE_BY_SIDE = range(1 << 16, 1 << 30)
+_MOST_FOLDS = 1_000_000
 _one_limit = Lock()
 
 
@@ -106,6 +108,20 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
     judged = np.any(folds, axis=0)
     w = None if weights is None else weights[judged]
     return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+
+
+def check_cv(cv: Any) -> None:
+    """Refuse anything but a number of folds, a fraction of rows to hold out, or None."""
+    if cv is None:
+        return
+    if isinstance(cv, bool) or not isinstance(cv, Real):
+        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {brief(cv)}.")
+    if not isinstance(cv, Integral) and not 0 < float(cv) < 1:
+        raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    if isinstance(cv, Integral) and cv < 2:
+        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    if isinstance(cv, Integral) and int(cv) > _MOST_FOLDS:
+        raise ValueError(f"cv: expected at most {_MOST_FOLDS:,} folds, got {brief(cv)}; lower it.")
 
 
 def entries_with_labels(given: Bags) -> tuple[Ints, Ints, NDArray | None]:
@@ -186,8 +202,6 @@ def _named(rows: Any, names: NDArray | None) -> Any:
 
 def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
     """Pairs of positions to learn from and to judge, so that every class is among both."""
-    if isinstance(cv, bool) or not isinstance(cv, Real):
-        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
     counts = np.bincount(labels)
     rare = counts[counts > 0].min()
     if rare < 2:
@@ -197,11 +211,7 @@ def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
     # A seed of its own where none is given: scikit-learn would take one from the global generator.
     seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
     if not isinstance(cv, Integral):
-        if not 0 < cv < 1:
-            raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
         return StratifiedShuffleSplit(1, test_size=float(cv), random_state=seed).split(np.zeros(len(labels)), labels)
-    if cv < 2:
-        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
     folds = StratifiedKFold(min(int(cv), int(rare)), shuffle=True, random_state=seed)
     return folds.split(np.zeros(len(labels)), labels)
 

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.quantifiers.likelihood import maximise_mixture
+from histnetq.data.checks import check_number
+from histnetq.quantifiers.likelihood import check_iterations, maximise_mixture
 from histnetq.quantifiers.posterior_checks import describe_fault
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.saving import Arrays, StoredArrays
@@ -79,11 +79,15 @@ class KDEy(PosteriorQuantifier):
     bandwidth: float = 0.1
     tol: float = 1e-7
     max_iter: int = 5000
-    stored = (*PosteriorQuantifier.stored, _StoredKernels(kernels_="kernels classes", shares_="kernels classes"))
+    stored = (
+        *PosteriorQuantifier.stored,
+        _StoredKernels(kernels_="share: kernels classes", shares_="share: kernels classes"),
+    )
 
-    def _check(self) -> None:
-        if not isinstance(self.bandwidth, Real) or not self.bandwidth > 0:
-            raise ValueError(f"bandwidth: expected a number above 0, got {self.bandwidth!r}.")
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_number("bandwidth", self.bandwidth, 0, 1e6, above=True)
+        check_iterations(self.tol, self.max_iter)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import used_rows
+from histnetq.data.checks import check_number, used_rows
 from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
 from histnetq.quantifiers.emnetq_start import start_scores
 from histnetq.quantifiers.encoders import Encoder, make_scores
@@ -156,7 +156,9 @@ class EMNetQ(DeepQuantifier):
         return None if self.ridge is None else partial(start_scores, self.ridge, self.training.weight_decay)
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_ridge(self.ridge)
+        check_number("prior", self.prior, 0, 1e6, what="a pseudo-count")
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
         if "pooling.threshold" not in arrays:  # saved before there was one, or not started from labels

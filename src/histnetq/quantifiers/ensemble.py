@@ -10,13 +10,14 @@ import numpy as np
 from sklearn.base import clone
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, check_seed
+from histnetq.data.limits import brief
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.counting import PACC
 from histnetq.quantifiers.cross_fitting import CrossFitted
 from histnetq.quantifiers.density import KDEy
 from histnetq.quantifiers.likelihood import EMQ
-from histnetq.quantifiers.members import Composed
+from histnetq.quantifiers.members import Composed, refuse_many_members
 from histnetq.quantifiers.posteriors import PosteriorQuantifier
 from histnetq.simplex import Floats
 
@@ -78,18 +79,23 @@ class Ensemble(Composed):
         Ensemble
             The fitted quantifier itself.
         """
-        self._check()
+        self._check_params()
         if not isinstance(X, Bags) and y is not None:
             X, y = Bags.from_labels(X, y), None
         shared: dict[Any, CrossFitted] = {}
         self._learned_by([_fitted(clone(member), X, y, shared) for member in self._chosen()])
         return self
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("how", self.how, ("mean", "median"))
+        check_seed(self.random_state)
         listed = self.members is None or isinstance(self.members, Sequence)
         if not listed or not (members := self._chosen()) or not all(isinstance(q, Quantifier) for q in members):
-            raise TypeError(f"members: expected quantifiers, got {self.members!r}; give such as [EMQ(), PACC()].")
+            raise TypeError(f"members: expected quantifiers, got {brief(self.members)}; give such as [EMQ(), PACC()].")
+        refuse_many_members("members", len(members))
+        for member in members:
+            member._check_params()
 
     def _chosen(self) -> list[Quantifier]:
         if self.members is not None:
@@ -113,6 +119,5 @@ def _fitted(member: Quantifier, X: Any, y: Any, shared: dict[Any, CrossFitted]) 
     named = member.classifier if isinstance(member.classifier, str | None) else repr(member.classifier)
     key = named, member.cv, member.random_state
     if key not in shared:
-        member._check()
         shared[key] = member.cross_fit(X, y)
     return member.fit_crossed(shared[key])

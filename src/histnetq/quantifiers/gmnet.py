@@ -9,8 +9,9 @@ from functools import partial
 import torch
 from torch import nn
 
+from histnetq.data.checks import check_integer
 from histnetq.nn import BagNetwork, Gaussians, Pooling, Standardize
-from histnetq.quantifiers.encoders import DEFAULT_ENCODER, check_sizes, make_scores
+from histnetq.quantifiers.encoders import DEFAULT_ENCODER, MOST_UNITS, make_scores
 from histnetq.quantifiers.networks import PooledQuantifier, check_ridge
 from histnetq.training.fitting import Start
 
@@ -95,11 +96,10 @@ class GMNet(PooledQuantifier):
     ridge: float | None = None
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_ridge(self.ridge)
         for name in ("n_blocks", "n_gaussians", "n_dims"):
-            number = getattr(self, name)
-            if not hasattr(number, "__index__") or number < 1:
-                raise ValueError(f"{name}: expected a whole number of at least 1, got {number!r}.")
+            check_integer(name, getattr(self, name), 1, MOST_UNITS)
 
     def _start(self) -> Start | None:
         from histnetq.quantifiers.gmnet_start import start_gaussians
@@ -107,7 +107,6 @@ class GMNet(PooledQuantifier):
         return partial(start_gaussians, self.ridge, self.training)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
-        check_sizes("head", self.head)
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
         pooling = self._pooling(self.n_blocks * self.n_dims)
         # Dropped units before the Gaussians spread the rows of training wider than those that are estimated.

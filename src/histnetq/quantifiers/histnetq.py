@@ -9,7 +9,8 @@ from functools import partial
 import torch
 from torch import nn
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, check_flag, check_integer
+from histnetq.data.limits import MOST_BINS
 from histnetq.nn import BINS, BagNetwork, Cumulative, LogOdds, Pooling, Standardize, Unmixing
 from histnetq.quantifiers.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.quantifiers.networks import PooledQuantifier, check_ridge
@@ -100,9 +101,17 @@ class HistNetQ(PooledQuantifier):
     ridge: float | None = 0.01
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_ridge(self.ridge)
+        check_choice("bins", self.bins, tuple(BINS))
+        check_integer("n_bins", self.n_bins, 1, MOST_BINS)
+        check_flag("cumulative", self.cumulative)
+
+    def _check_head(self) -> None:
         if isinstance(self.head, str):
             check_choice("head", self.head, ("unmix",))
+        else:
+            super()._check_head()
 
     def _start(self) -> Start | None:
         if self.ridge is None or self.head != "unmix":
@@ -124,7 +133,7 @@ class HistNetQ(PooledQuantifier):
         return network.to(getattr(torch, self.training.dtype))
 
     def _pooling(self, n_features: int) -> Pooling:
-        return BINS[check_choice("bins", self.bins, tuple(BINS))](n_features, self.n_bins)
+        return BINS[self.bins](n_features, self.n_bins)
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
         head = super()._head(width, n_classes)

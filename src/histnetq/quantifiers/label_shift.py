@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, check_number
 from histnetq.quantifiers.counting import assigned_shares
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.quadratic import solve_quadratic
@@ -65,14 +64,15 @@ class BBSE(PosteriorQuantifier):
     """
 
     mode: str = "soft"
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="classes classes"))
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
     @property
     def reads(self) -> str:  # type: ignore[override]
         """What is seen of a row: its posteriors, of which the mean counts, or its class."""
         return "mean" if self.mode == "soft" else "class"
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("mode", self.mode, ("soft", "hard"))
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
@@ -133,12 +133,11 @@ class RLLS(BBSE):
     """
 
     alpha: float = 0.01
-    stored = (*BBSE.stored, StoredArrays(bound_="1"))
+    stored = (*BBSE.stored, StoredArrays(bound_="size: 1"))
 
-    def _check(self) -> None:
-        super()._check()
-        if not isinstance(self.alpha, Real) or not 0 <= self.alpha < np.inf:
-            raise ValueError(f"alpha: expected a number of at least 0, got {self.alpha!r}; 0 has no penalty.")
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_number("alpha", self.alpha, 0, 1e6, hint="; 0 has no penalty")
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         super()._learn(posteriors, labels, weights)

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, check_integer, check_number
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.ordinal import check_smoothness, smoother
@@ -16,6 +17,7 @@ from histnetq.quantifiers.rescaling import KINDS, fit_scales, rescale
 from histnetq.quantifiers.saving import StoredArrays
 
 _FEWEST = 12  # iterations before convergence is believed
+_MOST_ITERATIONS = 100_000
 _TILE = 1024  # rows worked on together
 
 
@@ -78,7 +80,9 @@ class EMQ(PosteriorQuantifier):
     smoothness: float = 0.0
     stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_iterations(self.tol, self.max_iter)
         if self.calibration is not None:
             check_choice("calibration", self.calibration, KINDS)
         check_smoothness(self.smoothness, most=1)
@@ -96,6 +100,12 @@ class EMQ(PosteriorQuantifier):
         return maximise_likelihood(
             posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter, smooth
         )
+
+
+def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
+    """Refuse a tolerance or a number of iterations with which a method would not end in reasonable time."""
+    check_number("tol", tol, 0, 1)
+    check_integer("max_iter", max_iter, 1, most)
 
 
 def maximise_likelihood(

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_bins, check_choice
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.quantifiers.one_against_rest import OneAgainstRest
@@ -18,6 +18,7 @@ from histnetq.quantifiers.saving import Arrays, StoredArrays
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 _DIVERGENCES = ("hellinger", "topsoe")
+_LEAST = 1e-100  # share of rows in a bin that is not empty; products of lower ones may be 0
 _EXACT = 1e-10  # step at which the search for a proportion ends
 
 
@@ -29,6 +30,9 @@ class _StoredHistograms(StoredArrays):
         wanted = len(model._judged()), int(model._matching()[0].sum())
         if model.positive_.shape != wanted or not model.positive_.dtype == model.negative_.dtype == np.float64:
             raise ValueError(f"path: the histograms have shape {model.positive_.shape}, expected {wanted}; save again.")
+        for found in (model.positive_, model.negative_):
+            if not ((found == 0) | (found > _LEAST)).all():
+                raise ValueError("path: the histograms have other numbers than shares of rows; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -80,16 +84,17 @@ class DyS(OneAgainstRest):
 
     n_bins: int | Sequence[int] = 8
     divergence: str = "topsoe"
-    stored = (*PosteriorQuantifier.stored, _StoredHistograms(positive_="matched bins", negative_="matched bins"))
+    stored = (
+        *PosteriorQuantifier.stored,
+        _StoredHistograms(positive_="share: matched bins", negative_="share: matched bins"),
+    )
 
     def _matching(self) -> tuple[NDArray[np.int64], str]:
         """Numbers of bins, and the divergence."""
-        bins = np.atleast_1d(np.asarray(self.n_bins))
-        if bins.ndim != 1 or not bins.size or not all(isinstance(b, int) and b >= 2 for b in bins.tolist()):
-            raise ValueError(f"n_bins: expected whole numbers of at least 2, got {self.n_bins!r}.")
-        return bins.astype(np.int64), check_choice("divergence", self.divergence, _DIVERGENCES)
+        return np.array(check_bins(self.n_bins)), check_choice("divergence", self.divergence, _DIVERGENCES)
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         self._matching()
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar
@@ -16,6 +17,8 @@ from histnetq.quantifiers.registry import REGISTRY
 from histnetq.quantifiers.saving import Arrays, Stored, restored, to_config
 from histnetq.simplex import Floats
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
+
+MOST_MEMBERS = 1000
 
 
 class StoredMembers(Stored):
@@ -32,10 +35,17 @@ class StoredMembers(Stored):
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.members_ = []
+        refuse_many_members("path", len(learned["members"]))
+        # Each array is handed out once: a look at all of them for each member would take minutes for many.
+        parts: defaultdict[str, Arrays] = defaultdict(dict)
+        for name, array in arrays.items():
+            group, _, rest = name.partition("/")
+            place, _, own_name = rest.partition("/")
+            if group == "members":
+                parts[place][own_name] = array
         for i, config in enumerate(learned["members"]):
-            prefix = f"members/{i}/"
-            check_manifest(Path(prefix), {**config, "format": 1})
-            own = {name.removeprefix(prefix): array for name, array in arrays.items() if name.startswith(prefix)}
+            check_manifest(Path(f"members/{i}"), {**config, "format": 1})
+            own = parts[str(i)]
             member = restored(REGISTRY[config["estimator"]].load(), config, own, learned["trust"], {})
             same = member.classes_.tolist() == model.classes_.tolist() and member.input_shape_ == model.input_shape_
             if not same or member.scores_ != model.scores_:
@@ -43,6 +53,12 @@ class StoredMembers(Stored):
             model.members_.append(member)
         if not model.members_:
             raise ValueError("path: the model has no members; save again.")
+
+
+def refuse_many_members(name: str, n_members: int) -> None:
+    """Refuse more members than a composed quantifier may have, in `fit` and in `load` alike."""
+    if n_members > MOST_MEMBERS:
+        raise ValueError(f"{name}: expected at most {MOST_MEMBERS:,} members, got {n_members:,}; use fewer.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

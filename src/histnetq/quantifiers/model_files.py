@@ -26,6 +26,7 @@ import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from histnetq.data.limits import LONGEST_NAME
 from histnetq.quantifiers.registry import REGISTRY
 
 if TYPE_CHECKING:
@@ -36,6 +37,7 @@ _CONFIG, _OLD_WEIGHTS = "config.json", "model.safetensors"
 _NAME = re.compile(r"weights-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors")
 _PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
 _LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
+_DEEPEST = 100  # lists and mappings within each other
 _GRACE = 3600.0  # seconds after which a file that no manifest names belongs to no save that goes on
 _DAMAGED = "does not match its checksum, it is truncated or was altered; copy it again."
 
@@ -54,7 +56,12 @@ def write_model(
     weights, partial = f"weights-{digest[:16]}-{draw}.safetensors", f".config-{draw}.json"
     full = {"format": FORMAT, **config, "weights": weights, "weights_sha256": digest}
     full["sha256"] = _checksum(full)
-    text = json.dumps(full, indent=2, ensure_ascii=False) + "\n"
+    try:
+        text = json.dumps(full, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise ValueError(
+            "save: a parameter or the provenance holds NaN or infinity, expected finite numbers; change it first."
+        ) from None
     made = not target.exists()
     try:
         os.makedirs(target, exist_ok=True)
@@ -121,8 +128,9 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise _missing(directory, _CONFIG) from None
     try:
-        config = json.loads(text)
+        config = json.loads(text, parse_constant=_refuse_constant)
         version = config["format"]
+        _refuse_deep(config)
     except (ValueError, KeyError, TypeError, RecursionError):
         raise ValueError(
             f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
@@ -136,6 +144,22 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"path: {directory} {_DAMAGED}")
     check_manifest(directory, config)
     return config
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and infinity, which JSON does not have and Python reads."""
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _refuse_deep(config: Any) -> None:
+    """Refuse lists and mappings within each other that deep that functions which follow them would not end."""
+    level, depth = [config], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"it has more than {_DEEPEST} levels")
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
 
 
 def require_known_method(path: str | os.PathLike[str], config: dict[str, Any]) -> None:
@@ -293,14 +317,14 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
 
 
+def _are_short(value: list[Any]) -> bool:
+    return all(isinstance(v, str) and len(v) <= LONGEST_NAME for v in value)
+
+
 def _are_classes(value: Any, config: dict[str, Any]) -> bool:
     if not isinstance(value, list) or not value:
         return False
-    of_one_kind = (
-        all(isinstance(v, str) for v in value)
-        or all(isinstance(v, bool) for v in value)
-        or all(_is_number(v) for v in value)
-    )
+    of_one_kind = _are_short(value) or all(isinstance(v, bool) for v in value) or all(_is_number(v) for v in value)
     return of_one_kind and len(set(value)) == len(value)
 
 
@@ -319,7 +343,7 @@ def _is_shape(value: Any, config: dict[str, Any]) -> bool:
 
 
 def _are_names(value: Any, config: dict[str, Any]) -> bool:
-    named = isinstance(value, list) and all(isinstance(v, str) for v in value)
+    named = isinstance(value, list) and _are_short(value)
     return value is None or (named and config["input_shape"] == [len(value)])
 
 
@@ -338,10 +362,13 @@ def _is_mapping(value: Any, config: dict[str, Any]) -> bool:
 
 _ENTRIES = {
     "estimator": (_is_name, "the name of a method"),
-    "classes": (_are_classes, "a list of different texts or numbers"),
+    "classes": (
+        _are_classes,
+        f"a list of different numbers, or of different texts of at most {LONGEST_NAME:,} characters",
+    ),
     "train_prevalences": (_are_prevalences, "a share of each class, with sum 1"),
     "input_shape": (_is_shape, "the shape of a row"),
-    "feature_names": (_are_names, "a name of each feature, or null"),
+    "feature_names": (_are_names, f"a name of each feature of at most {LONGEST_NAME:,} characters, or null"),
     "scores": (_is_scored, "true for features that are probabilities of the classes, else false"),
     "params": (_is_mapping, "parameters by name"),
     "learned": (_is_mapping, "values by name"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,8 @@ from torch import nn
 from histnetq.quantifiers.saving import Arrays, Stored
 from histnetq.training.batches import choose_device
 from histnetq.training.fitting import TrainedNetwork
+
+_LONGEST_SENTENCE = 10_000  # characters
 
 
 class StoredNetwork(Stored):
@@ -31,7 +34,9 @@ class StoredNetwork(Stored):
     def learned(self, model: Any) -> dict[str, Any]:
         return {
             "history": {name: values.tolist() for name, values in model.history_.items()},
-            "best_epoch": model.best_epoch_, "validation_loss": model.validation_loss_, "split": model.split_,
+            # A run that was interrupted in its first epoch has no loss: JSON has no infinity.
+            "best_epoch": model.best_epoch_, "split": model.split_,
+            "validation_loss": model.validation_loss_ if math.isfinite(model.validation_loss_) else None,
             "interrupted": model.interrupted_, "learned_nothing": model.learned_nothing_,
         }  # fmt: skip
 
@@ -48,10 +53,23 @@ class StoredNetwork(Stored):
             device = choose_device(model.training.device)
         except ValueError:  # trained where there was such a device, loaded where there is none
             device = choose_device("auto")
-        history = {name: np.asarray(values) for name, values in learned["history"].items()}
-        best_epoch, loss = learned["best_epoch"], learned["validation_loss"]
-        told = (learned.get(name, "") for name in ("split", "interrupted", "learned_nothing"))
-        keep_trained(model, TrainedNetwork(network.eval().to(device), history, best_epoch, loss, *told))
+        keep_trained(model, TrainedNetwork(network.eval().to(device), *_checked_course(learned)))
+
+
+def _checked_course(learned: dict[str, Any]) -> tuple[Any, ...]:
+    """Return the history, the best epoch, its loss and the sentences about training, all of them checked."""
+    history, numbers = learned["history"], (int, float)
+    best_epoch, loss = learned["best_epoch"], learned["validation_loss"]
+    told = [learned.get(name, "") for name in ("split", "interrupted", "learned_nothing")]
+    listed = all(isinstance(v, list) and all(type(n) in numbers for n in v) for v in history.values())
+    if not listed or len({len(values) for values in history.values()}) > 1:
+        raise ValueError("path: the history of training is not one number per epoch; save the model again.")
+    if type(best_epoch) is not int or best_epoch < 0 or type(loss) not in (*numbers, type(None)):
+        raise ValueError("path: the best epoch or its loss is not a number; save the model again.")
+    if not all(isinstance(text, str) and len(text) <= _LONGEST_SENTENCE for text in told):
+        raise ValueError("path: what is said about training is not a short text; save the model again.")
+    arrays = {name: np.asarray(values) for name, values in history.items()}
+    return arrays, best_epoch, math.inf if loss is None else float(loss), *told
 
 
 def _require_fitting(network: nn.Module, arrays: Arrays) -> None:

@@ -6,7 +6,6 @@ They learn from bags of which only the proportions are known, from labelled rows
 from __future__ import annotations
 
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any, ClassVar
 
 import numpy as np
@@ -15,14 +14,14 @@ from numpy.typing import NDArray
 from torch import nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import needs_double
+from histnetq.data.checks import check_number, needs_double
 from histnetq.data.protocols import Protocol
 from histnetq.data.same_features import require_range
 from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, MergeablePooling, Pooling, Standardize, StandardizeScores
 from histnetq.nn.encoders import log_odds_of, n_outputs
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.encoders import Encoder, check_sizes, make_encoder
+from histnetq.quantifiers.encoders import Encoder, check_encoder, check_sizes, make_encoder
 from histnetq.quantifiers.given_scores import given_posteriors, scored_bags, take_scores
 from histnetq.quantifiers.network_files import StoredNetwork, keep_trained
 from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
@@ -30,7 +29,7 @@ from histnetq.quantifiers.saving import Arrays, Stored, StoredArrays
 from histnetq.sketches.networks import PooledStates, merge_of
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
-from histnetq.training.fitting import Start, Task
+from histnetq.training.fitting import Start, Task, check_task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
@@ -48,7 +47,7 @@ class DeepQuantifier(Quantifier):
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None
 
-    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="classes classes?"))
+    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
         """Learn from bags, from labelled rows, or from both.
@@ -70,6 +69,7 @@ class DeepQuantifier(Quantifier):
         DeepQuantifier
             The fitted quantifier itself.
         """
+        self._check_params()
         given = Supervision.of(X, y, bags)
         if not given.input_shape:
             raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
@@ -83,7 +83,6 @@ class DeepQuantifier(Quantifier):
             return self._network(given.input_shape, len(given.classes), make_standardize(statistics, scored))
 
         scored = given.are_scores
-        self._check_params()
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
         self._learned_from(*known, needs_double(given.pool), scored, given.text)
@@ -123,7 +122,9 @@ class DeepQuantifier(Quantifier):
         return self.fit(scored_bags(posteriors, y, classes))
 
     def _check_params(self) -> None:
-        """Refuse wrong parameters before any work is done."""
+        super()._check_params()
+        check_task(self)
+        check_encoder(self.encoder)
 
     def _start(self) -> Start | None:
         """Give what finds better weights than random ones before training, if there is any."""
@@ -135,7 +136,14 @@ class DeepQuantifier(Quantifier):
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
         """Make the network that these arrays are the weights of."""
-        statistics = (arrays["prepare.mean"], arrays["prepare.scale"]) if self.training.standardize else None
+        statistics = None
+        if self.training.standardize:
+            statistics = arrays["prepare.mean"], arrays["prepare.scale"]
+            wider = any(
+                np.broadcast_shapes(array.shape, self.input_shape_) != self.input_shape_ for array in statistics
+            )
+            if wider or not (statistics[1] > 0).all():
+                raise ValueError("path: the means and scales are not those of the features; save the model again.")
         return self._network(self.input_shape_, len(self.classes_), make_standardize(statistics, self.scores_))
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
@@ -185,6 +193,13 @@ class PooledQuantifier(DeepQuantifier):
 
     head: Any = (512,)
 
+    def _check_params(self) -> None:
+        super()._check_params()
+        self._check_head()
+
+    def _check_head(self) -> None:
+        check_sizes("head", self.head)
+
     def _pooling(self, n_features: int) -> Pooling:
         """Make the layer that makes the difference."""
         raise NotImplementedError
@@ -194,7 +209,6 @@ class PooledQuantifier(DeepQuantifier):
         return MLP(width, (*self.head, n_classes), self.training.dropout)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
-        check_sizes("head", self.head)
         encoder = make_encoder(self.encoder, shape, self.training)
         pooling = self._pooling(n_outputs(encoder, shape))
         network = BagNetwork(
@@ -206,9 +220,7 @@ class PooledQuantifier(DeepQuantifier):
 
 def check_ridge(ridge: Any) -> None:
     """Refuse what is no penalty of a logistic regression."""
-    given = isinstance(ridge, Real) and not isinstance(ridge, bool)
-    if ridge is not None and not (given and 0 < ridge < np.inf):
-        raise ValueError(f"ridge: expected a number above 0, or None, got {ridge!r}.")
+    check_number("ridge", ridge, 0, 1e12, above=True, or_none=True)
 
 
 def make_standardize(statistics: tuple[NDArray, NDArray] | None, scored: bool) -> Standardize | None:

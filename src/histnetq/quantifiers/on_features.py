@@ -62,7 +62,7 @@ class FeatureQuantifier(Quantifier):
         FeatureQuantifier
             The fitted quantifier itself.
         """
-        self._check()
+        self._check_params()
         given = labelled_rows(X, y)
         if given.rows.ndim == 1:
             kind = type(self).__name__
@@ -76,9 +76,6 @@ class FeatureQuantifier(Quantifier):
         known = given.classes, tuple(given.rows.shape[1:]), given.feature_names, self.train_prevalences_
         self._learned_from(*known, needs_double(given.rows), scored, given.text)
         return self
-
-    def _check(self) -> None:
-        """Refuse wrong parameters before any work is done."""
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
         """Learn from the columns of labelled rows."""

@@ -37,7 +37,8 @@ class StoredClassifier(Stored):
             known = columns_of(model.classifier_, model.cv, model.classes_).tolist() if found is None else found
             n_columns, n_features = len(model.classifier_.classes_), getattr(model.classifier_, "n_features_in_", None)
             places = set(range(len(model.classes_)))
-            if len(known) != n_columns or not all(type(c) is int and c in places for c in known):
+            fits = isinstance(known, list) and all(type(c) is int and c in places for c in known)
+            if not fits or not len(known) == len(set(known)) == n_columns:
                 raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
             # Images are flattened for the classifier.
             width = math.prod(model.input_shape_) if model.input_shape_ else None
@@ -60,8 +61,8 @@ class StoredTraining(StoredArrays):
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
-        labels = arrays.get("training_labels", np.zeros(0, np.int32))
-        if labels.dtype.kind not in "iu" or not ((labels >= 0) & (labels < len(model.classes_))).all():
+        labels = model.training_labels_
+        if not ((labels >= 0) & (labels < len(model.classes_))).all():
             raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
         posteriors = arrays.get("training_posteriors", np.zeros((0, 1)))
         if posteriors.dtype.kind != "f" or describe_fault(posteriors.astype(np.float64)) is not None:

@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import needs_double, used_rows
+from histnetq.data.checks import check_seed, needs_double, used_rows
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.classifiers import DEFAULT, last_step, made
-from histnetq.quantifiers.cross_fitting import CrossFitted, cross_fit, posteriors_of
+from histnetq.quantifiers.classifiers import DEFAULT, check_classifier, last_step, made
+from histnetq.quantifiers.cross_fitting import CrossFitted, check_cv, cross_fit, posteriors_of
 from histnetq.quantifiers.given_scores import column_order, given_posteriors, scored_bags, take_scores
 from histnetq.quantifiers.posterior_files import StoredClassifier, StoredTraining
 from histnetq.quantifiers.rescaling import fit_scales, rescale
@@ -53,7 +53,11 @@ class PosteriorQuantifier(Quantifier):
     reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
-        StoredTraining(training_posteriors_="rows classes", training_labels_="rows", training_weights_="rows?"),
+        StoredTraining(
+            training_posteriors_="posterior: rows classes",
+            training_labels_="whole: rows",
+            training_weights_="amount: rows?",
+        ),
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
@@ -129,7 +133,6 @@ class PosteriorQuantifier(Quantifier):
         PosteriorQuantifier
             The fitted quantifier itself.
         """
-        self._check()
         return self.fit_crossed(self.cross_fit(X, y))
 
     def cross_fit(self, X: Any, y: Any = None) -> CrossFitted:
@@ -155,6 +158,7 @@ class PosteriorQuantifier(Quantifier):
         >>> PACC().fit_crossed(once).predict(X).round(2)
         array([0.5, 0.5])
         """
+        self._check_params()
         given = labelled_rows(X, y)
         if given.scores is not None:
             return take_scores(given)
@@ -180,7 +184,7 @@ class PosteriorQuantifier(Quantifier):
         >>> CC().fit_crossed(PACC("bayes").cross_fit(X, y)).predict(X)
         array([0.5, 0.5])
         """
-        self._check()
+        self._check_params()
         source = crossed.source
         assert source.classes is not None
         self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
@@ -215,7 +219,7 @@ class PosteriorQuantifier(Quantifier):
         >>> PACC().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
         array([0.67, 0.33])
         """
-        self._check()
+        self._check_params()
         return self.fit(scored_bags(posteriors, y, classes))
 
     def predict_posteriors(self, X: Any) -> Floats:
@@ -332,8 +336,11 @@ class PosteriorQuantifier(Quantifier):
             raise TypeError(f"classifier: expected {wanted}, got {self.classifier!r}; pass it as {kind}(classifier).")
         return made(self.classifier)
 
-    def _check(self) -> None:
-        """Refuse wrong parameters before any work is done."""
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_classifier(self.classifier)
+        check_cv(self.cv)
+        check_seed(self.random_state)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         """Learn from posteriors of labelled rows; nothing by default."""

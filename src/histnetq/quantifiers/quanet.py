@@ -12,27 +12,28 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_whole
+from histnetq.data.checks import check_integer
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
 from histnetq.quantifiers.counting import assigned_shares, solve_mixture
-from histnetq.quantifiers.encoders import check_sizes
+from histnetq.quantifiers.encoders import MOST_UNITS, check_sizes
 from histnetq.quantifiers.likelihood import maximise_likelihood
 from histnetq.quantifiers.network_files import StoredNetwork, keep_trained
 from histnetq.quantifiers.posterior_files import StoredClassifier
 from histnetq.quantifiers.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.row_posteriors import misclassification
-from histnetq.quantifiers.saving import Arrays, Stored
+from histnetq.quantifiers.saving import Arrays, Stored, checked_numbers
 from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
-from histnetq.training.fitting import Task
+from histnetq.training.fitting import Task, check_task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
 _N_METHODS = 5
+_MOST_STEPS = 10_000
 _LEAST = 1e-4  # under the estimates, whose logarithms the network reads
 
 
@@ -44,7 +45,11 @@ class _StoredRates(Stored):
         return {"rates.hard": known.hard, "rates.soft": known.soft}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        """Leave the rates to the network, which is rebuilt with them."""
+        """Check the rates; the network is rebuilt with them."""
+        for name in ("rates.hard", "rates.soft"):
+            arrays[name] = checked_numbers(
+                name, arrays[name], "share: classes classes", {"classes": len(model.classes_)}
+            )
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -120,10 +125,11 @@ class QuaNet(PosteriorQuantifier):
     resamples: ClassVar[bool] = False
     stored = (StoredClassifier(), _StoredRates(), StoredNetwork("network."))
 
-    def _check(self) -> None:
-        Task(self)
-        for name in ("hidden", "n_steps"):
-            check_whole(name, getattr(self, name))
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_task(self)
+        check_integer("hidden", self.hidden, 1, MOST_UNITS)
+        check_integer("n_steps", self.n_steps, 1, _MOST_STEPS)
         check_sizes("head", self.head)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from histnetq.data import protocols
+from histnetq.data.limits import LONGEST_NAME
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
 from histnetq.quantifiers.classifier_files import from_plain, to_plain
@@ -65,7 +66,7 @@ class StoredArrays(Stored):
     **attributes : str
         By name of the attribute, which has a final underscore that the name of the array lacks: the sizes of the array
         in words, such as "rows classes". Equal words are equal sizes, "classes" is the number of classes, and a final
-        "?" says that a model may lack the array.
+        "?" says that a model may lack the array. A kind of `_KINDS` may stand before, as in "share: rows classes".
     """
 
     def __init__(self, **attributes: str) -> None:
@@ -78,7 +79,7 @@ class StoredArrays(Stored):
         sizes = {"classes": len(model.classes_)}
         for name, words in self.attributes.items():
             if name[:-1] in arrays:
-                setattr(model, name, _of_sizes(name[:-1], arrays[name[:-1]], words.rstrip("?"), sizes))
+                setattr(model, name, checked_numbers(name[:-1], arrays[name[:-1]], words.rstrip("?"), sizes))
             elif not words.endswith("?"):
                 raise ValueError(f"path: the array {name[:-1]!r} is missing; save the model again.")
 
@@ -118,21 +119,45 @@ class StoredParts(Stored):
         if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:
             raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
         for name in (name for name in self.sizes if name in found):
-            _of_sizes(f"{self.prefix}{name}", found[name], self.sizes[name], known)
+            checked_numbers(f"{self.prefix}{name}", found[name], self.sizes[name], known)
         setattr(model, self.attribute, self.kind(**{name: array.astype(np.float64) for name, array in found.items()}))
 
 
-def _of_sizes(name: str, array: NDArray, words: str, known: dict[str, int]) -> NDArray:
-    """Refuse an array whose sizes are not those in words; learn the sizes of new words."""
-    wanted = words.split()
-    fits = array.ndim == len(wanted) and array.dtype.kind in "biuf"
+_ROUNDED = 1e-3  # by which a share may lie beyond 0 and 1
+# Kinds of numbers: the kinds of their types, the lowest, the highest, and what they are in words.
+_KINDS: dict[str, tuple[str, float, float, str]] = {
+    "": ("f", -np.inf, np.inf, "numbers"),
+    "share": ("f", -_ROUNDED, 1 + _ROUNDED, "numbers from 0 to 1"),
+    "posterior": ("f", -_ROUNDED, 1 + _ROUNDED, "numbers from 0 to 1"),
+    "size": ("f", 0, np.inf, "numbers of at least 0"),
+    "amount": ("iuf", 0, np.inf, "numbers of at least 0"),
+    "whole": ("iu", -np.inf, np.inf, "whole numbers"),
+}
+
+
+def checked_numbers(name: str, array: NDArray, words: str, known: dict[str, int]) -> NDArray:
+    """Refuse an array of other sizes or numbers than the words say; learn the sizes of new words.
+
+    Numbers become those of the type that `fit` gives them, for which there is compiled code: float64, but for
+    posteriors, which take half of the memory.
+    """
+    kind, _, sizes = words.rpartition(": ")
+    types, low, high, numbers = _KINDS[kind]
+    wanted = sizes.split()
+    fits = array.ndim == len(wanted) and array.dtype.kind in types
     for word, size in zip(wanted, array.shape, strict=False):
         fits &= size == (int(word) if word.isdigit() else known.setdefault(word, size))
     if not fits:
         raise ValueError(
-            f"path: the array {name!r} is {array.dtype} of shape {array.shape}, expected numbers "
+            f"path: the array {name!r} is {array.dtype} of shape {array.shape}, expected {numbers} "
             f"({', '.join(wanted)}); save the model again."
         )
+    if array.dtype.kind == "f":
+        array = array.astype(np.float32 if kind == "posterior" else np.float64, copy=False)
+    elif array.dtype != np.int32:
+        array = array.astype(np.int64, copy=False)
+    if not ((array >= low) & (array <= high)).all():
+        raise ValueError(f"path: the array {name!r} has other numbers than {numbers}; save the model again.")
     return array
 
 
@@ -151,11 +176,15 @@ class StoredText(Stored):
         column = learned.get("text_column")
         if column is None:
             return
-        if not isinstance(column, str) or not {"text/weights", "text/directions"} <= arrays.keys():
+        if (
+            not isinstance(column, str)
+            or len(column) > LONGEST_NAME
+            or not {"text/weights", "text/directions"} <= arrays.keys()
+        ):
             raise ValueError("path: what reads the model's texts is missing or damaged; save the model again.")
         known: dict[str, int] = {"hashed": N_HASHED}
-        weights = _of_sizes("text/weights", arrays["text/weights"], "hashed", known)
-        directions = _of_sizes("text/directions", arrays["text/directions"], "directions hashed", known)
+        weights = checked_numbers("text/weights", arrays["text/weights"], "hashed", known)
+        directions = checked_numbers("text/directions", arrays["text/directions"], "directions hashed", known)
         text = TextFeatures(column, weights.astype(np.float32), directions.astype(np.float32))
         if not set(text.names) <= set(model.feature_names_ or ()):
             raise ValueError("path: the model's features are not those of its texts; save the model again.")
@@ -163,8 +192,8 @@ class StoredText(Stored):
 
 
 _CALIBRATED = (
-    StoredParts("calibration_", Calibration, coefficients="classes 4", joint_coefficients="2", scores="scores classes",
-                joint_scores="scores"),
+    StoredParts("calibration_", Calibration, coefficients="amount: classes 4", joint_coefficients="amount: 2",
+                scores="amount: scores classes", joint_scores="amount: scores"),
     StoredParts("trust_", Trust),
     StoredText(),
 )  # fmt: skip
@@ -273,8 +302,7 @@ def restored(
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
     quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
     quantifier.double_, quantifier.scores_ = bool(config.get("double")), bool(config.get("scores"))
-    if hasattr(quantifier, "_check"):
-        quantifier._check()
+    quantifier._check_params()
     learned = {**config["learned"], "trust": tuple(trust)}
     for part in (*quantifier.stored, *_CALIBRATED):
         part.restore(quantifier, arrays, learned)
@@ -351,4 +379,6 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
     if _is_file(value):
         return load_classifier(base64.b64decode(value["skops"]), trust)
     kind = _DATACLASSES[value["type"]]
+    if "callbacks" in value["fields"]:
+        raise ValueError(f"path: {name} has callbacks, which are never stored; save the model again.")
     return kind(**{k: _from_json(name, v, arrays, trust, custom) for k, v in value["fields"].items()})

@@ -5,8 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from functools import partial
 
-from histnetq.data.checks import check_choice
+from histnetq.data.checks import check_choice, check_integer
 from histnetq.nn import POOLINGS, Pooling, SetAttention
+from histnetq.quantifiers.encoders import MOST_UNITS
 from histnetq.quantifiers.networks import PooledQuantifier, check_ridge
 from histnetq.training.fitting import Start
 
@@ -18,6 +19,7 @@ class _OnFeatures(PooledQuantifier):
     ridge: float | None = None
 
     def _check_params(self) -> None:
+        super()._check_params()
         check_ridge(self.ridge)
 
     def _start(self) -> Start | None:
@@ -96,8 +98,12 @@ class DeepSets(_OnFeatures):
 
     pooling: str = field(default="mean", kw_only=False)
 
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_choice("pooling", self.pooling, tuple(POOLINGS))
+
     def _pooling(self, n_features: int) -> Pooling:
-        return POOLINGS[check_choice("pooling", self.pooling, tuple(POOLINGS))](n_features)
+        return POOLINGS[self.pooling](n_features)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -177,6 +183,11 @@ class SetTransformer(_OnFeatures):
     hidden: int = field(default=128, kw_only=False)
     n_inducing: int = field(default=32, kw_only=False)
     n_heads: int = field(default=4, kw_only=False)
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        for name in ("width", "hidden", "n_inducing", "n_heads"):
+            check_integer(name, getattr(self, name), 1, MOST_UNITS)
 
     def _pooling(self, n_features: int) -> Pooling:
         return SetAttention(n_features, self.width, self.hidden, self.n_inducing, self.n_heads)

@@ -17,6 +17,7 @@ from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
+from sklearn.base import BaseEstimator
 
 from histnetq.quantifiers.classifier_files import DAMAGED, from_plain, nodes, other_version, to_plain, unreadable
 
@@ -79,10 +80,27 @@ def _schema(stored: bytes) -> Any:
 
 
 def _refuse_caches(estimator: Any) -> None:
-    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle."""
-    for name, value in estimator.get_params().items():
-        if name.rpartition("__")[2] == "memory" and value is not None:
-            raise ValueError("a pipeline has a cache, expected memory=None")
+    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle.
+
+    All that the estimator holds is looked at, not its parameters alone: of two steps of one name, these have one.
+    """
+    waiting, seen = [estimator], dict[int, Any]()
+    while waiting:
+        value = waiting.pop()
+        if id(value) in seen:
+            continue
+        seen[id(value)] = value  # kept, so that no other object gets its id
+        if isinstance(value, dict):
+            waiting.extend(value.values())
+        elif isinstance(value, list | tuple | set | frozenset):
+            waiting.extend(value)
+        elif isinstance(value, np.ndarray):
+            waiting.extend(value.ravel().tolist() if value.dtype == object else ())
+        elif hasattr(value, "__dict__") and not isinstance(value, type):
+            held = vars(value)
+            if isinstance(value, BaseEstimator) and held.get("memory") is not None:
+                raise ValueError("a pipeline has a cache, expected memory=None")
+            waiting.extend(held.values())
 
 
 # What nodes of a skops file may make without trust. Each is data, or a class that is made without its constructor.

@@ -27,8 +27,12 @@ class _StoredThresholds(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         starts, n_judged = model.starts_, len(model._judged())
-        whole = starts.dtype.kind == "i" and len(starts) == n_judged + 1
-        if not whole or starts[0] != 0 or starts[-1] != len(model.thresholds_) or not (np.diff(starts) > 0).all():
+        if (
+            len(starts) != n_judged + 1
+            or starts[0] != 0
+            or starts[-1] != len(model.thresholds_)
+            or not (np.diff(starts) > 0).all()
+        ):
             raise ValueError("path: the array 'starts' does not divide the thresholds among classes; save again.")
         if not (np.abs(model.true_rates_ - model.false_rates_) > 0).all():
             raise ValueError("path: the arrays of rates are equal somewhere, expected different ones; save again.")
@@ -89,11 +93,15 @@ class MS(OneAgainstRest):
     stored = (
         *PosteriorQuantifier.stored,
         _StoredThresholds(
-            thresholds_="thresholds", true_rates_="thresholds", false_rates_="thresholds", starts_="starts"
+            thresholds_="share: thresholds",
+            true_rates_="size: thresholds",
+            false_rates_="share: thresholds",
+            starts_="whole: starts",
         ),
     )
 
-    def _check(self) -> None:
+    def _check_params(self) -> None:
+        super()._check_params()
         check_choice("policy", self.policy, _POLICIES)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

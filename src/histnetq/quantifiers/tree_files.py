@@ -16,6 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
 Arrays = dict[str, NDArray]
+_ROUNDED = 1e-6  # by which the shares in a leaf may differ from 1 in sum
 _LEAF = -1  # what a forest's tree has in place of the children of a leaf
 _BOOSTED = ("value", "count", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right", "gain", "depth",
             "is_leaf", "bin_threshold")  # fmt: skip
@@ -39,6 +40,8 @@ def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
         raise ValueError("a node of the trees has one child, expected two or none")
     depths = _checked_depths(sizes, nodes["left_child"], nodes["right_child"], leaf, nodes["feature"], n_features)
     values = checked_array(arrays, "values", (len(nodes), 1, n_classes))
+    if not (values >= 0).all() or not (np.abs(values[leaf].sum(2) - 1) <= _ROUNDED).all():
+        raise ValueError("the shares of the classes in a leaf are below 0, or do not add up to 1")
     kind = ExtraTreeClassifier if type(forest).__name__ == "ExtraTreesClassifier" else DecisionTreeClassifier
     params = {name: getattr(forest, name) for name in forest.estimator_params}
     forest.n_features_in_, forest.n_classes_, forest.n_outputs_ = n_features, n_classes, 1
@@ -104,7 +107,7 @@ def checked_array(arrays: Arrays, name: str, shape: tuple[int, ...], kinds: str 
         raise ValueError(
             f"the array {name!r} is {array.dtype} of shape {array.shape}, expected finite numbers of shape {shape}"
         )
-    return array
+    return array.astype(np.float64) if array.dtype == np.float16 else array
 
 
 def _checked_records(

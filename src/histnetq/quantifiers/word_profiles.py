@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
-from histnetq.data.checks import check_whole
+from histnetq.data.checks import check_integer, check_seed, check_whole
 from histnetq.data.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
@@ -28,7 +28,7 @@ class _StoredProfiles(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         chosen, n_features = model.subsets_, int(np.prod(model.input_shape_))
-        if chosen.dtype.kind != "i" or not ((chosen >= 0) & (chosen < n_features)).all():
+        if not ((chosen >= 0) & (chosen < n_features)).all():
             raise ValueError("path: the array 'subsets' has other numbers than those of features; save again.")
         if model.profiles_.shape[1] != 1 << chosen.shape[1] or len(model.limits_) != n_features:
             raise ValueError("path: the array 'profiles' has not a row of each profile; save again.")
@@ -80,14 +80,18 @@ class ReadMe(FeatureQuantifier):
     subset_size: int = 8
     random_state: int | None = None
     stored = (
-        _StoredProfiles(limits_="features", subsets_="subsets size", profiles_="subsets profiles classes"),
-    )  # fmt: skip
+        _StoredProfiles(
+            limits_="features", subsets_="whole: subsets size", profiles_="share: subsets profiles classes"
+        ),
+    )
 
-    def _check(self) -> None:
-        for name in ("n_subsets", "subset_size"):
-            check_whole(name, getattr(self, name))
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_integer("n_subsets", self.n_subsets, 1, 1_000_000)
+        check_whole("subset_size", self.subset_size)
         if self.subset_size > _MOST_FEATURES:
             raise ValueError(f"subset_size: expected at most {_MOST_FEATURES}, got {self.subset_size}; take fewer.")
+        check_seed(self.random_state)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
         n_classes, rng = len(self.train_prevalences_), np.random.default_rng(self.random_state)

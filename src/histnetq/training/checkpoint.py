@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import defaultdict
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from torch import Tensor
 from histnetq.data.files import whole_file
 
 _CHECKPOINT = "checkpoint.safetensors"
+_OPTIMIZER = ("step", "exp_avg", "exp_avg_sq")
 
 
 def has_checkpoint(directory: str | None) -> bool:
@@ -57,4 +58,42 @@ def read_checkpoint(directory: str, identity: str) -> tuple[dict[str, Any], dict
     for name, tensor in flat.items():
         group, _, rest = name.partition("/")
         tensors[group][rest] = tensor
-    return json.loads(metadata["progress"]), tensors
+    try:
+        return json.loads(metadata["progress"]), tensors
+    except (KeyError, ValueError, RecursionError):
+        raise damaged(directory) from None
+
+
+def refuse_other_tensors(
+    directory: str,
+    tensors: Mapping[str, Mapping[str, Tensor]],
+    layers: Mapping[str, Tensor],
+    parameters: Sequence[Tensor],
+) -> None:
+    """Refuse tensors that are not the weights of these layers, and the optimiser's state of these parameters."""
+    shapes = {name: tensor.shape for name, tensor in layers.items()}
+    weights = [tensors["network"], tensors["best"], *([tensors["mean"]] if tensors["mean"] else [])]
+    fits = all({name: tensor.shape for name, tensor in group.items()} == shapes for group in weights)
+    for name, tensor in tensors["optimizer"].items():
+        place, _, key = name.partition("/")
+        known = place.isdecimal() and int(place) < len(parameters) and key in _OPTIMIZER
+        fits &= known and tensor.shape == (() if key == "step" else parameters[int(place)].shape)
+    if not fits:
+        raise damaged(directory)
+
+
+def refuse_other_progress(directory: str, progress: Any, start: Mapping[str, Any]) -> None:
+    """Refuse a progress with other entries, or entries of other types, than it has at the start."""
+    fits = isinstance(progress, dict) and progress.keys() <= start.keys()
+    if not fits or not all(_kind(value) is _kind(start[name]) for name, value in progress.items()):
+        raise damaged(directory)
+
+
+def _kind(value: Any) -> type:
+    return float if type(value) is int else type(value)
+
+
+def damaged(directory: str) -> ValueError:
+    """Return the error of a checkpoint that was altered."""
+    path = Path(directory) / _CHECKPOINT
+    return ValueError(f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew.")

@@ -9,7 +9,6 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from numbers import Integral, Real
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,8 @@ import torch
 from numpy.typing import NDArray
 
 from histnetq.data.bags import Bags
+from histnetq.data.checks import check_number, check_seed
+from histnetq.data.limits import brief
 from histnetq.data.protocols import Protocol
 from histnetq.metrics import Measure, as_loss
 from histnetq.nn import BagNetwork
@@ -26,7 +27,7 @@ from histnetq.training.fingerprint import describe
 from histnetq.training.loop import Run
 from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
 from histnetq.training.processes import Processes
-from histnetq.training.supervision import Supervision
+from histnetq.training.supervision import Supervision, check_sampler
 
 Start = Callable[[BagNetwork, Supervision, Protocol | None, Measure, int], bool]
 
@@ -62,26 +63,31 @@ class TrainedNetwork:
     learned_nothing: str = ""
 
 
+def check_task(quantifier: Any) -> None:
+    """Refuse wrong values of the parameters that all quantifiers with a network share."""
+    params = quantifier.get_params(deep=False)
+    if not isinstance(params["training"], Training):
+        got = brief(params["training"])
+        raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {got}.")
+    check_number("label_weight", params.get("label_weight", 0.0), 0, 1e6)
+    check_seed(params["random_state"])
+    check_sampler(params["sampler"])
+    as_loss(params["loss"])
+
+
 class Task:
     """What a network is trained for.
 
     Parameters
     ----------
     quantifier : Quantifier
-        Quantifier that trains a network; its parameters are checked and taken.
+        Quantifier that trains a network, whose parameters have been checked.
     """
 
     def __init__(self, quantifier: Any) -> None:
         self.name, self.params = type(quantifier).__name__, quantifier.get_params(deep=False)
         self.training: Training = self.params["training"]
         self.label_weight, self.random_state = self.params.get("label_weight", 0.0), self.params["random_state"]
-        if not isinstance(self.training, Training):
-            raise TypeError(f"training: expected a Training object such as Training(epochs=50), got {self.training!r}.")
-        if not isinstance(self.label_weight, Real) or self.label_weight < 0:
-            raise ValueError(f"label_weight: expected a number of at least 0, got {self.label_weight!r}.")
-        seed = self.random_state
-        if seed is not None and (not isinstance(seed, Integral) or int(seed) < 0):
-            raise ValueError(f"random_state: expected None or a whole number of at least 0, got {seed!r}.")
 
     def train(
         self,

@@ -32,7 +32,14 @@ from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.gaussians import Gaussians
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
-from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
+from histnetq.training.checkpoint import (
+    has_checkpoint,
+    make_directory,
+    read_checkpoint,
+    refuse_other_progress,
+    refuse_other_tensors,
+    write_checkpoint,
+)
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
@@ -180,7 +187,7 @@ class Run:
         if directory is not None:
             make_directory(directory)
             if has_checkpoint(directory):
-                self._resume(*read_checkpoint(directory, self.identity))
+                self._resume(directory)
         if self.processes.count > 1:
             self.processes.refuse_different(self._digest())
             # An encoder that was given may have other weights in each process.
@@ -384,8 +391,12 @@ class Run:
         tensors = {"network": self.network.state_dict(), "best": self.best, "mean": self.mean, "optimizer": optimizer}
         write_checkpoint(directory, self.identity, dataclasses.asdict(self.progress), tensors)
 
-    def _resume(self, progress: dict[str, Any], tensors: dict[str, dict[str, Tensor]]) -> None:
+    def _resume(self, directory: str) -> None:
         """Continue from what a checkpoint holds."""
+        progress, tensors = read_checkpoint(directory, self.identity)
+        parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
+        refuse_other_tensors(directory, tensors, self.network.state_dict(), parameters)
+        refuse_other_progress(directory, progress, dataclasses.asdict(self.progress))
         device, state = next(self.network.parameters()).device, defaultdict[int, dict[str, Tensor]](dict)
         self.network.load_state_dict(tensors["network"])
         self.best, self.mean = tensors["best"], {k: v.to(device) for k, v in tensors["mean"].items()}

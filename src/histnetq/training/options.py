@@ -6,10 +6,17 @@ import dataclasses
 import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from numbers import Number
 from typing import Any
 
+from histnetq.data.limits import brief
+
 _IN_A_RANGE = ("lr", "dropout", "input_dropout", "validation")
+_MOST: dict[str, float] = {
+    "epochs": 1_000_000, "minutes": 1e7, "bags_per_epoch": 10_000_000, "batch_bags": 1_000_000, "micro_bags": 1_000_000,
+    "average": 1_000_000, "lr": 1e3, "min_lr": 1e3, "bin_lr": 1e6, "patience": 1_000_000, "warmup": 1_000_000,
+    "weight_decay": 1e3, "clip": 1e12, "validation_bags": 10_000_000, "checkpoint_every": 1_000_000,
+}  # fmt: skip
+_LONGEST = {"device": 100, "checkpoint": 4096}  # characters
 _NOT_PART_OF_THE_RESULT = (
     "epochs", "minutes", "refit", "progress", "checkpoint", "checkpoint_every", "callbacks", "device",
 )  # fmt: skip
@@ -122,20 +129,22 @@ class Training:
     callbacks: tuple[Callable[[dict[str, float]], Any], ...] = field(default=(), compare=False)
 
     def __post_init__(self) -> None:
-        if self.checkpoint is not None:
+        if isinstance(self.checkpoint, os.PathLike):
             object.__setattr__(self, "checkpoint", os.fspath(self.checkpoint))
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
-            if isinstance(value, Number) and hasattr(value, "item"):
+            if type(value).__module__ == "numpy" and hasattr(value, "item"):
                 object.__setattr__(self, option.name, value.item())  # numpy's numbers become Python's, which are stored
-            _check_number(option, getattr(self, option.name))
+            _check_option(option, getattr(self, option.name))
         if not (self.lr > 0 and 0 <= self.dropout < 1 and 0 <= self.input_dropout < 1 and 0 < self.validation < 1):
             got = ", ".join(f"{name}={getattr(self, name)!r}" for name in _IN_A_RANGE)
             raise ValueError(
                 f"training: expected lr > 0, 0 ≤ dropout and input_dropout < 1 and 0 < validation < 1, got {got}."
             )
         if self.dtype not in ("float32", "float64"):
-            raise ValueError(f"training: expected dtype 'float32' or 'float64', got {self.dtype!r}.")
+            raise ValueError(f"training: expected dtype 'float32' or 'float64', got {brief(self.dtype)}.")
+        if not isinstance(self.callbacks, tuple | list) or not all(map(callable, self.callbacks)):
+            raise TypeError(f"training: expected callbacks to be a tuple of functions, got {brief(self.callbacks)}.")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
         """Give all options by name, as scikit-learn does.
@@ -180,14 +189,20 @@ class Training:
         return f"Training({', '.join(f'{f.name}={getattr(self, f.name)!r}' for f in changed)})"
 
 
-def _check_number(option: dataclasses.Field[Any], value: Any) -> None:
-    """Refuse a value that is no number where the type of the option says so, or that is too low."""
+def _check_option(option: dataclasses.Field[Any], value: Any) -> None:
+    """Refuse a value that is not of the option's type, or that is too low or too high."""
     name, kind, lowest = option.name, str(option.type).partition(" ")[0], int(option.name != "warmup")
     if value is None and option.default is None:
         return
     if kind == "int" and (isinstance(value, bool) or not isinstance(value, int) or value < lowest):
-        raise ValueError(f"training: expected {name} to be a whole number of at least {lowest}, got {value!r}.")
-    if kind == "float" and not isinstance(value, int | float):
-        raise TypeError(f"training: expected {name} to be a number, got {value!r}.")
+        raise ValueError(f"training: expected {name} to be a whole number of at least {lowest}, got {brief(value)}.")
+    if kind == "float" and (isinstance(value, bool) or not isinstance(value, int | float)):
+        raise TypeError(f"training: expected {name} to be a number, got {brief(value)}.")
     if kind == "float" and name not in _IN_A_RANGE and not value >= 0:
         raise ValueError(f"training: expected {name} to be at least 0, got {value!r}.")
+    if kind == "bool" and not isinstance(value, bool):
+        raise TypeError(f"training: expected {name} to be True or False, got {brief(value)}.")
+    if kind == "str" and not (isinstance(value, str) and len(value) <= _LONGEST.get(name, len(value))):
+        raise TypeError(f"training: expected {name} to be a short text, got {brief(value)}.")
+    if name in _MOST and value > _MOST[name]:
+        raise ValueError(f"training: expected {name} to be at most {_MOST[name]:,.0f}, got {brief(value)}; lower it.")

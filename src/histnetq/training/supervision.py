@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from histnetq.data.bags import Bags
 from histnetq.data.checks import column_names, take_dense, used_rows
 from histnetq.data.class_names import are_scores
+from histnetq.data.limits import brief
 from histnetq.data.protocols import APP, Combined, Mixer, Protocol
 from histnetq.data.same_features import require_features
 from histnetq.data.text_features import TextFeatures
@@ -182,8 +183,7 @@ class Supervision:
             raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
         if wanted is None:
             return None
-        if isinstance(wanted, str | type) or not hasattr(wanted, "draw"):
-            raise ValueError(f"sampler: expected 'auto', None or a protocol such as Mixer(), got {wanted!r}.")
+        assert not isinstance(wanted, str)
         name, needs = type(wanted).__name__, wanted.draws_from
         if needs in ("bags", "both") and self.bags is None:
             raise ValueError(f"sampler: {name} draws from bags, but fit got labelled rows only; use APP().")
@@ -289,3 +289,11 @@ def _drawn_of_each_class(rows: NDArray, labelled: Bags, fraction: float, seed: i
             f"of {len(labelled.classes)} classes; add rows."  # type: ignore[arg-type]
         )
     return np.sort(rows[order[held]])
+
+
+def check_sampler(sampler: Any, words: str = "'auto', None or a protocol such as Mixer()") -> None:
+    """Refuse anything but "auto", None and a protocol; `words` say what is expected."""
+    if sampler is None or (isinstance(sampler, str) and sampler == "auto" and "auto" in words):
+        return
+    if isinstance(sampler, str | type) or not hasattr(sampler, "draw"):
+        raise ValueError(f"sampler: expected {words}, got {brief(sampler)}.")
