@@ -354,5 +354,6 @@ def test_a_stuck_sensor_is_told_and_equal_rows_of_constant_classes_are_not(kind,
     assert q.trust(stuck).columns.tolist() == ["p_value", "small", "trust"]
     pure = hq.Bags.from_arrays([X[:1000][y[:1000] == c] for c in (0, 1)])
     few = hq.Bags.from_arrays([np.repeat(X[:1], 3, axis=0)])  # by chance, as far as can be known
-    for bags in (held, pure, few):
+    far = hq.Bags.from_arrays([X + 1e6])  # different rows, all of which are clipped
+    for bags in (held, pure, few, far):
         assert not q.trust(bags)["trust"].str.contains("repeated").any()

@@ -205,12 +205,13 @@ class Trust:
         off any one value, so that *n* of its rows are equal with a probability of at most ``(1 - v / r²)ⁿ``.
         """
         n, known = len(self.columns), self.center + self.classes
-        equal = (means[:, n : 2 * n] - means[:, :n] ** 2 <= _EQUAL).all(1)
+        values = means[:, :n]
+        equal = (means[:, n : 2 * n] - values**2 <= _EQUAL).all(1)
         variance, width = (known[:, self._tests.squares] - known[:, :n] ** 2).min(0), self.high - self.low
-        varied = min(float((variance[width > 0] / width[width > 0] ** 2).max(initial=0.0)), _MOST_VARIED)
-        if varied < _LEAST_VARIED:
-            return np.zeros(len(means), dtype=bool)
-        found: NDArray[np.bool_] = equal & (sizes * np.log1p(-varied) <= np.log(DOUBT))
+        varied = np.minimum(variance / np.where(width > 0, width, np.inf) ** 2, _MOST_VARIED)
+        # Clipped values are alike whatever they were.
+        most = np.where(np.abs(values) < FARTHEST, varied, 0.0).max(1)
+        found: NDArray[np.bool_] = equal & (most >= _LEAST_VARIED) & (sizes * np.log1p(-most) <= np.log(DOUBT))
         return found
 
     def _tell(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:
