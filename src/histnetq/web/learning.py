@@ -254,7 +254,7 @@ def _bound_memory(process: int, memory: int) -> None:
 
 
 def _tells_of_memory(error: str) -> bool:
-    """Whether an error of the process is that it got no memory, which libraries tell in different words."""
+    """Return whether an error of the process is a lack of memory; libraries word it differently."""
     return bool(re.search(r"^memory: expected enough|(can't|cannot) allocate memory|bad_alloc", error, re.IGNORECASE))
 
 
