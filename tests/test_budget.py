@@ -313,6 +313,8 @@ def test_a_process_that_learns_has_bounded_memory():
          "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
         (2, ["[enforce fail at alloc_cpu.cpp] DefaultCPUAllocator: can't allocate memory"],
          "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
+        (2, ["rows.parquet: cannot be read (malloc of size 1050112 failed); write it again."],
+         "memory: learning needs more than the 512 MB that it may take; use fewer rows."),
         (2, ["label: expected 2 classes; add rows."], "label: expected 2 classes; add rows."),
         (3, [], "server: learning ended with code 3; try again."),
     ],

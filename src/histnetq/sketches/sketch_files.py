@@ -140,7 +140,7 @@ def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> No
 
 
 def _numbers(column: Any, name: str, size: int, listed: bool, path: Any) -> NDArray:
-    """The numbers of some bags, one after the other."""
+    """Numbers of some bags as a flat array."""
     _, kinds = _WANTED[name in ("n_rows", "unseen")]
     flat = column.flatten() if listed else column
     n_missing = column.null_count + flat.null_count

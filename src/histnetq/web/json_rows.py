@@ -76,7 +76,7 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 class _Values:
-    """Values in a text, each of which is read from a part of it: no longer value is taken to memory."""
+    """Values in a text. Each is decoded from a short part of the text, so that no huge value is ever in memory."""
 
     def __init__(self, text: str) -> None:
         self.text, self.start, self.part = text, 0, text[:_WINDOW]

@@ -254,8 +254,9 @@ def _bound_memory(process: int, memory: int) -> None:
 
 
 def _tells_of_memory(error: str) -> bool:
-    """Whether an error of the process is that it got no memory, which libraries tell in different words."""
-    return bool(re.search(r"^memory: expected enough|(can't|cannot) allocate memory|bad_alloc", error, re.IGNORECASE))
+    """Return whether an error of the process is a lack of memory; libraries word it differently."""
+    words = r"^memory: expected enough|(can't|cannot) allocate memory|malloc of size \d+ failed|bad_alloc"
+    return re.search(words, error, re.IGNORECASE) is not None
 
 
 def _environment(pipe: int, limits: Limits) -> dict[str, str]:

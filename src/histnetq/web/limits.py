@@ -1,4 +1,4 @@
-"""How large uploaded tables and answers may be: the settings of the budget that all work on a table keeps to."""
+"""Limits of uploaded tables and answers: the settings of the budget for the work on one table."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _SEPARATORS = b",;\t|"
 
 @dataclass(frozen=True)
 class Limits:
-    """Limits of an uploaded table and of what is answered.
+    """Limits of an uploaded table and of an answer.
 
     Attributes
     ----------
@@ -61,7 +61,7 @@ class Limits:
             self.budget().check_cells(n_rows, n_columns)
 
     def check_file(self, path: Path) -> None:
-        """Refuse a file that is too large in any way, by what it says of itself."""
+        """Refuse a file that is too large in any way, before its rows are read."""
         with told_to_users(path.parent), limited_to(self.budget()) as budget:
             if is_parquet(path):
                 read_parquet_schema(path)
