@@ -25,7 +25,6 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.report.estimating import Estimates, estimate_by
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, told_to_users
-from histnetq.web.workers import Stop
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
@@ -35,11 +34,10 @@ _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 
 @dataclass(frozen=True)
 class Reading:
-    """A table that is being read for someone: its limits, who may stop it, and who hears how many rows were read."""
+    """A table that is being read for someone: its limits, and who hears how many rows were read."""
 
     path: Path
     limits: Limits
-    stop: Stop
     step: Callable[[int], None] = lambda n_rows: None
 
     @contextmanager
@@ -50,7 +48,6 @@ class Reading:
 
         def look(batch: pa.RecordBatch) -> None:
             nonlocal n_read
-            self.stop.check()
             self.limits.check_batch(batch)
             n_read += batch.num_rows
             self.limits.check_cells(n_read, batch.num_columns)  # whatever the file says of itself

@@ -10,9 +10,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from histnetq.web.refusals import LOG, RefusedError, StoppedError
+from histnetq.web.refusals import INTERNAL, LOG, RefusedError, StoppedError
 from histnetq.web.spool import Spool
-from histnetq.web.workers import Stop
 
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200
@@ -42,6 +41,8 @@ class Job:
         Seconds that it would take, and when this was known.
     methods : list of dict
         The methods that are compared.
+    work : dict
+        What a worker is given for it.
     """
 
     kind: str
@@ -59,8 +60,8 @@ class Job:
     result: dict[str, Any] | None = None
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
-    stop: Stop = field(default_factory=Stop)
-    on_cancel: Callable[[], None] = lambda: None
+    on_cancel: Callable[[], object] = lambda: None
+    work: dict[str, Any] = field(default_factory=dict)
 
     @property
     def is_over(self) -> bool:
@@ -69,8 +70,13 @@ class Job:
 
     def start(self, stage: str) -> None:
         """Begin, unless it was cancelled."""
-        self.stop.check()
+        self.check()
         self.state, self.stage, self.began = "running", stage, time.monotonic()
+
+    def check(self) -> None:
+        """End the work of a job that was cancelled."""
+        if self.state == "cancelled":
+            raise StoppedError
 
     def tell(self, *messages: str) -> None:
         """Add sentences."""
@@ -82,7 +88,7 @@ class Job:
 
     def finish(self, result: dict[str, Any]) -> None:
         """End with a result, unless it was cancelled."""
-        self.stop.check()
+        self.check()
         self.result, self.progress, self.stage = result, 1.0, "Done"
         self._end("done")
 
@@ -95,13 +101,12 @@ class Job:
             self.error = error.sentence
         else:
             LOG.error("A job failed.", exc_info=error)
-            self.error = "server: an internal error happened, which is in its log; try again."
+            self.error = INTERNAL
         self._end("failed")
 
     def cancel(self) -> None:
         """End it, whatever it does."""
         if not self.is_over:
-            self.stop.set()
             self.stage = "Cancelled"
             self._end("cancelled")
             self.on_cancel()

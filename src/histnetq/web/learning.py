@@ -20,9 +20,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import histnetq
 from histnetq.training.progress import EVENTS
 from histnetq.web.answers import arguments, command
+from histnetq.web.children import environment, send
 from histnetq.web.jobs import Job
 from histnetq.web.refusals import RefusedError
 from histnetq.web.schemas import LearnJob
@@ -72,7 +72,7 @@ class Learner:
                 job.start("Reading the table in a process of its own, which takes some seconds to start")
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
                     await _Process(job, asked, table, proportions, hidden.make("work")).run()
-                    job.stop.check()
+                    job.check()
                     self._put(hidden.path / "work" / asked.name, asked.name)
             card, line = self.shelf.card(asked.name), _line(asked, table, proportions)
             job.finish({"command": line, "model": card, "downloads": []})
@@ -103,9 +103,10 @@ class _Process:
     async def run(self) -> None:
         """Learn; the model is in the place then."""
         reading, writing = os.pipe()
+        variables = {**environment(), EVENTS: str(writing)}
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=_environment(writing),
+                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=variables,
                 pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
@@ -116,7 +117,7 @@ class _Process:
             os.close(writing)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
-        self.job.on_cancel = lambda: _send(process, signal.SIGTERM)
+        self.job.on_cancel = lambda: send(process, signal.SIGTERM)
         if self.job.is_over:
             self.job.on_cancel()
         killer = asyncio.create_task(self._kill_if_late(process))
@@ -129,16 +130,16 @@ class _Process:
             code = await process.wait()
         finally:
             killer.cancel()
-            _send(process, signal.SIGKILL)
+            send(process, signal.SIGKILL)
         if code != 0:
-            self.job.stop.check()
+            self.job.check()
             raise RefusedError(422, self._failure(code))
 
     async def _kill_if_late(self, process: asyncio.subprocess.Process) -> None:
         while not self.job.is_over:
             await asyncio.sleep(0.5)
         await asyncio.sleep(_GRACE)
-        _send(process, signal.SIGKILL)
+        send(process, signal.SIGKILL)
 
     async def _note(self, stream: asyncio.StreamReader, is_error: bool) -> None:
         async for line in _lines(stream):
@@ -222,21 +223,6 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
         if not line:
             return
         yield line.decode("utf-8", "replace").rstrip()
-
-
-def _send(process: asyncio.subprocess.Process, number: int) -> None:
-    """Send a signal to a process that has not ended, and to those that it has started."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-
-
-def _environment(pipe: int) -> dict[str, str]:
-    """The variables of the process: it uses this very package, and imports nothing from its directory."""
-    package = str(Path(histnetq.__file__).parents[1])
-    others = os.environ.get("PYTHONPATH")
-    path = package if not others else f"{package}{os.pathsep}{others}"
-    return {**os.environ, EVENTS: str(pipe), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def _proportions_name(table: StoredTable) -> str:
