@@ -53,6 +53,10 @@ def told_to_users(*places: Path) -> Iterator[None]:
         raise RefusedError(422, in_one_sentence(str(error), *places)) from error
     except MemoryError as error:
         raise RefusedError(422, _MEMORY) from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # by which torch says the same
+            raise
+        raise RefusedError(422, _MEMORY) from error
 
 
 def in_one_sentence(message: str, *places: Path) -> str:

@@ -37,7 +37,7 @@ class Protocol(H11Protocol):
     def connection_made(self, transport: Any) -> None:
         """Begin a connection, unless there are too many."""
         super().connection_made(transport)
-        self._began = self.loop.time()
+        self._heard = self.loop.time()
         others = [line for line in self.connections if line is not self and not line.transport.is_closing()]
         if len(others) >= _MOST_CONNECTIONS and not self._make_room(others):
             if len(others) >= _MOST_CONNECTIONS + _FOR_HEALTH:
@@ -48,6 +48,7 @@ class Protocol(H11Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
+        self._heard = self.loop.time()
         super().data_received(data)
         if self._is_idle():
             if self._clock is None:
@@ -88,22 +89,18 @@ class Protocol(H11Protocol):
         super().connection_lost(exc)
 
     def _make_room(self, others: list[Any]) -> bool:
-        """Close a connection of the client that has most: the one that has waited for a request for longest.
+        """Close an idle connection of the client that has most of them: the one that was silent for longest.
 
-        If all of them are in use, the oldest is closed, unless the client has less than half of all connections or is
-        a proxy.
+        If none is idle, a connection in use is closed, but only of a client that has half of all and is no proxy.
         """
         counts = Counter(map(_client, others))
-        most = max(counts.values())
-        idle = [line for line in others if line._is_idle()]
-        if idle:
-            victim = max(idle, key=lambda line: (counts[_client(line)], -line._began))
-            victim.transport.close()
-            return True
-        crowd = [line for line in others if counts[_client(line)] == most and _client(line) not in self.proxies]
-        if not crowd or 2 * most < _MOST_CONNECTIONS:
+        crowd = [line for line in others if line._is_idle()]
+        if not crowd:
+            many = [line for line in others if 2 * counts[_client(line)] >= _MOST_CONNECTIONS]
+            crowd = [line for line in many if line.client is None or line.client[0] not in self.proxies]
+        if not crowd:
             return False
-        min(crowd, key=lambda line: line._began).transport.abort()
+        max(crowd, key=lambda line: (counts[_client(line)], -line._heard)).transport.abort()
         return True
 
     def _send_refusal(self, status: int, sentence: str) -> None:

@@ -35,7 +35,8 @@ def predict(
 ) -> Found:
     """Estimate the bags of a body that was received."""
     bounds = Limits(**limits)
-    file = _as_table(Path(path), bounds)
+    with told_to_users():
+        file = _as_table(Path(path), bounds)
     found, messages = estimate_file(shelf.model(model), Reading(file, bounds), **options)
     facts = {"summary": summarise(found)}
     with told_to_users():

@@ -21,6 +21,7 @@ from histnetq.web.refusals import LOG, RefusedError
 
 _STARTING = 60.0  # seconds for a worker to start
 _PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until the start of a worker is tried again
+_WAITING = 120.0  # seconds for a worker to become free
 _LONG = 10.0  # seconds of work after which a worker counts as occupied
 _END = 2.0  # seconds for idle workers to end
 Hear = Callable[[frames.Message], None]
@@ -51,7 +52,7 @@ class Workers:
     def __init__(self, n_workers: int, models: Path, memory: int) -> None:
         self.n_workers, self.n_ended = n_workers, Counter[str]()
         self._about = json.dumps({"parent": os.getpid(), "models": str(models), "memory": memory})
-        self._alive, self._free = set[_Worker](), deque[_Worker]()
+        self._running, self._alive, self._free = set[_Worker](), set[_Worker](), deque[_Worker]()
         self._waiting: OrderedDict[str, deque[asyncio.Future[_Worker]]] = OrderedDict()
         self._useful = time.monotonic()  # when a worker was last there
         self._tasks = [asyncio.create_task(self._keep()) for _ in range(n_workers)]
@@ -67,10 +68,10 @@ class Workers:
     ) -> tuple[frames.Message, bytes]:
         """Let a worker do a task of `histnetq.web.tasks`, and return its answer.
 
-        A worker that needs more than `seconds`, or whose caller is cancelled, is killed. So many seconds are also
-        waited for a free worker; of those who wait, the clients take turns.
+        A worker that needs more than `seconds`, or whose caller is cancelled, is killed. Where several requests wait
+        for a free worker, their clients take turns.
         """
-        worker = await self._take(client, seconds)
+        worker = await self._take(client, None if seconds is None else _WAITING)
         try:
             with anyio.fail_after(seconds):
                 answer, content = await worker.ask(task, arguments, hear)
@@ -122,7 +123,7 @@ class Workers:
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
-        await asyncio.gather(*(worker.close() for worker in self._alive))
+        await asyncio.gather(*(worker.close() for worker in self._running))
 
     async def _take(self, client: str, seconds: float | None) -> _Worker:
         """Wait for a free worker."""
@@ -174,10 +175,12 @@ class Workers:
         """Start a worker, and another whenever it has ended."""
         while True:
             worker = await self._start()
+            self._running.add(worker)
             self._alive.add(worker)
             self._give(worker)
             await worker.process.wait()
             self._end(worker, "died")
+            self._running.discard(worker)
 
     async def _start(self) -> _Worker:
         """Start a worker; try again until it works."""
@@ -221,6 +224,7 @@ class _Worker:
             raise DiedError(await worker.reason()) from None
         except BaseException:
             send(worker.process, signal.SIGKILL)
+            await worker.process.wait()
             raise
         return worker
 
