@@ -9,11 +9,14 @@ import json
 import os
 import signal
 import sys
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import IO, Any
 
 from histnetq.web import frames
 from histnetq.web.children import end_with, keep_memory, limit_memory
+from histnetq.web.refusals import INTERNAL, LOG, RefusedError
 
 
 def main(parent: int, models: str, memory: int) -> None:
@@ -28,6 +31,7 @@ def main(parent: int, models: str, memory: int) -> None:
 
     from histnetq.web.answers import collect_warnings
     from histnetq.web.shelf import Shelf
+    from histnetq.web.tasks import TASKS
 
     collect_warnings()
     shelf = Shelf(Path(models))
@@ -37,19 +41,18 @@ def main(parent: int, models: str, memory: int) -> None:
             asked, _ = frames.read(sys.stdin.buffer)
         except EOFError:
             return
-        _send(answers, *_work(shelf, answers, **asked))
+        work = partial(TASKS[asked["task"]], shelf, **asked["arguments"])
+        _send(answers, *_work(work, answers))
 
 
-def _work(shelf: Any, answers: IO[bytes], task: str, arguments: dict[str, Any]) -> tuple[frames.Message, bytes]:
-    """Do a piece of work, and return what is to be answered."""
-    from histnetq.web.refusals import INTERNAL, LOG, RefusedError
-    from histnetq.web.tasks import TASKS
+def _work(work: Callable[..., tuple[frames.Message, bytes]], answers: IO[bytes]) -> tuple[frames.Message, bytes]:
+    """Do a piece of work, and return the answer."""
 
     def tell(kind: str, **facts: Any) -> None:
         _send(answers, {"kind": kind, **facts})
 
     try:
-        facts, content = TASKS[task](shelf, tell, **arguments)
+        facts, content = work(tell=tell)
     except RefusedError as error:
         return {"kind": "refused", "status": error.status, "sentence": error.sentence, "headers": error.headers}, b""
     except Exception as error:
