@@ -168,9 +168,10 @@ class _Load:
 
 
 def _memory_of_upload(pid: int, address: tuple[str, int], megabytes: int) -> int:
-    """Bytes by which the largest resident set exceeds that before the upload."""
+    """Bytes by which the largest resident sets exceed those before the upload."""
     before = _memory(pid)
-    Path(f"/proc/{pid}/clear_refs").write_text("5")  # the largest resident set is counted from here
+    for one in _family(pid):
+        Path(f"/proc/{one}/clear_refs").write_text("5")  # the largest resident set is counted from here
     row = ",".join(["0.123456789"] * _FEATURES) + ",bag\n"
     block = row.encode() * ((1 << 20) // len(row))
 
@@ -189,8 +190,13 @@ def _memory_of_upload(pid: int, address: tuple[str, int], megabytes: int) -> int
 
 
 def _memory(pid: int, entry: str = "VmRSS") -> int:
-    with open(f"/proc/{pid}/status") as file:
-        return next(1024 * int(line.split()[1]) for line in file if line.startswith(entry))
+    """Bytes of the server and its workers."""
+    lines = [line for one in _family(pid) for line in Path(f"/proc/{one}/status").read_text().splitlines()]
+    return sum(1024 * int(line.split()[1]) for line in lines if line.startswith(entry))
+
+
+def _family(pid: int) -> list[int]:
+    return [pid, *map(int, Path(f"/proc/{pid}/task/{pid}/children").read_text().split())]
 
 
 if __name__ == "__main__":

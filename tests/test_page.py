@@ -70,6 +70,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def address(place: Path) -> Iterator[str]:
     """The server's address; it asks for a token, which tabs have unless a test takes it away."""
     (place / "token").write_text(TOKEN)
+    (place / "token").chmod(0o600)
     with serving(place / "models", "--token-file", str(place / "token")) as served:
         yield served.address
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
-import contextlib
 import io
 import json
 import os
@@ -22,15 +20,13 @@ from histnetq.cli import main
 from histnetq.quantifiers.model_files import read_manifest
 from histnetq.training.progress import EVENTS
 from histnetq.web import jobs as jobs_of_web
-from histnetq.web import workers as workers_of_web
 from histnetq.web.jobs import Job
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError, StoppedError
+from histnetq.web.refusals import RefusedError
 from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Body, Spool
-from histnetq.web.tables import StoredTable, Tables, clean_name, guess, guess_period, look_at
-from histnetq.web.workers import Stop, Workers
+from histnetq.web.spool import Spool
+from histnetq.web.tables import Tables, clean_name, guess, guess_period, look_at
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
 
@@ -333,7 +329,7 @@ def test_one_request_too_many_is_told_to_come_again_and_the_one_that_runs_is_ans
         )  # fmt: skip
         assert other.status_code == 429
         assert other.headers["Retry-After"] == "1"
-        assert other.json() == {"error": "server: 1 bodies are being received; try again in 1 s."}
+        assert other.json() == {"error": "server: 1 requests are being worked on, which is the most; try again in 1 s."}
         served.process.terminate()
         until(lambda: is_open(served.port), lambda found: not found)
         slow.sendall(content[1000:])
@@ -350,77 +346,6 @@ def test_of_one_model_alone_nothing_is_learned(models):
     assert [card["name"] for card in shelf.cards()] == ["pacc"]
     with pytest.raises(RefusedError, match=r"^name: one model is served alone; start histnetq serve with a directory"):
         shelf.refuse_name("new")
-
-
-def test_work_that_finds_no_room_or_takes_too_long_is_refused():
-    async def try_it():
-        workers, go_on, begun = Workers(1, 1, "test"), threading.Event(), threading.Event()
-
-        def work(stop):
-            begun.set()
-            go_on.wait(60)
-            stop.check()
-
-        with pytest.raises(RefusedError, match="it took more than 0 seconds") as late:
-            await workers.run(work, 0.01)
-        assert late.value.status == 503
-        waiting = workers.submit(lambda: "answer")
-        with pytest.raises(RefusedError, match="2 requests are being worked on, which is the most") as full:
-            workers.require_room()
-        assert full.value.headers == {"Retry-After": "1"}
-        begun.wait(60)
-        go_on.set()
-        assert await asyncio.wrap_future(waiting) == "answer"
-        workers.close()
-
-    asyncio.run(try_it())
-
-
-def test_work_that_does_not_look_at_the_sign_is_interrupted_and_its_thread_goes_on(monkeypatch):
-    monkeypatch.setattr(workers_of_web, "GRACE", 0.01)
-
-    async def try_it():
-        workers, ended = Workers(1, 1, "test"), threading.Event()
-
-        def work(stop):
-            try:
-                while True:
-                    pass
-            finally:
-                ended.set()
-
-        with pytest.raises(RefusedError, match="it took more than 0 seconds"):
-            await workers.run(work, 0.05)
-        assert await asyncio.to_thread(ended.wait, 60)
-        assert await workers.run(lambda stop: "answer", 60) == "answer"
-        workers.close()
-
-    asyncio.run(try_it())
-
-
-def test_an_interruption_that_comes_too_late_ends_nothing():
-    stop = Stop()
-    with stop.working():
-        pass
-    stop.interrupt()
-    sum(range(1000))
-
-
-def test_an_interruption_at_the_last_moment_ends_nothing_else():
-    for _ in range(100):
-        stop = Stop()
-        other = threading.Thread(target=stop.interrupt)
-        with contextlib.suppress(StoppedError), stop.working():
-            other.start()
-        other.join()
-        sum(range(1000))
-
-
-def test_work_that_is_not_interrupted_leaves_the_interpreter_alone(monkeypatch):
-    """What is taken back from a thread lets all threads with a tracer stand still."""
-    monkeypatch.setattr(workers_of_web, "ctypes", None)
-    with Stop().working():
-        pass
 
 
 def test_progress_goes_on_between_two_steps_and_never_falls(tmp_path, monkeypatch):
@@ -484,9 +409,7 @@ def test_large_csv_files_are_described_by_their_first_lines(tmp_path, last):
     rows = line * ((8 << 20) // len(line) - 5)
     path = tmp_path / "rows.csv"
     path.write_text("tow,length,depth,when,species\n" + rows + last + "\n" * 2000)
-    body = Body(path, counts=True)
-    body.n_bytes, body.n_lines = path.stat().st_size, 300_001
-    about = look_at(StoredTable("t_1", "rows.csv", path, {}, 0), body, Limits(1 << 30))
+    about = look_at(path, 300_001, Limits(1 << 30))
     assert [column["kind"] for column in about["columns"]] == ["text", "number", "number", "time", "text"]
     assert about["rows"] == 300_000
     assert os.listdir(tmp_path) == ["rows.csv"]

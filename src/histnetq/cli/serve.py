@@ -6,6 +6,7 @@ import ipaddress
 import logging
 import os
 import socket
+from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -26,24 +27,32 @@ _SHORTEST_TOKEN = 16  # characters
 @click.option("--allow-host", multiple=True,
               help="Requests may call the server by this name, such as that of a proxy before it; give it again for "
               "others.")  # fmt: skip
-@click.option("--threads", type=click.IntRange(1, 64), default=2, show_default=True,
-              help="So many requests are worked on at the same time.")  # fmt: skip
+@click.option("--proxy", multiple=True,
+              help="Trust the header X-Forwarded-For of requests from this address, such as 127.0.0.1; give it again "
+              "for others.  [default: none]")  # fmt: skip
+@click.option("--workers", "--threads", type=click.IntRange(1, 64), default=2, show_default=True,
+              help="Number of processes that work on requests; half as many do jobs.")  # fmt: skip
 @click.option("--waiting", type=click.IntRange(0, 10_000), default=64, show_default=True,
-              help="So many more may wait; others are told to come again.")  # fmt: skip
+              help="So many more requests may wait. Further requests get HTTP 429.")  # fmt: skip
+@click.option("--timeout", type=click.FloatRange(1, 86_400), default=120, show_default=True,
+              help="Seconds that one request may be worked on.")  # fmt: skip
+@click.option("--memory", type=click.IntRange(256, 1 << 24),
+              help="MB of memory that each of these processes may have.  [default: half of the machine's]")  # fmt: skip
 @click.option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, show_default=True,
               help="An uploaded table may have so many MB.")  # fmt: skip
 @click.option("--learn-memory", type=click.IntRange(256, 1 << 24),
               help="Learning may take so many MB of memory.  [default: three quarters of the machine's]")  # fmt: skip
 @click.option("--open", "opens", is_flag=True, help="The page is opened in the browser.")
 def serve(
-    models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...], threads: int,
-    waiting: int, max_upload: int, learn_memory: int | None, opens: bool,
+    models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...],
+    proxy: tuple[str, ...], workers: int, waiting: int, timeout: float, memory: int | None, max_upload: int,
+    learn_memory: int | None, opens: bool,
 ) -> None:  # fmt: skip
     """Serve MODELS, a directory of models or of one model, to browsers as a page and to programs as a service.
 
     On the page a table is dropped and its estimates are seen; of a directory of models, the page also learns new ones
     into it. Without MODELS, that is the directory histnetq/models where the user's data are kept. Requests are
-    described at /docs. SIGTERM and Ctrl-C end the server; requests that run are finished first.
+    described at /docs. SIGTERM and Ctrl-C end the server; requests that run have some seconds to be finished.
 
     \b
     Examples: histnetq serve model
@@ -66,6 +75,7 @@ def serve(
             f"host: {host} can be reached from other machines, expected --token-file beside it; write a token to a "
             "file, such as by openssl rand -hex 32."
         )
+    proxies = tuple(str(_as_address(name)) for name in proxy)
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
     names = tuple(name.lower() for name in (*allow_host, *([] if _is_address(host) else [host])))
@@ -80,22 +90,28 @@ def serve(
         if opens:
             click.launch(address)
 
-    run(
-        Settings(
-            place, Door(names, not local, token), threads, waiting, max_upload << 20,
-            learn_bytes=None if learn_memory is None else learn_memory << 20,
-        ),
-        [listening], ready,
-    )  # fmt: skip
+    door = Door(names, not local, token, proxies)
+    settings = Settings(place, door, workers, waiting, timeout, upload_bytes=max_upload << 20)
+    if memory is not None:
+        settings = replace(settings, memory=memory << 20)
+    if learn_memory is not None:
+        settings = replace(settings, learn_memory=learn_memory << 20)
+    run(settings, [listening], ready)
     echo("Ended.")
 
 
 def read_token(path: Path) -> bytes:
-    """Read a token, and refuse one that can be guessed."""
+    """Read a token, and refuse one that others can read or guess."""
     try:
+        mode = path.stat().st_mode
         token = path.read_bytes().strip()
     except OSError as error:
         raise ValueError(f"token_file: {path} cannot be read ({error.strerror}); write a token to it.") from None
+    if mode & 0o077:
+        raise ValueError(
+            f"token_file: expected a file that only its owner can read, got mode {mode & 0o777:o} of {path}; run chmod "
+            f"600 {path}."
+        )
     if len(token) < _SHORTEST_TOKEN or len(token) > 1000 or not token.isascii() or b" " in token or b"\n" in token:
         raise ValueError(
             f"token_file: expected one word of {_SHORTEST_TOKEN} to 1000 letters, digits and signs in {path}; make "
@@ -116,6 +132,13 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
+
+
+def _as_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
+    try:
+        return ipaddress.ip_address(name)
+    except ValueError:
+        raise ValueError(f"proxy: expected a numeric address, such as 127.0.0.1, got {name!r}; give one.") from None
 
 
 def _is_loopback(host: str) -> bool:

@@ -27,7 +27,6 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.report.estimating import Estimates, estimate_by
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import told_to_users
-from histnetq.web.workers import Stop
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
@@ -50,11 +49,10 @@ def collected() -> Iterator[list[str]]:
 
 @dataclass(frozen=True)
 class Reading:
-    """A table that is being read for someone: its limits, who may stop it, and who hears how many rows were read."""
+    """A table that is being read for someone: its limits, and who hears how many rows were read."""
 
     path: Path
     limits: Limits
-    stop: Stop
     step: Callable[[int], None] = lambda n_rows: None
 
     @contextmanager
@@ -62,7 +60,6 @@ class Reading:
         """Check the file, then watch it being read within its budget; give the list of warnings to come."""
 
         def look(batch: pa.RecordBatch) -> None:
-            self.stop.check()
             self.step(batch.num_rows)
 
         try:

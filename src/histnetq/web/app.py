@@ -1,16 +1,16 @@
-"""The routes: what each address answers. The work is done elsewhere, in threads or processes."""
+"""The routes: what each address answers. Other processes do the work."""
 
 from __future__ import annotations
 
 import asyncio
 import contextlib
+import dataclasses
 import json
 import os
 import tempfile
 import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
-from concurrent.futures import Future
-from dataclasses import dataclass
+from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass, field
 from importlib import metadata
 from pathlib import Path
 from typing import IO, Annotated, Any
@@ -19,27 +19,20 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
-from pyarrow import parquet
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from histnetq.web import documentation
-from histnetq.web.answers import (
-    SHOWN_BAGS,
-    Reading,
-    collect_warnings,
-    csv_parts,
-    estimate_file,
-    is_trusted,
-    json_parts,
-)  # fmt: skip
-from histnetq.web.estimate_jobs import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, EstimateWork
+from histnetq.web.answers import SHOWN_BAGS
+from histnetq.web.children import machine_memory, resident_bytes
+from histnetq.web.estimate_jobs import EstimateJobs
+from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT
 from histnetq.web.jobs import Job, Jobs
-from histnetq.web.json_rows import rows_as_table
 from histnetq.web.learning import Learner, check_learning
 from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.metrics import Labels, Metrics
-from histnetq.web.refusals import LOG, RefusedError, told_to_users
+from histnetq.web.places import Places
+from histnetq.web.refusals import INTERNAL, LOG, RefusedError
 from histnetq.web.schemas import (
     INTERVAL,
     MISSING,
@@ -62,10 +55,10 @@ from histnetq.web.security import Door, Guard
 from histnetq.web.shelf import Shelf
 from histnetq.web.spool import Body, Spool
 from histnetq.web.tables import StoredTable, Tables
-from histnetq.web.workers import GRACE, Stop, Workers
+from histnetq.web.workers import Workers
 
 _ASSETS = Path(__file__).parent / "assets"
-_SECONDS = 120.0  # for the work of one request
+_JOBS_WAITING = 8
 _PART = 1 << 18  # bytes of a file that are answered together
 _LARGEST_JSON = 32 << 20  # bytes of rows as JSON, which take much more memory than others
 _CSV, _PARQUET, _JSON = "text/csv", "application/vnd.apache.parquet", "application/json"
@@ -80,7 +73,7 @@ _BODY = {"content": {_CSV: {"schema": _ROWS}, _PARQUET: {"schema": _ROWS}, _JSON
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Failure} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, *statuses)}
+    return {status: {"model": Failure} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, 431, *statuses)}
 
 
 class Json(Response):
@@ -103,10 +96,14 @@ class Settings:
         A directory of models, or the directory of one.
     door : Door
         Who may come in.
-    threads : int
-        How many requests are worked on at the same time.
+    workers : int
+        Number of processes that work on requests; half as many do jobs.
     waiting : int
-        How many more may wait.
+        How many more requests may wait.
+    seconds : float
+        How long one request may be worked on.
+    memory : int
+        Bytes of memory that each of these processes may have.
     upload_bytes : int
         How large an uploaded table may be.
     body_bytes : int
@@ -117,15 +114,17 @@ class Settings:
 
     models: Path
     door: Door
-    threads: int = 2
+    workers: int = 2
     waiting: int = 64
+    seconds: float = 120.0
+    memory: int = field(default_factory=lambda: machine_memory() // 2)
     upload_bytes: int = 4 << 30
     body_bytes: int = 256 << 20
-    learn_bytes: int | None = None
+    learn_memory: int = field(default_factory=lambda: machine_memory() // 4 * 3)
 
 
 class Service:
-    """What the routes share: models, tables, jobs and threads."""
+    """What the routes share: models, tables, jobs and workers."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.shelf, self.metrics = settings, Shelf(settings.models), metrics
@@ -133,51 +132,65 @@ class Service:
         self.body_limits = Limits(min(settings.body_bytes, settings.upload_bytes))
         self.spool = Spool(Path(tempfile.gettempdir()), "histnetq-serve-")
         self.tables, self.jobs = Tables(self.spool, self.table_limits), Jobs(self.spool)
-        self.works: dict[str, EstimateWork] = {}
-        self.workers = Workers(settings.threads, settings.waiting, "predict")
-        self.job_workers = Workers(max(1, settings.threads // 2), 8, "job")
-        self.learner = Learner(self.shelf, self.table_limits, settings.learn_bytes)
-        self.n_uploads = 0
+        n_workers, n_job_workers = settings.workers, max(1, settings.workers // 2)
+        self.places, self.job_places = Places(n_workers, settings.waiting), Places(n_job_workers, _JOBS_WAITING)
+        self.workers = Workers(n_workers, settings.models, settings.memory)
+        self.job_workers = Workers(n_job_workers, settings.models, settings.memory)
+        self.estimate_jobs = EstimateJobs(self.job_workers, self.table_limits, metrics)
+        self.learner = Learner(self.shelf, self.table_limits, settings.learn_memory)
 
     async def close(self) -> None:
-        """End jobs, finish what runs, and delete what was kept."""
+        """End jobs and workers, and delete what was kept."""
         self.jobs.cancel_all()
-        await self.learner.close()
-        await asyncio.to_thread(self.workers.close)
-        await asyncio.to_thread(self.job_workers.close)
+        closing = (self.learner, self.estimate_jobs, self.workers, self.job_workers)
+        await asyncio.gather(*(some.close() for some in closing))
         self.spool.close()
 
-    def predict(
-        self, name: str, path: Path, stop: Stop, wide: bool, as_text: bool, options: dict[str, Any]
-    ) -> Response:
-        """Estimate the bags of a body that was received; called in a thread."""
-        stop.check()
-        found, messages = estimate_file(self.shelf.model(name), Reading(path, self.body_limits, stop), **options)
-        self.metrics.note_estimates(name, found, float(found.about["n"].sum()))
-        with told_to_users():
-            parts = (csv_parts if as_text else json_parts)(found, wide)
-            rows = list(self.body_limits.answered(parts, "send fewer bags, or ask for wide=true"))
-        if as_text:
-            return Response(b"".join(rows), media_type=_CSV)
-        doubted = int((~is_trusted(found)).sum())
-        told = json.dumps({"model": name, "bags": len(found), "doubted": doubted, "messages": messages})
-        return Response(b"".join([told[:-1].encode(), b',"estimates":', *rows, b"}"]), media_type=_JSON)
+    async def run(self, request: Request, task: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
+        """Let a worker do a task for a request."""
+        return await self.workers.run(task, arguments, seconds=self.settings.seconds, client=self.client(request))
 
-    def start(self, asked: EstimateJob | LearnJob) -> Job:
+    def client(self, request: Request) -> str:
+        """Tell whose request this is."""
+        return self.settings.door.client(request.scope)
+
+    def health(self) -> str:
+        """Tell whether there are workers for requests and jobs."""
+        is_degraded = "degraded" in (self.workers.status, self.job_workers.status)
+        return "degraded" if is_degraded else self.workers.status
+
+    def gauges(self) -> dict[str, dict[Labels, float]]:
+        """Give what is known at this moment alone."""
+        of = {"predict": (self.workers, self.places), "jobs": (self.job_workers, self.job_places)}
+        pids = {"server": [os.getpid()], **{name: workers.pids() for name, (workers, _) in of.items()}}
+        memory = {
+            (("process", name if name == "server" else f"{name} {i}"),): resident_bytes(pid)
+            for name, some in pids.items() for i, pid in enumerate(some)
+        }  # fmt: skip
+        return {
+            "histnetq_busy": {(("of", name),): places.n_taken for name, (_, places) in of.items()},
+            "histnetq_jobs": {(("state", state),): n for state, n in self.jobs.count().items()},
+            "histnetq_workers": {(("of", name),): workers.n_alive for name, (workers, _) in of.items()},
+            "histnetq_workers_ended_total": {
+                (("of", name), ("reason", reason)): n
+                for name, (workers, _) in of.items() for reason, n in workers.n_ended.items()
+            },
+            "histnetq_memory_bytes": {labels: n for labels, n in memory.items() if n is not None},
+        }  # fmt: skip
+
+    def start(self, asked: EstimateJob | LearnJob, client: str) -> Job:
         """Start a job."""
         table = self.tables.get(asked.table)
         told = {**asked.model_dump(), "table_name": table.name}
         if isinstance(asked, EstimateJob):
             self.shelf.find(asked.model)
-            self.job_workers.require_room()
-            job = self.jobs.add("estimate", told)
-            self.works = {key: work for key, work in self.works.items() if work.job.folder.is_dir()}
-            self.works[job.id] = work = EstimateWork(job, asked, table, self.shelf, self.table_limits, self.metrics)
-            loop = asyncio.get_running_loop()
-            table.n_users += 1
-            future = self.job_workers.submit(work)
-            future.add_done_callback(lambda _: _call_in(loop, table.release))
-            job.on_cancel = lambda: _end_early(loop, future, job)
+            release = self.job_places.claim(client)
+            try:
+                job = self.jobs.add("estimate", told)
+            except RefusedError:
+                release()
+                raise
+            self.estimate_jobs.add(job, asked, table, client, release)
             return job
         self.shelf.refuse_name(asked.name)
         check_learning(asked, table)
@@ -191,36 +204,11 @@ class Service:
         return job
 
 
-def _end_early(loop: asyncio.AbstractEventLoop, future: Future[None], job: Job) -> None:
-    """Free the place of work that has not begun; interrupt what goes on in spite of being told to stop."""
-    future.cancel()
-    _call_in(loop, lambda: loop.call_later(GRACE, job.stop.interrupt))
-
-
-def _call_in(loop: asyncio.AbstractEventLoop, call: Callable[[], Any]) -> None:
-    with contextlib.suppress(RuntimeError):  # the loop has ended
-        loop.call_soon_threadsafe(call)
-
-
-@contextlib.contextmanager
-def _counted(service: Service) -> Any:
-    """Refuse more bodies at the same time than there is work for."""
-    most = service.workers.most
-    if service.n_uploads >= most:
-        raise RefusedError(429, f"server: {most} bodies are being received; try again in 1 s.", Retry_After="1")
-    service.n_uploads += 1
-    try:
-        yield
-    finally:
-        service.n_uploads -= 1
-
-
 def make_app(settings: Settings) -> Guard:
     """Make the application, by ASGI."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        collect_warnings()
         app.state.service = Service(settings, metrics)
         yield
         await app.state.service.close()
@@ -235,7 +223,7 @@ def make_app(settings: Settings) -> Guard:
     _add_jobs(app)
     _add_errors(app)
     app.mount("/assets", StaticFiles(directory=_ASSETS), name="assets")
-    return Guard(app, settings.door, metrics)
+    return Guard(app, settings.door, metrics, lambda: app.state.service.places.end())
 
 
 def _add_page(app: FastAPI) -> None:
@@ -247,21 +235,20 @@ def _add_page(app: FastAPI) -> None:
     async def docs() -> Response:
         return Response(documentation.page(app.openapi()), media_type="text/html")
 
-    @app.get("/healthz", response_model=Health, responses=_refusals())
+    @app.get("/healthz", response_model=Health, responses={**_refusals(), 503: {"model": Health}})
     async def health() -> Json:
-        """Tell that the server works."""
-        needs = app.state.service.settings.door.token is not None
-        return Json({"status": "ok", "version": app.version, "token": needs})
+        """Tell whether the server works: ok, busy (all workers have worked for long) or, with code 503, degraded."""
+        service: Service = app.state.service
+        status, needs = service.health(), service.settings.door.token is not None
+        alive = {"workers": service.workers.n_alive, "job_workers": service.job_workers.n_alive}
+        told = {"status": status, "version": app.version, "token": needs, **alive, "waiting": service.workers.n_waiting}
+        return Json(told, 503 if status == "degraded" else 200)
 
     @app.get("/metrics", response_class=Response, responses=_refusals())
     async def metrics() -> Response:
         """Tell what was counted, as Prometheus reads it."""
         service: Service = app.state.service
-        workers = {"predict": service.workers, "jobs": service.job_workers}
-        busy: dict[Labels, float] = {(("of", name),): some.n_busy for name, some in workers.items()}
-        jobs: dict[Labels, float] = {(("state", state),): n for state, n in service.jobs.count().items()}
-        text = service.metrics.expose(histnetq_busy=busy, histnetq_jobs=jobs)
-        return Response(text, media_type="text/plain; version=0.0.4")
+        return Response(service.metrics.expose(**service.gauges()), media_type="text/plain; version=0.0.4")
 
 
 def _add_models(app: FastAPI) -> None:
@@ -283,7 +270,7 @@ def _add_models(app: FastAPI) -> None:
         return Json(await asyncio.to_thread(app.state.service.shelf.card, name))
 
     @app.post(
-        "/v1/models/{name}/predict", response_model=Prediction, responses=_refusals(406, 415, 429, 503),
+        "/v1/models/{name}/predict", response_model=Prediction, responses=_refusals(406, 415, 429, 500, 503),
         openapi_extra={"requestBody": _BODY},
     )  # fmt: skip
     async def predict(
@@ -294,32 +281,28 @@ def _add_models(app: FastAPI) -> None:
         """Estimate the bags of a table: CSV, Parquet or a list of JSON objects, one for each row."""
         service: Service = app.state.service
         service.shelf.find(name)
-        service.workers.require_room()
         suffix, as_text = _body_suffix(request), _wants_csv(request)
         options = {"bag": bag, "coverage": coverage, "interval": interval, "weight": weight, "missing": missing}
-        with _counted(service), _request_folder(service.spool) as folder:
+        with service.places.take(service.client(request)), _request_folder(service.spool) as folder:
             path = folder / f"body{suffix}"
             limits = service.body_limits
             if suffix == ".json":
                 limits = Limits(min(limits.bytes, _LARGEST_JSON))
             limits.check_bytes(_content_length(request))
             body = Body(path, counts=suffix == ".csv")
-
-            def work(stop: Stop) -> Response:
-                stop.check()
-                body.finish()
-                limits.check_rows(body.n_lines)
-                file = _json_as_parquet(path, limits) if suffix == ".json" else path
-                return service.predict(name, file, stop, wide, as_text, options)
-
-            with contextlib.closing(body):
-                await body.receive(request.stream(), limits)
-                return await service.workers.run(work, _SECONDS)
+            await _receive(body, request, limits)
+            limits.check_rows(body.n_lines)
+            answer, content = await service.run(
+                request, "predict", model=name, path=str(path), limits=dataclasses.asdict(limits), wide=wide,
+                as_text=as_text, options=options,
+            )  # fmt: skip
+        service.metrics.note_estimates(name, answer["summary"])
+        return Response(content, media_type=_CSV if as_text else _JSON)
 
 
 def _add_jobs(app: FastAPI) -> None:
     @app.post(
-        "/v1/tables", status_code=201, response_model=TableAbout, responses=_refusals(415, 429),
+        "/v1/tables", status_code=201, response_model=TableAbout, responses=_refusals(415, 429, 500, 503),
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": _ROWS}}, "required": True}},
     )  # fmt: skip
     async def add_table(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Json:
@@ -327,15 +310,17 @@ def _add_jobs(app: FastAPI) -> None:
         service: Service = app.state.service
         tables, limits = service.tables, service.table_limits
         _refuse_packed(request)
-        with _counted(service):
+        with service.places.take(service.client(request)):
             n_bytes = _content_length(request)
             limits.check_bytes(n_bytes)
             table = tables.begin(name, n_bytes or limits.bytes)
             body = Body(table.path, counts=not is_parquet(table.path))
             try:
-                with contextlib.closing(body):
-                    await body.receive(request.stream(), limits)
-                    await asyncio.to_thread(tables.finish, table, body)
+                await _receive(body, request, limits)
+                answer, _ = await service.run(
+                    request, "look", path=str(table.path), n_lines=body.n_lines, limits=dataclasses.asdict(limits)
+                )
+                tables.keep(table, body.n_bytes, answer["about"])
             except BaseException:
                 tables.drop(table)
                 raise
@@ -356,9 +341,10 @@ def _add_jobs(app: FastAPI) -> None:
         return Response(status_code=204)
 
     @app.post("/v1/jobs", status_code=202, response_model=JobAbout, responses=_refusals(409, 415, 429))
-    async def add_job(asked: AskedJob) -> Json:
+    async def add_job(request: Request, asked: AskedJob) -> Json:
         """Start to estimate a table, or to learn a model."""
-        return Json(app.state.service.start(asked).describe(), 202)
+        service: Service = app.state.service
+        return Json(service.start(asked, service.client(request)).describe(), 202)
 
     @app.get("/v1/jobs", response_model=JobList, responses=_refusals())
     async def jobs() -> Json:
@@ -379,8 +365,8 @@ def _add_jobs(app: FastAPI) -> None:
         found.cancel()
         return Json(found.describe(result=False))
 
-    @app.get("/v1/jobs/{key}/{file}", response_class=FileResponse, responses=_refusals(409, 429, 503))
-    async def download(key: str, file: str) -> Response:
+    @app.get("/v1/jobs/{key}/{file}", response_class=FileResponse, responses=_refusals(409, 429, 500, 503))
+    async def download(request: Request, key: str, file: str) -> Response:
         """Fetch a file that a job has made."""
         service: Service = app.state.service
         found = service.jobs.get(key)
@@ -389,8 +375,9 @@ def _add_jobs(app: FastAPI) -> None:
         if file not in (found.result or {"downloads": []})["downloads"]:
             raise RefusedError(404, "file: the job has none of this name; see downloads in its result.")
         path = found.folder / file
-        if file == REPORT:
-            path = await service.workers.run(lambda stop: service.works[key].write_report(), _SECONDS)
+        if file == REPORT and not path.is_file():
+            with service.places.take(service.client(request)):
+                await service.run(request, "report", **found.work)
         try:
             opened = path.open("rb")  # it can be read to its end even if the job is forgotten meanwhile
         except FileNotFoundError:
@@ -427,7 +414,14 @@ def _add_errors(app: FastAPI) -> None:
     @app.exception_handler(Exception)
     async def internal(request: Request, error: Exception) -> Json:
         LOG.error("A request failed.", exc_info=error)
-        return Json({"error": "server: an internal error happened, which is in its log; try again."}, 500)
+        return Json({"error": INTERNAL}, 500)
+
+
+async def _receive(body: Body, request: Request, limits: Limits) -> None:
+    """Receive a body and write it to its file."""
+    with contextlib.closing(body):
+        await body.receive(request.stream(), limits)
+        await asyncio.to_thread(body.finish)
 
 
 @contextlib.contextmanager
@@ -482,11 +476,3 @@ def _wants_csv(request: Request) -> bool:
     if max(weights.values()) <= 0:
         raise RefusedError(406, f"Accept: expected {_JSON} or {_CSV}; name one of them.")
     return weights[_CSV] > weights[_JSON]
-
-
-def _json_as_parquet(path: Path, limits: Limits) -> Path:
-
-    table = rows_as_table(path.read_bytes(), limits)
-    made = path.with_suffix(".parquet")
-    parquet.write_table(table, made)
-    return made

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from histnetq.web.refusals import LOG, RefusedError, StoppedError
+from histnetq.web.refusals import INTERNAL, LOG, RefusedError, StoppedError
 from histnetq.web.spool import Spool
-from histnetq.web.workers import Stop
 
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200
@@ -43,6 +42,8 @@ class Job:
         Seconds that it would take, and when this was known.
     methods : list of dict
         The methods that are compared.
+    work : dict
+        What a worker is given for it.
     """
 
     kind: str
@@ -59,8 +60,8 @@ class Job:
     methods: list[dict[str, Any]] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
     ended: float | None = None
-    stop: Stop = field(default_factory=Stop)
-    on_cancel: Callable[[], None] = lambda: None
+    on_cancel: Callable[[], object] = lambda: None
+    work: dict[str, Any] = field(default_factory=dict)
 
     @property
     def _file(self) -> Path:
@@ -81,8 +82,13 @@ class Job:
 
     def start(self, stage: str) -> None:
         """Begin, unless it was cancelled."""
-        self.stop.check()
+        self.check()
         self.state, self.stage, self.began = "running", stage, time.monotonic()
+
+    def check(self) -> None:
+        """End the work of a job that was cancelled."""
+        if self.state == "cancelled":
+            raise StoppedError
 
     def tell(self, *messages: str) -> None:
         """Add sentences."""
@@ -94,7 +100,7 @@ class Job:
 
     def finish(self, result: dict[str, Any]) -> None:
         """End with a result, unless it was cancelled."""
-        self.stop.check()
+        self.check()
         self._file.write_text(json.dumps(result))
         self.progress, self.stage = 1.0, "Done"
         self._end("done")
@@ -108,13 +114,12 @@ class Job:
             self.error = error.sentence
         else:
             LOG.error("A job failed.", exc_info=error)
-            self.error = "server: an internal error happened, which is in its log; try again."
+            self.error = INTERNAL
         self._end("failed")
 
     def cancel(self) -> None:
         """End it, whatever it does."""
         if not self.is_over:
-            self.stop.set()
             self.stage = "Cancelled"
             self._end("cancelled")
             self.on_cancel()

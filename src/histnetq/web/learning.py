@@ -22,9 +22,9 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-import histnetq
 from histnetq.training.progress import EVENTS
 from histnetq.web.answers import arguments, command
+from histnetq.web.children import environment, send
 from histnetq.web.jobs import Job
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, in_one_sentence
@@ -49,13 +49,13 @@ class Learner:
         Where they are put.
     limits : Limits
         Limits of a table, which the process keeps to as it reads.
-    memory : int, optional
-        Bytes of memory that the process may take; default: three quarters of the machine's memory.
+    memory : int
+        Bytes of memory that the process may take.
     """
 
-    def __init__(self, shelf: Shelf, limits: Limits, memory: int | None = None) -> None:
+    def __init__(self, shelf: Shelf, limits: Limits, memory: int) -> None:
         self.shelf, self._one, self._tasks = shelf, asyncio.Lock(), set[asyncio.Task[None]]()
-        self.limits, self.memory = limits, memory or _most_of_memory()
+        self.limits, self.memory = limits, memory
         if not shelf.single:
             delete_abandoned(shelf.place, _HIDDEN)
 
@@ -82,7 +82,7 @@ class Learner:
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
                     process = _Process(job, asked, table, proportions, hidden.make("work"))
                     await process.run(self.limits, self.memory)
-                    job.stop.check()
+                    job.check()
                     self._put(hidden.path / "work" / asked.name, asked.name)
             card, line = self.shelf.card(asked.name), _line(asked, table, proportions)
             job.finish({"command": line, "model": card, "downloads": []})
@@ -113,9 +113,10 @@ class _Process:
     async def run(self, limits: Limits, memory: int) -> None:
         """Learn within these limits, in so many bytes of memory; the model is in the place then."""
         reading, writing = os.pipe()
+        variables = {**environment(), EVENTS: str(writing), **limits.budget().to_environment()}
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=_environment(writing, limits),
+                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=variables,
                 pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 stderr=asyncio.subprocess.PIPE, start_new_session=True,
             )  # fmt: skip
@@ -127,7 +128,7 @@ class _Process:
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         _bound_memory(process.pid, memory)
-        self.job.on_cancel = lambda: _send(process, signal.SIGTERM)
+        self.job.on_cancel = lambda: send(process, signal.SIGTERM)
         if self.job.is_over:
             self.job.on_cancel()
         killer = asyncio.create_task(self._kill_if_late(process))
@@ -140,16 +141,16 @@ class _Process:
             code = await process.wait()
         finally:
             killer.cancel()
-            _send(process, signal.SIGKILL)
+            send(process, signal.SIGKILL)
         if code != 0:
-            self.job.stop.check()
+            self.job.check()
             raise RefusedError(422, self._failure(code, memory))
 
     async def _kill_if_late(self, process: asyncio.subprocess.Process) -> None:
         while not self.job.is_over:
             await asyncio.sleep(0.5)
         await asyncio.sleep(_GRACE)
-        _send(process, signal.SIGKILL)
+        send(process, signal.SIGKILL)
 
     async def _note(self, stream: asyncio.StreamReader, is_error: bool) -> None:
         async for line in _lines(stream):
@@ -235,17 +236,6 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
         yield line.decode("utf-8", "replace").rstrip()
 
 
-def _send(process: asyncio.subprocess.Process, number: int) -> None:
-    """Send a signal to a process that has not ended, and to those that it has started."""
-    if process.returncode is None:
-        with contextlib.suppress(ProcessLookupError, PermissionError):
-            os.killpg(process.pid, number)
-
-
-def _most_of_memory() -> int:
-    return os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 4 * 3
-
-
 def _bound_memory(process: int, memory: int) -> None:
     """Let a process have no more memory than this, where the system can tell it so."""
     if hasattr(resource, "prlimit"):
@@ -257,15 +247,6 @@ def _tells_of_memory(error: str) -> bool:
     """Return whether an error of the process is a lack of memory; libraries word it differently."""
     words = r"^memory: expected enough|(can't|cannot) allocate memory|malloc of size \d+ failed|bad_alloc"
     return re.search(words, error, re.IGNORECASE) is not None
-
-
-def _environment(pipe: int, limits: Limits) -> dict[str, str]:
-    """The variables of the process: it uses this very package, and imports nothing from its directory."""
-    package = str(Path(histnetq.__file__).parents[1])
-    others = os.environ.get("PYTHONPATH")
-    path = package if not others else f"{package}{os.pathsep}{others}"
-    own = {EVENTS: str(pipe), "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}
-    return {**os.environ, **own, **limits.budget().to_environment()}
 
 
 def _proportions_name(table: StoredTable) -> str:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import threading
 from collections import defaultdict
 from collections.abc import Iterable
+from math import inf
 from typing import Any
 
-import numpy as np
-
-from histnetq.report.estimating import Estimates
-from histnetq.web.answers import is_trusted
-
-_BOUNDS = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0)  # seconds
+_BOUNDS = (  # seconds
+    0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 120.0, inf,
+)  # fmt: skip
 Labels = tuple[tuple[str, str], ...]
 _ABOUT = {
     "histnetq_requests_total": ("counter", "Requests that were answered."),
@@ -23,6 +21,9 @@ _ABOUT = {
     "histnetq_trusted": ("gauge", "Part of the class's shares in the last request that is in bags to be trusted."),
     "histnetq_busy": ("gauge", "Pieces of work that run or wait."),
     "histnetq_jobs": ("gauge", "Jobs that are known, by their state."),
+    "histnetq_workers": ("gauge", "Worker processes that are alive."),
+    "histnetq_workers_ended_total": ("counter", "Worker processes that were killed or died, by the reason."),
+    "histnetq_memory_bytes": ("gauge", "Memory that the server and its workers use."),
 }
 
 
@@ -38,24 +39,21 @@ class Metrics:
         place = (("method", method), ("path", path))
         with self._lock:
             self._values["histnetq_requests_total"][(*place, ("status", str(status)))] += 1
-            for bound in (*(b for b in _BOUNDS if seconds <= b), float("inf")):
+            for bound in _BOUNDS:
                 limit = ("le", f"{bound:g}".replace("inf", "+Inf"))
-                self._values["histnetq_request_seconds_bucket"][(*place, limit)] += 1
+                self._values["histnetq_request_seconds_bucket"][(*place, limit)] += seconds <= bound
             self._values["histnetq_request_seconds_sum"][place] += seconds
             self._values["histnetq_request_seconds_count"][place] += 1
 
-    def note_estimates(self, model: str, found: Estimates, n_rows: float) -> None:
-        """Count bags and rows, and keep what was found in them."""
-        shares, trusted = found.values["estimate"], is_trusted(found)
-        total = shares.sum(0)
-        safe = np.divide(shares[trusted].sum(0), total, out=np.ones_like(total), where=total > 0)
+    def note_estimates(self, model: str, found: dict[str, Any]) -> None:
+        """Count bags and rows, and keep what was found in them, as `tasks.summarise` tells it."""
         with self._lock:
-            self._values["histnetq_bags_total"][(("model", model),)] += len(found)
-            self._values["histnetq_rows_total"][(("model", model),)] += n_rows
-            for name, share, part in zip(found.classes.tolist(), shares.mean(0), safe, strict=True):
-                labels = (("model", model), ("class", str(name)))
-                self._values["histnetq_estimate"][labels] = float(share)
-                self._values["histnetq_trusted"][labels] = float(part)
+            self._values["histnetq_bags_total"][(("model", model),)] += found["bags"]
+            self._values["histnetq_rows_total"][(("model", model),)] += found["rows"]
+            for name, share, part in zip(found["classes"], found["shares"], found["trusted"], strict=True):
+                labels = (("model", model), ("class", name))
+                self._values["histnetq_estimate"][labels] = share
+                self._values["histnetq_trusted"][labels] = part
 
     def expose(self, **gauges: dict[Labels, float]) -> str:
         """Give all as text, with gauges that are known only when they are asked for."""

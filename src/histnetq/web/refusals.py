@@ -12,11 +12,13 @@ from histnetq.data.budget import TooLargeError
 
 LOG = logging.getLogger("histnetq.web")
 _LONGEST = 2000  # characters of a sentence
+INTERNAL = "server: an internal error happened, which is in its log; try again."
 _WORDS = {
     "missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide",
     "call calibrate with bags of rows not used in training first":
     "leave coverage and interval out, or ask for a model that was fitted to more bags, some of which calibrate it",
 }  # fmt: skip
+_MEMORY = "memory: the rows need more than a worker may use; send fewer rows, or start the server with more --memory."
 
 
 class RefusedError(Exception):
@@ -55,7 +57,11 @@ def told_to_users(*places: Path) -> Iterator[None]:
     except (ValueError, TypeError, OSError, ImportError) as error:
         raise RefusedError(422, in_one_sentence(str(error), *places)) from error
     except MemoryError as error:
-        raise RefusedError(422, "memory: the rows do not fit into it; send fewer rows.") from error
+        raise RefusedError(422, _MEMORY) from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # by which torch says the same
+            raise
+        raise RefusedError(422, _MEMORY) from error
 
 
 def in_one_sentence(message: str, *places: Path) -> str:

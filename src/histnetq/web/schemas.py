@@ -147,8 +147,11 @@ class Prediction(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server works, its version, and whether it needs a token."""
+    """Whether the server works, its version, whether it needs a token, and how many workers are alive."""
 
-    status: Literal["ok"]
+    status: Literal["ok", "busy", "degraded"]
     version: str
     token: bool
+    workers: int
+    job_workers: int
+    waiting: int

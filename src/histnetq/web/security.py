@@ -23,6 +23,12 @@ _METHODS = (*_SAFE, "POST", "DELETE", "PUT", "PATCH")
 _PROTECTED = ("/v1", "/metrics")
 _TABLES = re.compile(r"/v1/(tables|models/[^/]+/predict)")  # whose bodies go to files
 _LARGEST_BODY, _BODY_SECONDS = 1 << 20, 30.0  # of all others
+LARGEST_HEAD = 32 << 10  # bytes of the first line and the headers
+FULL = "full"  # entry of the state of connections that are for checks of health alone
+_HEALTH = "/healthz"
+_REFUSAL_HEADERS = {
+    401: {"WWW-Authenticate": "Bearer"}, 431: {"Connection": "close"}, 503: {"Connection": "close", "Retry-After": "1"},
+}  # fmt: skip
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
     "connect-src 'self'; form-action 'none'; base-uri 'none'; frame-ancestors 'none'"
@@ -51,11 +57,14 @@ class Door:
         its name point here, but has that name in the header, and no number.
     token : bytes or None
         What requests must bring.
+    proxies : tuple of str
+        Addresses of proxies, whose header X-Forwarded-For is believed.
     """
 
     hosts: tuple[str, ...] = ()
     any_address: bool = False
     token: bytes | None = None
+    proxies: tuple[str, ...] = ()
 
     def refusal(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
         """Give the status and sentence by which a request is refused, or None."""
@@ -76,6 +85,17 @@ class Door:
                 return 401, "Authorization: expected the token of this server, as Bearer; send it."
         return None
 
+    def client(self, scope: Scope) -> str:
+        """Tell whose request this is: the address that it comes from, or the one that a known proxy says.
+
+        Of several addresses, the last is the proxy's own word; those before it are what the client claims.
+        """
+        peer = scope["client"][0] if scope.get("client") else ""
+        if peer in self.proxies:
+            told = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+            peer = told[-1].decode("latin-1").rpartition(",")[2].strip() if told else peer
+        return network_of(peer)
+
     def _knows(self, host: str) -> bool:
         name = _host_name(host)
         if name == "localhost" or name in self.hosts:
@@ -85,6 +105,23 @@ class Door:
         except ValueError:
             return False
         return self.any_address or address.is_loopback
+
+
+def network_of(address: str) -> str:
+    """Give what counts as one client: an address of IPv4, or the network of one of IPv6, which has many addresses.
+
+    Examples
+    --------
+    >>> network_of("10.0.0.7"), network_of("::ffff:10.0.0.7"), network_of("2001:db8:1:2:3::4")
+    ('10.0.0.7', '10.0.0.7', '2001:db8:1:2::')
+    """
+    try:
+        found = ipaddress.ip_address(address)
+    except ValueError:
+        return address[:100]
+    if found.version == 4:
+        return str(found)
+    return str(found.ipv4_mapped or ipaddress.ip_address(int(found) >> 64 << 64))
 
 
 def _host_name(host: str) -> str:
@@ -117,10 +154,12 @@ class Guard:
         Who may come in.
     metrics : Metrics
         What counts the requests.
+    end : callable
+        Refuses the requests that run.
     """
 
-    def __init__(self, app: App, door: Door, metrics: Metrics) -> None:
-        self.app, self.door, self.metrics = app, door, metrics
+    def __init__(self, app: App, door: Door, metrics: Metrics, end: Callable[[], None]) -> None:
+        self.app, self.door, self.metrics, self.end = app, door, metrics, end
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
         """Answer a request."""
@@ -140,18 +179,29 @@ class Guard:
             await send(message)
 
         try:
-            refused = self.door.refusal(scope["method"], scope["path"], scope["headers"])
+            refused = _overload(scope) or self.door.refusal(scope["method"], scope["path"], scope["headers"])
             if refused is None:
                 bounded = receive if _TABLES.fullmatch(scope["path"]) else _bounded(receive)
                 await self.app(scope, bounded, protect)
             else:
-                headers = {"WWW-Authenticate": "Bearer"} if refused[0] == 401 else None
-                await JSONResponse({"error": refused[1]}, refused[0], headers)(scope, receive, protect)
+                answer = JSONResponse({"error": refused[1]}, refused[0], _REFUSAL_HEADERS.get(refused[0]))
+                await answer(scope, receive, protect)
         finally:
             route = scope.get("route")
             path = getattr(route, "path", "other")
             method = scope["method"] if scope["method"] in _METHODS else "other"
             self.metrics.note_request(method, path, status, time.perf_counter() - began)
+
+
+def _overload(scope: Scope) -> tuple[int, str] | None:
+    """Give the status and sentence by which a head that is too long is refused, or a request that has no room."""
+    n_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
+    n_bytes += len(scope["raw_path"]) + len(scope["query_string"])
+    if n_bytes > LARGEST_HEAD:
+        return 431, f"head: expected at most {LARGEST_HEAD:,} bytes, got {n_bytes:,}; send fewer or shorter headers."
+    if FULL in scope.get("state", ()) and scope["path"] != _HEALTH:
+        return 503, "server: all connections are in use; try again in 1 s."
+    return None
 
 
 def _bounded(receive: Any) -> Any:

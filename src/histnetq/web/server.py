@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import ctypes
 import socket
+import sys
+from collections import Counter
 from collections.abc import Callable
 from typing import Any
 
@@ -14,36 +15,40 @@ import uvicorn
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from histnetq.web.app import Settings, make_app
+from histnetq.web.children import keep_memory
+from histnetq.web.security import FULL, LARGEST_HEAD, Guard, network_of
 
 _HEADER_SECONDS = 15.0  # for the head of a request
 _WRITE_SECONDS = 60.0  # for a client to take some of an answer
 _LINGER = 5.0  # seconds for which the rest of a refused body is thrown away
 _MOST_CONNECTIONS = 500
-_LARGEST_HEAD = 32 << 10  # bytes
-_MEMORY = {  # by the numbers that malloc.h has for the settings
-    -8: 1,  # M_ARENA_MAX: all threads share what is free
-    -3: 32 << 20,  # M_MMAP_THRESHOLD: larger arrays go back to the system at once
-    -1: 64 << 20,  # M_TRIM_THRESHOLD: so much stays, where it is the last part that is free
-}
-_GRACE = 150  # seconds for requests that run when the server is to end
+_FOR_HEALTH = 16  # further connections, which may ask for the health of the server alone
+_GRACE = 8.0  # seconds for requests that run when the server is to end
+_LAST = 2  # further seconds, to refuse the others
 
 
 class Protocol(H11Protocol):
     """HTTP that does not wait forever for the head of a request, for a refused body, or for an answer to be taken."""
 
+    proxies: tuple[str, ...] = ()  # whose connections are those of many clients
     _clock: asyncio.TimerHandle | None = None
     _taking: asyncio.TimerHandle | None = None
 
     def connection_made(self, transport: Any) -> None:
         """Begin a connection, unless there are too many."""
         super().connection_made(transport)
-        if len(self.connections) > _MOST_CONNECTIONS:
-            transport.close()
-            return
+        self._heard = self.loop.time()
+        others = [line for line in self.connections if line is not self and not line.transport.is_closing()]
+        if len(others) >= _MOST_CONNECTIONS and not self._make_room(others):
+            if len(others) >= _MOST_CONNECTIONS + _FOR_HEALTH:
+                transport.close()
+                return
+            self.app_state = {**self.app_state, FULL: True}
         self._wait_for_head()
 
     def data_received(self, data: bytes) -> None:
         """Take what came."""
+        self._heard = self.loop.time()
         super().data_received(data)
         if self._is_idle():
             if self._clock is None:
@@ -69,9 +74,11 @@ class Protocol(H11Protocol):
         self._stop_taking()
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is not HTTP; where an answer has begun, none can be given any more."""
+        """Refuse what is not HTTP, or has a head that is too long; where an answer has begun, none can be given."""
         if self.conn.our_state in (h11.IDLE, h11.SEND_RESPONSE):
-            super().send_400_response(msg)
+            error = sys.exc_info()[1]
+            status = error.error_status_hint if isinstance(error, h11.RemoteProtocolError) else 400
+            self._send_refusal(status, msg)
         else:
             self.transport.close()
 
@@ -80,6 +87,30 @@ class Protocol(H11Protocol):
         self._stop_waiting()
         self._stop_taking()
         super().connection_lost(exc)
+
+    def _make_room(self, others: list[Any]) -> bool:
+        """Close an idle connection of the client that has most of them: the one that was silent for longest.
+
+        If none is idle, a connection in use is closed, but only of a client that has half of all and is no proxy.
+        """
+        counts = Counter(map(_client, others))
+        crowd = [line for line in others if line._is_idle()]
+        if not crowd:
+            many = [line for line in others if 2 * counts[_client(line)] >= _MOST_CONNECTIONS]
+            crowd = [line for line in many if line.client is None or line.client[0] not in self.proxies]
+        if not crowd:
+            return False
+        max(crowd, key=lambda line: (counts[_client(line)], -line._heard)).transport.abort()
+        return True
+
+    def _send_refusal(self, status: int, sentence: str) -> None:
+        headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
+        for event in (
+            h11.Response(status_code=status, headers=headers), h11.Data(data=sentence.encode("ascii")),
+            h11.EndOfMessage(),
+        ):  # fmt: skip
+            self.transport.write(self.conn.send(event) or b"")
+        self.transport.close()
 
     def _is_idle(self) -> bool:
         return self.conn.their_state is h11.IDLE
@@ -107,29 +138,27 @@ class Protocol(H11Protocol):
             self.transport.close()
 
 
-def keep_memory() -> None:
-    """Let this process use memory again that it has freed, in place of giving it back and having it cleared anew.
-
-    The C library gives each thread memory of its own, and large arrays memory that goes back at once: one request
-    costs thousands of page faults by that. This is for the whole process, before it has threads.
-    """
-    with contextlib.suppress(AttributeError, OSError):  # other C libraries have no such settings
-        for setting, value in _MEMORY.items():
-            ctypes.CDLL(None).mallopt(setting, value)
+def _client(line: Any) -> str:
+    return network_of(line.client[0]) if line.client else ""
 
 
 class _Server(uvicorn.Server):
-    """A server that calls a function when it answers."""
+    """A server that calls a function when it answers, and refuses requests that run for long when it is to end."""
 
-    def __init__(self, config: uvicorn.Config, ready: Callable[[], None]) -> None:
+    def __init__(self, config: uvicorn.Config, guard: Guard, ready: Callable[[], None]) -> None:
         super().__init__(config)
-        self._ready = ready
+        self._guard, self._ready = guard, ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Begin to answer."""
         await super().startup(sockets)
         if self.started:
             self._ready()
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """End: let requests that run be answered, but not for long."""
+        asyncio.get_running_loop().call_later(_GRACE, self._guard.end)
+        await super().shutdown(sockets)
 
 
 def serve(settings: Settings, sockets: list[socket.socket], ready: Callable[[], None] = lambda: None) -> None:
@@ -145,10 +174,15 @@ def serve(settings: Settings, sockets: list[socket.socket], ready: Callable[[], 
         Called once requests are answered.
     """
     keep_memory()
+    guard = make_app(settings)
+
+    class OurProtocol(Protocol):
+        proxies = settings.door.proxies
+
     config = uvicorn.Config(
-        make_app(settings), http=Protocol, ws="none", lifespan="on", log_level="warning", log_config=None,
-        access_log=False, server_header=False, proxy_headers=False, timeout_keep_alive=15,
-        timeout_graceful_shutdown=_GRACE, h11_max_incomplete_event_size=_LARGEST_HEAD,
+        guard, http=OurProtocol, ws="none", lifespan="on", log_level="warning", log_config=None, access_log=False,
+        server_header=False, proxy_headers=False, timeout_keep_alive=15, timeout_graceful_shutdown=int(_GRACE) + _LAST,
+        h11_max_incomplete_event_size=LARGEST_HEAD,
     )  # fmt: skip
     with contextlib.suppress(KeyboardInterrupt):  # which uvicorn raises again after it has ended as it should
-        _Server(config, ready).run(sockets)
+        _Server(config, guard, ready).run(sockets)

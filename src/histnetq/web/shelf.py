@@ -111,13 +111,27 @@ class Shelf:
         """Refuse a name that no new model may have."""
         if self.single:
             raise RefusedError(409, "name: one model is served alone; start histnetq serve with a directory of models.")
-        if not _NAME.fullmatch(name) or name != unicodedata.normalize("NFC", name) or name.endswith("."):
+        if not _NAME.fullmatch(name) or name != unicodedata.normalize("NFKC", name) or name.endswith("."):
             raise RefusedError(
                 422, "name: expected at most 64 letters, digits, '_', '-' and '.', beginning with a letter or "
-                "digit, and no '.' at the end; choose another.",
+                "digit, without a '.' at the end, ligatures and other special letters; choose another.",
             )  # fmt: skip
         if os.path.lexists(self.place / name):
             raise RefusedError(409, f"name: {name} exists already; choose another.")
+        alike = next((other for other in os.listdir(self.place) if _folded(other) == _folded(name)), None)
+        if alike is not None:
+            raise RefusedError(409, f"name: {name} looks like {alike}, which exists already; choose another.")
+
+
+def _folded(name: str) -> str:
+    """Give what names have in common that look alike: forms of letters, and small and capital ones.
+
+    Examples
+    --------
+    >>> _folded("\ufb01sh") == _folded("FISH")
+    True
+    """
+    return unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold())
 
 
 def _stamp(path: Path) -> Stamp:

@@ -23,7 +23,7 @@ _STARTING = 60.0  # seconds for which a directory may have no lock yet
 _AT_ONCE = 4 << 20  # bytes that are written together
 _MOST_PARTS = 1000  # that wait to be written: small ones take much more memory than their bytes
 _IDLE = 30.0  # seconds to wait for the next part of a body
-_SLOWEST = 1000  # bytes that must come in a second, after the first half minute
+_SLOWEST = 64 << 10  # bytes that must come in a second, on average over the last `_IDLE` seconds
 _LONGEST = 3600.0  # seconds for a whole body
 
 
@@ -110,7 +110,7 @@ class Body:
 
         The last part is not written yet: `finish` does that, in the thread that goes on to read the file.
         """
-        began = anyio.current_time()
+        latest = anyio.current_time() + _LONGEST
         with anyio.move_on_after(_IDLE) as patience:
             async for part in stream:
                 self.n_bytes += len(part)
@@ -121,9 +121,8 @@ class Body:
                     self._waiting = [b"".join(self._waiting)]
                 if self._n_waiting >= _AT_ONCE:
                     await asyncio.to_thread(self._write)
-                patience.deadline = min(
-                    anyio.current_time() + _IDLE, began + _IDLE + self.n_bytes / _SLOWEST, began + _LONGEST
-                )
+                earned = patience.deadline + len(part) / _SLOWEST
+                patience.deadline = min(anyio.current_time() + _IDLE, earned, latest)
         if patience.cancelled_caught:
             raise RefusedError(
                 408, f"body: nothing came for {_IDLE:.0f} seconds, or less than {_SLOWEST:,} bytes per second; send "

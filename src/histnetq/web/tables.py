@@ -21,8 +21,8 @@ from histnetq.data.budget import is_text, limited_to
 from histnetq.data.parquet_files import count_parquet_rows, read_parquet
 from histnetq.data.table_files import Table, can_name, is_number, open_table, release_memory
 from histnetq.web.limits import Limits, is_parquet
-from histnetq.web.refusals import RefusedError, told_to_users
-from histnetq.web.spool import Body, Spool
+from histnetq.web.refusals import RefusedError
+from histnetq.web.spool import Spool
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _KEPT = 3600.0  # seconds after the last use
@@ -110,12 +110,9 @@ class Tables:
         self._arriving[key] = n_bytes
         return StoredTable(key, clean, self.spool.make(key) / clean, {}, 0)
 
-    def finish(self, table: StoredTable, body: Body) -> StoredTable:
-        """Look at a table that was received; it is kept if it can be read."""
-        body.finish()
-        with told_to_users(table.path.parent):
-            self.limits.check_file(table.path)
-            table.about = look_at(table, body, self.limits)
+    def keep(self, table: StoredTable, n_bytes: int, about: dict[str, Any]) -> StoredTable:
+        """Keep a table of so many bytes that was received and described by `look_at`."""
+        table.about = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
         table.n_rows = table.about["rows"]
         self._tables[table.id] = table
         self._arriving.pop(table.id, None)
@@ -160,11 +157,11 @@ def clean_name(name: str) -> str:
     return f"{clean or 'table'}{ending}"
 
 
-def look_at(table: StoredTable, body: Body, limits: Limits) -> dict[str, Any]:
-    """Describe the columns and first rows of a table."""
-    exact = is_parquet(table.path)
-    with _beginning(table.path) as path, limited_to(limits.budget()) as budget:
-        n_rows = sum(count_parquet_rows(path)) if exact else max(0, body.n_lines - 1)
+def look_at(file: Path, n_lines: int, limits: Limits) -> dict[str, Any]:
+    """Describe the columns and first rows of a file, which has so many line breaks unless it is Parquet."""
+    exact = is_parquet(file)
+    with _beginning(file) as path, limited_to(limits.budget()) as budget:
+        n_rows = sum(count_parquet_rows(path)) if exact else max(0, n_lines - 1)
         budget.check_cells(n_rows, 1)
         opened = open_table([str(path)], "table")
         budget.check_cells(n_rows, len(opened.columns))
@@ -173,7 +170,7 @@ def look_at(table: StoredTable, body: Body, limits: Limits) -> dict[str, Any]:
     shown = set(first.schema.names)
     kinds = {n: _kind(opened.types[n], first.column(n)) if n in shown else "other" for n in opened.columns}
     return {
-        "id": table.id, "name": table.name, "bytes": body.n_bytes, "rows": n_rows, "rows_exact": exact,
+        "rows": n_rows, "rows_exact": exact,
         "columns": [{"name": name, "kind": kind} for name, kind in kinds.items()],
         "preview": _preview(first, opened.columns), "guess": guess(first, kinds, n_rows),
     }  # fmt: skip

@@ -1,160 +1,267 @@
-"""A bounded number of threads with a bounded queue: what does not fit in is refused at once."""
+"""Worker processes: each does one piece of work at a time, and is killed and replaced when that takes too long."""
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import ctypes
-import importlib.util
-import math
-import threading
+import json
+import os
+import signal
+import sys
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
-from typing import Any, TypeVar
+from collections import Counter, OrderedDict, deque
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
 
-from histnetq.web.refusals import RefusedError, StoppedError
+import anyio
 
-T = TypeVar("T")
-GRACE = 5.0  # seconds for work that is told to stop
-_LOOKS = 50  # milliseconds for an error that was sent to arrive
+from histnetq.web import frames
+from histnetq.web.children import environment, send
+from histnetq.web.refusals import LOG, RefusedError
+
+_STARTING = 60.0  # seconds for a worker to start
+_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until the start of a worker is tried again
+_WAITING = 120.0  # seconds for a worker to become free
+_LONG = 10.0  # seconds of work after which a worker counts as occupied
+_END = 2.0  # seconds for idle workers to end
+Hear = Callable[[frames.Message], None]
+
+
+class DiedError(Exception):
+    """A worker ended before it answered."""
 
 
 class Workers:
-    """Threads that predict.
+    """Processes that work, of which all that have ended are replaced.
 
     Parameters
     ----------
-    n_threads : int
+    n_workers : int
         Their number.
-    n_waiting : int
-        How many pieces of work may wait for them.
-    name : str
-        What the threads are called.
+    models : Path
+        The directory that models are loaded from.
+    memory : int
+        Bytes of memory that each may have.
+
+    Attributes
+    ----------
+    n_ended : Counter
+        How many workers had to be replaced, by the reason.
     """
 
-    def __init__(self, n_threads: int, n_waiting: int, name: str) -> None:
-        self.n_threads, self.most, self.n_busy = n_threads, n_threads + n_waiting, 0
-        self._pool = ThreadPoolExecutor(n_threads, name, *_at_start())
-        self._seconds = 0.1  # that a piece of work takes, about
+    def __init__(self, n_workers: int, models: Path, memory: int) -> None:
+        self.n_workers, self.n_ended = n_workers, Counter[str]()
+        self._about = json.dumps({"parent": os.getpid(), "models": str(models), "memory": memory})
+        self._running, self._alive, self._free = set[_Worker](), set[_Worker](), deque[_Worker]()
+        self._waiting: OrderedDict[str, deque[asyncio.Future[_Worker]]] = OrderedDict()
+        self._useful = time.monotonic()  # when a worker was last there
+        self._tasks = [asyncio.create_task(self._keep()) for _ in range(n_workers)]
 
-    def require_room(self) -> None:
-        """Refuse more work than may wait."""
-        if self.n_busy >= self.most:
-            after = max(1, math.ceil(self._seconds * self.n_busy / self.n_threads))
-            raise RefusedError(
-                429, f"server: {self.n_busy} requests are being worked on, which is the most; try again in {after} s.",
-                Retry_After=str(after),
-            )  # fmt: skip
+    async def run(
+        self,
+        task: str,
+        arguments: dict[str, Any],
+        *,
+        seconds: float | None,
+        client: str = "",
+        hear: Hear = lambda _: None,
+    ) -> tuple[frames.Message, bytes]:
+        """Let a worker do a task of `histnetq.web.tasks`, and return its answer.
 
-    def submit(self, work: Callable[..., T], *arguments: Any) -> Future[T]:
-        """Let a thread work as soon as one is free; called in the thread of the event loop."""
-        self.require_room()
-        self.n_busy += 1
-        loop = asyncio.get_running_loop()
-        future = self._pool.submit(self._timed, work, arguments)
-        future.add_done_callback(lambda _: self._note_end(loop))
-        return future
-
-    async def run(self, work: Callable[[Stop], T], seconds: float) -> T:
-        """Wait for a piece of work, for so many seconds at most; it is told to stop after these, then interrupted."""
-        stop = Stop()
-
-        def stoppable() -> T:
-            with stop.working():
-                return work(stop)
-
-        future = asyncio.wrap_future(self.submit(stoppable))
-        done, _ = await asyncio.wait([future], timeout=seconds)
-        if not done:
-            stop.set()
-            asyncio.get_running_loop().call_later(GRACE, stop.interrupt)
-            future.add_done_callback(lambda late: late.cancelled() or late.exception())  # nobody waits for it any more
+        A worker that needs more than `seconds`, or whose caller is cancelled, is killed. Where several requests wait
+        for a free worker, their clients take turns.
+        """
+        worker = await self._take(client, None if seconds is None else _WAITING)
+        try:
+            with anyio.fail_after(seconds):
+                answer, content = await worker.ask(task, arguments, hear)
+        except TimeoutError:
+            self._end(worker, "late")
             raise RefusedError(
                 503, f"server: it took more than {seconds:.0f} seconds; send fewer rows.", Retry_After="10"
-            )
-        return future.result()
-
-    def close(self) -> None:
-        """Finish what runs, and leave the rest."""
-        self._pool.shutdown(cancel_futures=True)
-
-    def _timed(self, work: Callable[..., T], arguments: tuple[Any, ...]) -> T:
-        began = time.monotonic()
-        try:
-            return work(*arguments)
-        finally:
-            self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
-
-    def _note_end(self, loop: asyncio.AbstractEventLoop) -> None:
-        with contextlib.suppress(RuntimeError):  # the loop has ended
-            loop.call_soon_threadsafe(self._free)
-
-    def _free(self) -> None:
-        self.n_busy -= 1
-
-
-def _at_start() -> tuple[Any, ...]:
-    """What each thread does first: it keeps its own number of torch's threads, not what another has just set."""
-    if importlib.util.find_spec("torch") is None:
-        return ()
-    torch = importlib.import_module("torch")
-    return torch.set_num_threads, (torch.get_num_threads(),)
-
-
-class Stop:
-    """A sign for work to end early, looked at between batches of rows."""
-
-    def __init__(self) -> None:
-        self._event, self._lock = threading.Event(), threading.Lock()
-        self._thread: int | None = None
-        self._sent = False
-
-    def set(self) -> None:
-        """Tell the work to end."""
-        self._event.set()
-
-    def check(self) -> None:
-        """End the work if it is told to."""
-        if self._event.is_set():
-            raise StoppedError
-
-    @contextlib.contextmanager
-    def working(self) -> Iterator[None]:
-        """Let what this thread does be interrupted."""
-        with self._lock:
-            self._thread = threading.get_ident()
-        arrived = False
-        try:
-            yield
-        except InterruptedWorkError:
-            arrived = True
+            ) from None
+        except DiedError:
+            self._end(worker, "died")
+            raise RefusedError(
+                500,
+                f"server: the worker process ended ({await worker.reason()}), perhaps because memory was full; "
+                "send fewer rows.",
+            ) from None
+        except BaseException:
+            self._end(worker, "cancelled")
             raise
-        finally:
-            with self._lock:
-                self._thread = None
-            if self._sent and not arrived:
-                _await_error()
+        self._give(worker)
+        if answer["kind"] == "refused":
+            raise RefusedError(answer["status"], answer["sentence"], **answer["headers"])
+        return answer, content
 
-    def interrupt(self) -> None:
-        """End work that does not look at the sign, at its next step in Python; a compiled step is not cut short."""
-        with self._lock:
-            if self._thread is not None:
-                self._sent = True
-                error = ctypes.py_object(InterruptedWorkError)
-                ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(self._thread), error)
+    @property
+    def n_alive(self) -> int:
+        """Number of workers that can be given work now or later."""
+        return len(self._alive)
+
+    @property
+    def n_waiting(self) -> int:
+        """Number of pieces of work that wait for a worker."""
+        return sum(not future.done() for futures in self._waiting.values() for future in futures)
+
+    @property
+    def status(self) -> str:
+        """Return "ok"; "busy" if all workers have had the same work for some time; "degraded" if none can be had."""
+        now = time.monotonic()
+        if not self._alive:
+            return "degraded" if now - self._useful > _STARTING else "ok"
+        long = [worker.since is not None and now - worker.since > _LONG for worker in self._alive]
+        return "busy" if sum(long) == self.n_workers else "ok"
+
+    def pids(self) -> list[int]:
+        """List the process ids of the workers."""
+        return sorted(worker.process.pid for worker in self._alive)
+
+    async def close(self) -> None:
+        """End all workers: idle ones by themselves, others are killed."""
+        for task in self._tasks:
+            task.cancel()
+        await asyncio.gather(*self._tasks, return_exceptions=True)
+        await asyncio.gather(*(worker.close() for worker in self._running))
+
+    async def _take(self, client: str, seconds: float | None) -> _Worker:
+        """Wait for a free worker."""
+        if self.status == "degraded":
+            raise RefusedError(503, "server: no worker process can be started; see its log.", Retry_After="30")
+        while self._free:
+            worker = self._free.popleft()
+            if worker in self._alive:
+                return worker
+        future: asyncio.Future[_Worker] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(client, deque()).append(future)
+        try:
+            with anyio.fail_after(seconds):
+                return await future
+        except BaseException as error:
+            if not future.cancelled() and future.done():  # it came at the same moment
+                self._give(future.result())
+            future.cancel()
+            if not isinstance(error, TimeoutError):
+                raise
+            raise RefusedError(
+                503, f"server: no worker was free for {seconds:.0f} seconds; try again later.", Retry_After="10"
+            ) from None
+
+    def _give(self, worker: _Worker) -> None:
+        """Hand a free worker to whoever waits; clients take turns."""
+        worker.since = None
+        if worker not in self._alive:
+            return
+        while self._waiting:
+            client, futures = self._waiting.popitem(last=False)
+            future = futures.popleft()
+            if futures:
+                self._waiting[client] = futures
+            if not future.done():
+                future.set_result(worker)
+                return
+        self._free.append(worker)
+
+    def _end(self, worker: _Worker, reason: str) -> None:
+        """Kill a worker; `_keep` starts another."""
+        if worker in self._alive:
+            self._alive.discard(worker)
+            self.n_ended[reason] += 1
+            self._useful = time.monotonic()
+        send(worker.process, signal.SIGKILL)
+
+    async def _keep(self) -> None:
+        """Start a worker, and another whenever it has ended."""
+        while True:
+            worker = await self._start()
+            self._running.add(worker)
+            self._alive.add(worker)
+            self._give(worker)
+            await worker.process.wait()
+            self._end(worker, "died")
+            self._running.discard(worker)
+
+    async def _start(self) -> _Worker:
+        """Start a worker; try again until it works."""
+        pause = _PAUSE
+        while True:
+            try:
+                return await _Worker.start(self._about)
+            except (OSError, DiedError, TimeoutError) as error:
+                LOG.error("A worker process could not be started (%s).", str(error) or type(error).__name__)
+            await asyncio.sleep(pause)
+            pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-class InterruptedWorkError(StoppedError):
-    """Work that did not look at the sign, and was interrupted."""
+class _Worker:
+    """One process, seen from the server."""
 
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.since: float | None = None  # when it began what it works at
 
-def _await_error() -> None:
-    """Let an error arrive that was sent at the last moment, so that it does not end other work of this thread.
+    @classmethod
+    async def start(cls, about: str) -> _Worker:
+        """Start a process, and wait until it can work."""
+        pipe = asyncio.subprocess.PIPE
+        worker = cls(
+            await asyncio.create_subprocess_exec(
+                sys.executable,
+                "-m",
+                "histnetq.web.worker",
+                about,
+                env=environment(),
+                stdin=pipe,
+                stdout=pipe,
+                start_new_session=True,
+            )
+        )
+        try:
+            with anyio.fail_after(_STARTING):
+                await worker._receive()
+        except DiedError:
+            raise DiedError(await worker.reason()) from None
+        except BaseException:
+            send(worker.process, signal.SIGKILL)
+            await worker.process.wait()
+            raise
+        return worker
 
-    To take it back would leave the interpreter looking for it, in all threads and for good, and threads with a tracer
-    then stand still. Where the work itself has caught it, none arrives.
-    """
-    with contextlib.suppress(InterruptedWorkError):
-        for _ in range(_LOOKS):
-            time.sleep(0.001)
+    async def ask(self, task: str, arguments: dict[str, Any], hear: Hear) -> tuple[frames.Message, bytes]:
+        """Wait for the answer to a task; `hear` gets the events before it."""
+        assert self.process.stdin is not None
+        self.since = time.monotonic()
+        hear({"kind": "began"})
+        try:
+            self.process.stdin.write(frames.pack({"task": task, "arguments": arguments}))
+            await self.process.stdin.drain()
+        except ConnectionError:
+            raise DiedError from None
+        while True:
+            message, content = await self._receive()
+            if message["kind"] in ("done", "refused"):
+                return message, content
+            hear(message)
+
+    async def reason(self) -> str:
+        """Say how the process ended."""
+        code = await self.process.wait()
+        return signal.Signals(-code).name if code < 0 else f"code {code}"
+
+    async def close(self) -> None:
+        """Let the process end if it is idle, or kill it."""
+        assert self.process.stdin is not None
+        self.process.stdin.close()
+        if self.since is None:
+            with anyio.move_on_after(_END):
+                await self.process.wait()
+        send(self.process, signal.SIGKILL)
+        await self.process.wait()
+
+    async def _receive(self) -> tuple[frames.Message, bytes]:
+        assert self.process.stdout is not None
+        try:
+            return await frames.receive(self.process.stdout)
+        except (EOFError, ConnectionError):
+            raise DiedError from None
