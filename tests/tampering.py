@@ -11,14 +11,17 @@ import contextlib
 import copy
 import itertools
 import json
+import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import warnings
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -28,7 +31,7 @@ from sklearn.neural_network import MLPClassifier
 
 import histnetq as hq
 from tests.conftest import FOLDS, QUANTIFIERS, known_bags, labelled, learn
-from tests.test_tampered import forge, stored
+from tests.test_tampered import forge, stored, told_by_info
 
 SECONDS, BYTES = 10, 2 << 30  # of the processor, and of memory above what the process starts with
 SENTENCE = re.compile(r"[\w .'/(){}=,-]{1,200}: [^\n]{5,800}\.", re.DOTALL)
@@ -38,21 +41,38 @@ OTHERS = {
     "EMQ of a neural network": lambda: hq.EMQ(MLPClassifier((4,), max_iter=5, random_state=0), **FOLDS),
     "KDEy of naive Bayes": lambda: hq.KDEy(GaussianNB(), **FOLDS),
 }
+SCORED = "of scores"
+PROVENANCE = {
+    "command": "histnetq fit t.csv",
+    "why": "lowest error",
+    "sources": ["t.csv"],
+    "calibrated": "by 30 bags",
+    "errors": {"bags": 9, "ae": {"emq": 0.1, "mean of training": 0.2}},
+    "left_out": {"note": "texts"},
+    "bags": 30,
+    "rows": 300,
+    "calibration_bags": 30,
+    "seconds": 1.5,
+    "date": "2026-01-01 00:00 UTC",
+    "versions": {"numpy": "2.0"},
+}
 GIVEN_SCORES = ("EMQ", "DyS-topsoe", "HistNetQ-unmix", "QuaNet", "MS", "ED")
 
 
-def write_models(place):
-    """Fit and save a small calibrated model of every kind; give their names."""
-    made = {name: learn(make()) for name, make in QUANTIFIERS.items()}
-    made |= {name: make().fit(*labelled()) for name, make in OTHERS.items()}
+def write_models(place, names=None):
+    """Fit and save small models of these kinds, or of all, calibrated where they read rows; give the directory."""
+    kinds = {name: partial(learn, make()) for name, make in QUANTIFIERS.items()}
+    kinds |= {name: partial(make().fit, *labelled()) for name, make in OTHERS.items()}
     p = np.random.default_rng(0).dirichlet(np.ones(3), 120)
     y = np.array(list("abc"))[[np.random.default_rng(i).choice(3, p=row) for i, row in enumerate(p)]]
-    scored = {f"{name} of scores": QUANTIFIERS[name]().fit_posteriors(p, y) for name in GIVEN_SCORES}
-    for name, model in made.items():
-        model.calibrate(known_bags(30)).save(place / name)
-    for name, model in scored.items():
-        model.save(place / name)
-    return sorted([*made, *scored])
+    kinds |= {f"{name} {SCORED}": partial(QUANTIFIERS[name]().fit_posteriors, p, y) for name in GIVEN_SCORES}
+    names = sorted(kinds if names is None else names)
+    for name in names:
+        model = kinds[name]()
+        model.provenance_ = PROVENANCE
+        (model if name.endswith(SCORED) else model.calibrate(known_bags(30))).save(place / name)
+    (place / "names.json").write_text(json.dumps(names))
+    return place
 
 
 NAN, INF = float("nan"), float("inf")
@@ -240,7 +260,21 @@ def _add(rng, holder, key, places):
 
 
 _CONFIG_CHANGES = [_replace, _replace, _replace, _replace, _replace, _exchange, _drop, _wrap, _add]
-TAMPERINGS = {"arrays": tamper_arrays, "parameters": tamper_params}
+
+
+def plant(rng, config, arrays):
+    """Alter nothing, and let the case after this loop, crash or fill memory, by the number that the generator gives."""
+    planted = [_loop, os.abort, lambda: bytearray(3 * BYTES)][int(rng.integers(3))]
+    hq.load = lambda path: planted()
+    return config, arrays
+
+
+def _loop():
+    while True:
+        pass
+
+
+TAMPERINGS = {"arrays": tamper_arrays, "parameters": tamper_params, "planted": plant}
 
 
 def outcome_of(path, bags):
@@ -248,6 +282,8 @@ def outcome_of(path, bags):
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
+            step = "info"
+            told_by_info(path)
             step = "load"
             q = hq.load(path)
             step = "predict"
@@ -282,21 +318,18 @@ def _is_on_simplex(p, shape):
     return p.shape == shape and bool((p >= -1e-6).all() and (np.abs(p.sum(1) - 1) <= 1e-6).all())
 
 
-def run_cases(place, kind, numbers, seed):
-    """Run cases in this process; print each number before its case, and the outcome after it."""
-    place, names = Path(place), json.loads((Path(place) / "names.json").read_text())
+def run_cases(place, kind, numbers, seed, say, limit=lambda: None):
+    """Run cases in this process; say each number before its case, and the outcome after it."""
+    names = json.loads((place / "names.json").read_text())
     originals = {name: stored(place / name) for name in names}
-    X = labelled(16)[0]
-    of_rows = hq.Bags.from_arrays([X[:8], X[8:]])
-    p = np.random.default_rng(0).dirichlet(np.ones(3), 16)
-    of_scores = hq.Bags.from_arrays([p[:8], p[8:]])
-    for name in names:  # compiled code is compiled, and torch imported, before any time is counted
-        bags = of_scores if "of scores" in name else of_rows
-        found = outcome_of(place / name, bags)
+    X, p = labelled(16)[0], np.random.default_rng(0).dirichlet(np.ones(3), 16)
+    of_rows, of_scores = (hq.Bags.from_arrays([rows[:8], rows[8:]]) for rows in (X, p))
+    bags = {name: of_scores if name.endswith(SCORED) else of_rows for name in names}
+    for name in names:  # code is compiled, and torch imported, before time and memory are counted
+        found = outcome_of(place / name, bags[name])
         if found != "estimated":
             raise RuntimeError(f"{name}: {found}")
-    resource.setrlimit(resource.RLIMIT_AS, (_memory() + BYTES, -1))
-    here = place / f"case-{numbers.start}-{kind}"
+    here = place / f"case-{os.getpid()}"
     for i in numbers:
         name = names[i % len(names)]
         config, arrays = copy.deepcopy(originals[name][0]), dict(originals[name][1])
@@ -304,11 +337,30 @@ def run_cases(place, kind, numbers, seed):
         shutil.rmtree(here, ignore_errors=True)
         shutil.copytree(place / name, here)
         _write(here, config, arrays)
+        limit()
+        say(i)
+        say(outcome_of(here, bags[name]))
+    shutil.rmtree(here, ignore_errors=True)
+
+
+class Limits:
+    """Limits of a case in a child process: seconds of the processor, and memory above what it has before the first."""
+
+    def __init__(self):
+        self.memory = None
+
+    def __call__(self):
+        if self.memory is None:
+            pages = int(Path("/proc/self/statm").read_text().split()[0])
+            self.memory = pages * resource.getpagesize() + BYTES
+            resource.setrlimit(resource.RLIMIT_AS, (self.memory, -1))
         used = resource.getrusage(resource.RUSAGE_SELF)
         resource.setrlimit(resource.RLIMIT_CPU, (int(used.ru_utime + used.ru_stime) + SECONDS + 1, -1))
-        _say(i)
-        _say(outcome_of(here, of_scores if "of scores" in name else of_rows))
-    shutil.rmtree(here, ignore_errors=True)
+
+
+def main(place, kind, first, last, seed):
+    """Run cases in a child process."""
+    run_cases(Path(place), kind, range(int(first), int(last)), int(seed), _say, Limits())
 
 
 def _write(path, config, arrays):
@@ -318,13 +370,14 @@ def _write(path, config, arrays):
     forge(path, {**config, **{name: config.get(name, value) for name, value in names.items()}} | names, arrays)
 
 
-def _memory():
-    return int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-
-
 def _say(what):
-    sys.stdout.write(f"{what}\n".replace("\n", " ").rstrip() + "\n")
+    sys.stdout.write(" ".join(str(what).split()) + "\n")
     sys.stdout.flush()
+
+
+def is_defect(outcome):
+    """Whether an outcome is one that no altered model may have; such outcomes begin with capitals."""
+    return outcome[:3].isupper()
 
 
 def tally(place, kind, n_cases, seed=0, n_processes=2):
@@ -333,29 +386,35 @@ def tally(place, kind, n_cases, seed=0, n_processes=2):
     edges = np.linspace(0, n_cases, n_processes + 1).astype(int).tolist()
     parts = [range(a, b) for a, b in itertools.pairwise(edges)]
     with ThreadPoolExecutor(n_processes) as pool:
-        found = dict(itertools.chain(*pool.map(lambda part: _run_apart(place, kind, part, seed), parts)))
+        found = dict(itertools.chain(*pool.map(lambda part: run_apart(place, kind, part, seed), parts)))
     counts = Counter((names[i % len(names)], outcome.partition(":")[0]) for i, outcome in found.items())
-    defects = [f"case {i}, {names[i % len(names)]}: {o}" for i, o in sorted(found.items()) if o[:3].isupper()]
+    defects = [f"case {i}, {names[i % len(names)]}: {o}" for i, o in sorted(found.items()) if is_defect(o)]
     return counts, defects
 
 
-def _run_apart(place, kind, numbers, seed):
-    """Run cases in a process, and in another one from the next case on where the first has crashed."""
+def run_apart(place, kind, numbers, seed):
+    """Run cases in a child process, and in another one from the next case on where the first has ended in a case."""
     found = []
     while numbers:
-        code = f"from tests.tampering import run_cases; run_cases({str(place)!r}, {kind!r}, {numbers!r}, {seed})"
+        args = [place, kind, numbers.start, numbers.stop, seed]
         ended = subprocess.run(
-            [sys.executable, "-c", code], capture_output=True, text=True, check=False, cwd=Path(__file__).parents[1]
+            [sys.executable, "-m", "tests.tampering", *map(str, args)],
+            capture_output=True,
+            text=True,
+            check=False,
+            cwd=Path(__file__).parents[1],
         )
         lines = ended.stdout.splitlines()
         found += [(int(i), outcome) for i, outcome in zip(lines[::2], lines[1::2], strict=False)]
         if ended.returncode == 0:
-            return found
-        if not lines:
-            raise RuntimeError(ended.stderr)
-        if len(lines) % 2:  # the last case has no outcome
-            hung = ended.returncode in (-24, 152)  # SIGXCPU
-            why = " ".join(ended.stderr.split())[-300:]
-            found.append((int(lines[-1]), "HUNG" if hung else f"CRASHED: {ended.returncode} {why}"))
-        numbers = range(found[-1][0] + 1, numbers.stop)
+            break
+        if len(lines) % 2 == 0:
+            raise RuntimeError(f"the child ended between two cases: {ended.stderr[-2000:]}")
+        why = "HUNG" if ended.returncode == -signal.SIGXCPU else f"CRASHED: {ended.returncode}"
+        found.append((int(lines[-1]), f"{why} {' '.join(ended.stderr.split())[-300:]}"))
+        numbers = range(int(lines[-1]) + 1, numbers.stop)
     return found
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

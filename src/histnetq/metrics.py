@@ -12,6 +12,7 @@ Sebastiani (2020), *Evaluation measures for quantification: an axiomatic approac
 from __future__ import annotations
 
 import inspect
+import reprlib
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -322,7 +323,7 @@ def as_loss(loss: str | Measure) -> Measure:
     if isinstance(loss, str):
         if loss not in MEASURES:
             raise ValueError(
-                f"loss: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {loss!r}."
+                f"loss: expected one of {', '.join(MEASURES)} or a callable (p_true, p_pred), got {reprlib.repr(loss)}."
             )
         return MEASURES[loss]
     if not callable(loss):

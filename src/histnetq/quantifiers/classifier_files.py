@@ -31,8 +31,10 @@ from histnetq.quantifiers.tree_files import (
 
 Arrays = dict[str, NDArray]
 DAMAGED = "path: the stored classifier is damaged"
-_LEAST_SCALE = 1e-150  # by which no number of float32 becomes infinite
-_LARGEST_MEAN = float(np.finfo(np.float32).max)
+# A number of float32 divided by the least scale, or by its square root, is finite, and so is a sum of such numbers
+# times coefficients.
+_LEAST_SCALE = 1e-150
+_LARGEST = float(np.finfo(np.float32).max)  # of means and coefficients
 _AGAIN = "save the model again."
 _VERSION = re.compile(r"(\d{1,4}\.\d{1,4})(\.\w{1,10}){0,3}", re.ASCII)
 
@@ -182,6 +184,8 @@ def _restore_logistic(estimator: Any, arrays: Arrays, n_features: int) -> None:
     n_scores = 1 if len(estimator.classes_) == 2 else len(estimator.classes_)
     estimator.coef_ = checked_array(arrays, "coef_", (n_scores, n_features))
     estimator.intercept_ = checked_array(arrays, "intercept_", (n_scores,))
+    if any((np.abs(numbers) > _LARGEST).any() for numbers in (estimator.coef_, estimator.intercept_)):
+        raise ValueError(f"a coefficient is above {_LARGEST:g}")
     if "n_iter_" in arrays:
         estimator.n_iter_ = checked_array(arrays, "n_iter_", arrays["n_iter_"].shape, "iu")
 
@@ -192,7 +196,7 @@ def _restore_scaler(estimator: Any, arrays: Arrays, n_features: int) -> None:
         setattr(estimator, name, checked_array(arrays, name, (n_features,)) if here else None)
     if estimator.with_std and not (estimator.scale_ > _LEAST_SCALE).all():
         raise ValueError("a scale is not above 0")
-    if estimator.with_mean and not (np.abs(estimator.mean_) <= _LARGEST_MEAN).all():
+    if estimator.with_mean and not (np.abs(estimator.mean_) <= _LARGEST).all():
         raise ValueError("a mean is larger than any number in a row may be")
     if "n_samples_seen_" in arrays:
         seen = arrays["n_samples_seen_"]
@@ -206,8 +210,10 @@ def _restore_bayes(estimator: Any, arrays: Arrays, n_features: int) -> None:
         ("class_count_", (n_classes,)), ("epsilon_", ()),
     ):  # fmt: skip
         setattr(estimator, name, checked_array(arrays, name, shape))
-    if not (estimator.var_ > 0).all() or not (estimator.class_prior_ >= 0).all():
+    if not (estimator.var_ > _LEAST_SCALE).all() or not (estimator.class_prior_ >= 0).all():
         raise ValueError("a variance is not above 0, or a prior is negative")
+    if not (np.abs(estimator.theta_) <= _LARGEST).all() or not estimator.class_prior_.any():
+        raise ValueError("a mean is larger than any number in a row may be, or no class has a prior")
 
 
 def _mlp_arrays(estimator: Any) -> Arrays:

@@ -356,6 +356,28 @@ def _is_name(value: Any, config: dict[str, Any]) -> bool:
     return isinstance(value, str) and len(value) <= 200
 
 
+# What the parts of a provenance are that reports, the command line and the service read; others may be anything.
+_PROVENANCE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted"), (str,)),
+    **dict.fromkeys(("bags", "rows", "calibration_bags", "dropped_rows", "filled_cells"), (int,)),
+    **dict.fromkeys(("left_out", "versions", "errors"), (dict,)),
+    "seconds": (int, float),
+    "sources": (list,),
+}
+
+
+def _is_provenance(value: Any, config: dict[str, Any]) -> bool:
+    if value is None or not isinstance(value, dict):
+        return value is None and "provenance" in config
+    fits = all(value.get(name) is None or type(value[name]) in kinds for name, kinds in _PROVENANCE.items())
+    errors = value.get("errors")
+    return fits and (errors is None or (type(errors.get("bags")) is int and _are_numbers(errors.get("ae"))))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) > 0 and all(_is_number(number) for number in value.values())
+
+
 def _is_mapping(value: Any, config: dict[str, Any]) -> bool:
     return isinstance(value, dict)
 
@@ -372,7 +394,7 @@ _ENTRIES = {
     "scores": (_is_scored, "true for features that are probabilities of the classes, else false"),
     "params": (_is_mapping, "parameters by name"),
     "learned": (_is_mapping, "values by name"),
-    "provenance": (lambda value, config: value is None or _is_mapping(value, config), "values by name"),
+    "provenance": (_is_provenance, "values of known types by name"),
     "weights": (
         lambda value, config: config["format"] == 1 or (isinstance(value, str) and bool(_NAME.fullmatch(value))),
         "the name of the file of the weights",

@@ -7,13 +7,15 @@ from typing import Any
 
 import numpy as np
 
+from histnetq.data.limits import brief
 from histnetq.simplex import Floats
 
+_MOST = 1e12
 _DEGREE = 2  # of the polynomial that prevalences are drawn towards
 
 
-def check_smoothness(value: Any, most: float = np.inf) -> float:
-    """Refuse what is no degree of smoothness: a number from 0 to `most`, which may be infinite.
+def check_smoothness(value: Any, most: float = _MOST) -> float:
+    """Refuse anything but a degree of smoothness: a number from 0 to `most`.
 
     Examples
     --------
@@ -21,9 +23,10 @@ def check_smoothness(value: Any, most: float = np.inf) -> float:
     0.5
     """
     number = isinstance(value, Real) and not isinstance(value, bool)
-    if not number or not 0 <= float(value) <= most or value == np.inf:
-        wanted = "a number of at least 0" if most == np.inf else f"a number from 0 to {most:g}"
-        raise ValueError(f"smoothness: expected {wanted}, got {value!r}; 0 takes classes as unordered.")
+    if not number or not 0 <= value <= most:
+        too_high = number and value > most
+        wanted = f"from 0 to {most:g}" if most < _MOST or too_high else "of at least 0"
+        raise ValueError(f"smoothness: expected a number {wanted}, got {brief(value)}; 0 takes classes as unordered.")
     return float(value)
 
 

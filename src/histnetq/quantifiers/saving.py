@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 
 from histnetq.data import protocols
-from histnetq.data.limits import LONGEST_NAME
+from histnetq.data.limits import LONGEST_NAME, brief
 from histnetq.data.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
 from histnetq.quantifiers.classifier_files import from_plain, to_plain
@@ -367,7 +367,7 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
     if "custom" in value:
         if name not in custom:
             raise ValueError(
-                f"{name}: this model was made with its own {name} ({value['custom']}), which is not stored; "
+                f"{name}: this model was made with its own {name} ({brief(value['custom'])[1:-1]}), which is not stored; "
                 f"pass it as histnetq.load(path, {name}=…)."
             )
         return custom[name]
