@@ -28,11 +28,11 @@ from histnetq.report.estimating import Estimates
 from histnetq.sketches.sketch import BagSketch, is_sketch
 from histnetq.web import learning
 from histnetq.web.answers import csv_parts, json_parts, tell_estimates
+from histnetq.web.children import environment
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
 from histnetq.web.refusals import RefusedError, in_one_sentence
-from histnetq.web.spool import Body
-from histnetq.web.tables import StoredTable, look_at
+from histnetq.web.tables import look_at
 
 MB = 1 << 20
 
@@ -220,14 +220,13 @@ def test_files_of_sketches_are_read_within_the_budget(tmp_path):
 
 def test_previews_write_out_few_texts(tmp_path):
     path = Path(written(tmp_path / "rows.parquet", {"x": repeated("y" * 60_000, 20_000), "z": np.arange(20_000.0)}))
-    body = Body(path, counts=False)
-    about = look_at(StoredTable("t", "rows.parquet", path, {}, 0), body, Limits(64 * MB))
+    about = look_at(path, 0, Limits(64 * MB))
     assert about["rows"] == 20_000
     assert [column["kind"] for column in about["columns"]] == ["text", "number"]
     assert about["preview"][0] == ["y" * 79 + "…", "0"]
     path = Path(written(tmp_path / "long.parquet", {"x": repeated("y" * 70_000, 9)}))
     with pytest.raises(TooLargeError, match="has a cell of 70,000 bytes"):
-        look_at(StoredTable("t", "long.parquet", path, {}, 0), body, Limits(64 * MB))
+        look_at(path, 0, Limits(64 * MB))
 
 
 def test_rows_as_json_are_read_some_at_a_time():
@@ -281,11 +280,9 @@ def test_sentences_are_short():
 def test_processes_get_the_budget_by_their_environment():
     given = Budget(123, rows=4, columns=5, cell_bytes=6)
     code = "from histnetq.data.budget import current_budget; print(current_budget())"
-    environment = learning._environment(0, Limits(1000))
-    assert budgets.VARIABLE in environment
-    done = subprocess.run(
-        [sys.executable, "-c", code], env={**environment, **given.to_environment()}, capture_output=True, text=True
-    )
+    variables = {**environment(), **given.to_environment()}
+    assert budgets.VARIABLE in variables
+    done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)
     assert done.stdout.strip() == str(given), done.stderr
 
 
