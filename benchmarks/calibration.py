@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from benchmarks.classical import Row, draw_posteriors
-from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
 
 __all__ = ["run"]
 

@@ -16,11 +16,11 @@ import numpy as np
 import histnetq as hq
 from benchmarks.memory import peak
 from benchmarks.timing import in_turns, seconds_of
-from histnetq.monitoring.monitor import judge_chunks
-from histnetq.monitoring.reading import How
-from histnetq.monitoring.state import State
-from histnetq.quantifiers.saving import load
-from histnetq.report.estimating import estimate
+from histnetq.persistence.saving import load
+from histnetq.workflows.estimating import estimate
+from histnetq.workflows.monitoring.chunk_reading import How
+from histnetq.workflows.monitoring.monitor import judge_chunks
+from histnetq.workflows.monitoring.state import State
 
 __all__ = ["run"]
 

@@ -84,7 +84,7 @@ def _rows(seed: int) -> pd.DataFrame:
 _LOOP = """
 import sys, time
 import histnetq as hq
-from histnetq.report.estimating import estimate_by
+from histnetq.workflows.estimating import estimate_by
 model, rows, n = hq.load(sys.argv[1]), [sys.argv[2]], int(sys.argv[3])
 for i in range(n + 20):
     if i == 20:

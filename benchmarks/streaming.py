@@ -37,7 +37,7 @@ _ENCODERS = (
 _ALONE, _BOTH = "the encoder alone", "the encoder and the histogram layer"
 _ESTIMATE = """
 from benchmarks.memory import peak
-from histnetq.report.estimating import estimate
+from histnetq.workflows.estimating import estimate
 assert len(estimate({model!r}, {table!r}, bag=["bag"])) == 1
 print(peak() / 2**20)
 """

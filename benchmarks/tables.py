@@ -39,7 +39,7 @@ print((time.perf_counter() - began) * {rows} / len(rows))
 """
 _PREDICT = """
 import json, resource, time
-from histnetq.report.estimating import estimate
+from histnetq.workflows.estimating import estimate
 began = time.perf_counter()
 table = estimate({model!r}, {table!r}, bag=["bag"])
 seconds = time.perf_counter() - began

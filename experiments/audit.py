@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from scipy.special import ndtri
 
 import histnetq as hq
-from histnetq.data.files import whole_file
+from histnetq.tables.files import whole_file
 from histnetq.uncertainty.audit import extend_labels
 from histnetq.uncertainty.row_samples import draw_rows
 

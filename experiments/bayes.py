@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 import histnetq as hq
 from experiments.presets import PRESETS, read_labels, read_split
-from histnetq.quantifiers.cross_fitting import CrossFitted
+from histnetq.quantifiers.classical.cross_fitting import CrossFitted
 from histnetq.uncertainty.conformal import Calibration
 
 __all__ = ["DATA", "METHODS", "run_bayes", "summary"]

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 import histnetq as hq
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.runs import Run, save_arrays
-from histnetq.data.memmap import row_chunks
+from histnetq.bags.memmap import row_chunks
 from histnetq.datasets import Dataset
 
 __all__ = ["CLASSICAL", "CLASSIFIERS", "ORDINAL", "Posteriors", "run_classical"]

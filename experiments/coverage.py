@@ -15,7 +15,7 @@ from sklearn.model_selection import train_test_split
 
 import histnetq as hq
 from experiments.presets import PRESETS, read_labels, read_split
-from histnetq.data.files import whole_file
+from histnetq.tables.files import whole_file
 
 __all__ = ["DATA", "LEVELS", "Trained", "kept_table", "load_trained", "run_bootstrap", "run_conformal", "summary"]
 

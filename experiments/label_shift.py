@@ -28,8 +28,8 @@ from experiments.images import encoded_images
 from experiments.runs import Run, Runs, digest, save_arrays
 from histnetq.datasets import Examples
 from histnetq.evaluation.comparison import Comparison
-from histnetq.quantifiers.likelihood import maximise_likelihood
-from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.classical.emq import maximise_likelihood
+from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
 from histnetq.simplex import apportion
 
 __all__ = [

@@ -15,8 +15,8 @@ from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from experiments import trust
-from histnetq.monitoring.alerts import HORIZON, Alerts, find_alerts
-from histnetq.monitoring.held_out import drawing_of
+from histnetq.workflows.monitoring.alerts import HORIZON, Alerts, find_alerts
+from histnetq.workflows.monitoring.null_simulation import drawing_of
 
 __all__ = ["MIXES", "SHIFTS", "NetworkReviews", "Reviews", "run_false_alarms", "run_power", "run_verdicts"]
 

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.files import whole_file
+from histnetq.tables.files import whole_file
 from histnetq.training.fingerprint import describe
 
 __all__ = ["Run", "Runs", "digest", "save_arrays"]

@@ -21,7 +21,7 @@ import histnetq as hq
 from experiments.choices import setting_text
 from experiments.classical import Posteriors
 from experiments.runs import Run, Runs, digest
-from histnetq.data.checks import used_rows
+from histnetq.bags.checks import used_rows
 from histnetq.datasets import Dataset
 from histnetq.training.batches import prepare_rows
 

@@ -12,7 +12,7 @@ import torch
 from hypothesis import settings
 
 import histnetq as hq
-from histnetq.quantifiers.networks import DeepQuantifier
+from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 
 torch.set_num_threads(1)
 

@@ -16,7 +16,7 @@ from itertools import pairwise
 import numpy as np
 import torch
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.kernels import (
     compiled,
     dense_compiled,
@@ -26,7 +26,11 @@ from histnetq.kernels import (
     likelihood_compiled,
     plain,
 )
-from histnetq.quantifiers import covariates, energy, likelihood, matching, sweeping, word_profiles
+from histnetq.quantifiers.classical import emq as likelihood
+from histnetq.quantifiers.classical import energy, matching
+from histnetq.quantifiers.classical import hdx as covariates
+from histnetq.quantifiers.classical import readme as word_profiles
+from histnetq.quantifiers.classical import thresholds as sweeping
 from histnetq.sketches.moments import Moments
 
 WILD = (

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import histnetq as hq
-from histnetq.monitoring.alerts import HORIZON, find_alerts
-from histnetq.monitoring.held_out import drawing_of
+from histnetq.workflows.monitoring.alerts import HORIZON, find_alerts
+from histnetq.workflows.monitoring.null_simulation import drawing_of
 
 REFERENCE = 26
 

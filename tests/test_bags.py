@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from histnetq.data import checks
-from histnetq.data.bags import Bags, ranges
-from histnetq.data.checks import take_dense
+from histnetq.bags import checks
+from histnetq.bags.bags import Bags, ranges
+from histnetq.bags.checks import take_dense
 from tests.conftest import exactly
 
 law = settings(max_examples=60, deadline=None)

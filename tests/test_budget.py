@@ -18,21 +18,21 @@ import pytest
 from pyarrow import parquet
 
 import histnetq as hq
-from histnetq.data import budget as budgets
-from histnetq.data.budget import Budget, Charge, TooLargeError, limited_to, name_array
-from histnetq.data.growing import Grown
-from histnetq.data.parquet_files import read_parquet, read_parquet_schema
-from histnetq.data.table_columns import Codes
-from histnetq.data.table_files import open_table
-from histnetq.report.estimating import Estimates
 from histnetq.sketches.sketch import BagSketch, is_sketch
+from histnetq.tables import budget as budgets
+from histnetq.tables.budget import Budget, Charge, TooLargeError, limited_to, name_array
+from histnetq.tables.columns import Codes
+from histnetq.tables.parquet_files import read_parquet, read_parquet_schema
+from histnetq.tables.row_buffers import Grown
+from histnetq.tables.table_files import open_table
 from histnetq.web import learning
-from histnetq.web.answers import csv_parts, json_parts, tell_estimates
 from histnetq.web.children import environment
+from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError, in_one_sentence
+from histnetq.web.serializers import csv_parts, json_parts, tell_estimates
 from histnetq.web.tables import look_at
+from histnetq.workflows.estimating import Estimates
 
 MB = 1 << 20
 
@@ -279,7 +279,7 @@ def test_sentences_are_short():
 
 def test_processes_get_the_budget_by_their_environment():
     given = Budget(123, rows=4, columns=5, cell_bytes=6)
-    code = "from histnetq.data.budget import current_budget; print(current_budget())"
+    code = "from histnetq.tables.budget import current_budget; print(current_budget())"
     variables = {**environment(), **given.to_environment()}
     assert budgets.VARIABLE in variables
     done = subprocess.run([sys.executable, "-c", code], env=variables, capture_output=True, text=True)

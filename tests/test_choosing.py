@@ -17,12 +17,13 @@ from sklearn.pipeline import Pipeline, make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
-from histnetq.cli import candidates, main
-from histnetq.cli.candidates import Candidate
-from histnetq.cli.fitting import Workbench
-from histnetq.quantifiers import cross_fitting
-from histnetq.quantifiers.classifiers import CLASSIFIERS, made, prepared
-from histnetq.quantifiers.registry import METHODS, REGISTRY
+from histnetq.cli import main
+from histnetq.quantifiers.classical import cross_fitting
+from histnetq.quantifiers.classical.classifiers import CLASSIFIERS, made, prepared
+from histnetq.registry import METHODS, REGISTRY
+from histnetq.workflows import candidates
+from histnetq.workflows.candidates import Candidate
+from histnetq.workflows.fitting import Workbench
 from tests.conftest import labelled
 
 CLASSICAL = [name for name, entry in METHODS.items() if "classifier" in entry.space]
@@ -194,7 +195,7 @@ def test_a_fraction_of_any_kind():
 def without_networks(monkeypatch, small_forests):
     whole = candidates.from_labels
     monkeypatch.setattr(
-        "histnetq.cli.fitting.from_labels", lambda *names: [c for c in whole(*names) if "net" not in c.method]
+        "histnetq.workflows.fitting.from_labels", lambda *names: [c for c in whole(*names) if "net" not in c.method]
     )
 
 
@@ -236,7 +237,7 @@ def test_all_bags_calibrate_where_few_would_be_kept_apart(table):
 def kept_apart(bags, monkeypatch, seconds=0.0, **given):
     """Fit PACC to these bags where a fit takes so many seconds, and give the model and what was told."""
     clock = iter([0.0, seconds])
-    monkeypatch.setattr("histnetq.cli.fitting.time.process_time", lambda: next(clock))
+    monkeypatch.setattr("histnetq.workflows.fitting.time.process_time", lambda: next(clock))
     told = []
     return Workbench(bags, classifier="bayes", tell=told.append, **given).fit("pacc"), told
 
@@ -275,7 +276,7 @@ def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch
     model, told = kept_apart(shared, monkeypatch)
     assert told[1].startswith("All bags at once cannot calibrate intervals: expected bags of different rows, as each ")
     assert model.provenance_["calibrated"] == "by 25 other bags"
-    monkeypatch.setattr("histnetq.cli.fitting.are_processes_together", lambda: True)
+    monkeypatch.setattr("histnetq.workflows.fitting.are_processes_together", lambda: True)
     assert kept_apart(bags_of_rings(100), monkeypatch)[0].provenance_["calibrated"] == "by 25 other bags"
 
 
@@ -283,7 +284,8 @@ def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):
     fitted = []
     given = cross_fitting.cross_fit
     monkeypatch.setattr(
-        "histnetq.quantifiers.posteriors.cross_fit", lambda base, *rest: fitted.append(base) or given(base, *rest)
+        "histnetq.quantifiers.classical.posteriors.cross_fit",
+        lambda base, *rest: fitted.append(base) or given(base, *rest),
     )
     comparison = Workbench(bags_of_rings()).compare(None)
     assert len(fitted) == 2
@@ -292,7 +294,7 @@ def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):
 
 @pytest.mark.parametrize("file", [["rings.csv"], ["bags.csv", "--bag", "bag"]])
 def test_methods_are_chosen_on_a_part_of_many_rows(table, file, without_networks, monkeypatch):
-    monkeypatch.setattr("histnetq.cli.fitting._MOST_ROWS", 300)
+    monkeypatch.setattr("histnetq.workflows.fitting._MOST_ROWS", 300)
     told = run("fit", *file, "--label", "kind", "--classifier", "bayes", "--calibration", "0", "-o", "model")
     assert told.exit_code == 0, told.output
     assert re.search(r"PACC \(bayes\) on 30\d of 9\d\d rows, judged by ", told.output)
@@ -325,7 +327,9 @@ def test_networks_are_bounded_in_a_choice_and_free_by_name():
 
 
 def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):
-    monkeypatch.setattr("histnetq.cli.fitting.from_proportions", lambda: [Candidate("mlpe"), Candidate("histnetq")])
+    monkeypatch.setattr(
+        "histnetq.workflows.fitting.from_proportions", lambda: [Candidate("mlpe"), Candidate("histnetq")]
+    )
     bags = bags_of_rings(8)
     bare = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes.tolist())
     model, comparison = Workbench(bare).fit_best()

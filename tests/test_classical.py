@@ -32,11 +32,11 @@ from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 
 import histnetq as hq
-from histnetq.quantifiers.counting import solve_mixture
-from histnetq.quantifiers.density import kernel_densities
-from histnetq.quantifiers.likelihood import maximise_likelihood
-from histnetq.quantifiers.matching import histograms, match_histograms
-from histnetq.quantifiers.rescaling import fit_scales, rescale
+from histnetq.quantifiers.classical.counting import solve_mixture
+from histnetq.quantifiers.classical.emq import maximise_likelihood
+from histnetq.quantifiers.classical.kdey import kernel_densities
+from histnetq.quantifiers.classical.matching import histograms, match_histograms
+from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
 from histnetq.quantifiers.row_posteriors import misclassification
 from tests.conftest import QUICK, known_bags, labelled, types_to_trust
 

@@ -20,8 +20,8 @@ from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.data.tables import read_bags_and_unseen
 from histnetq.sketches.tables import sketch_table
+from histnetq.tables.long_tables import read_bags_and_unseen
 from tests.conftest import QUANTIFIERS, exactly
 
 

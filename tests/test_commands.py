@@ -12,9 +12,9 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.candidates import Candidate
-from histnetq.report import estimating
 from histnetq.training.loop import Run
+from histnetq.workflows import estimating
+from histnetq.workflows.candidates import Candidate
 
 
 def write_tables(folder, n_bags=100, size=12, seed=0):
@@ -101,7 +101,7 @@ def test_proportions_alone(tables, monkeypatch):
 
 
 def test_the_best_of_a_few_methods(tables, monkeypatch):
-    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
     told = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "auto", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "has the lowest mean AE of the methods on 19 bags kept apart:" in told.output

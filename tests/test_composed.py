@@ -9,10 +9,10 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
-from histnetq.quantifiers import cross_fitting
-from histnetq.quantifiers import members as composed
-from histnetq.quantifiers.corrected import corrected, learn_correction
-from histnetq.quantifiers.saving import to_config
+from histnetq.persistence.saving import to_config
+from histnetq.quantifiers.classical import cross_fitting
+from histnetq.quantifiers.composed import members as composed
+from histnetq.quantifiers.composed.corrected import corrected, learn_correction
 from tests.conftest import FOLDS, SMALL, exactly, known_bags, labelled
 from tests.test_tampered import forge, stored
 

@@ -17,7 +17,7 @@ from sklearn.model_selection import GridSearchCV
 from sklearn.pipeline import make_pipeline
 
 import histnetq as hq
-from histnetq.quantifiers.networks import DeepQuantifier
+from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 from tests.conftest import CLASSICAL, QUANTIFIERS, bags_to_learn, exactly, known_bags, labelled, learn
 
 

@@ -17,8 +17,8 @@ from sklearn.preprocessing import MinMaxScaler, StandardScaler
 from threadpoolctl import threadpool_info, threadpool_limits
 
 import histnetq as hq
-from histnetq.quantifiers import cross_fitting
-from histnetq.quantifiers.classifiers import made, shares_cores
+from histnetq.quantifiers.classical import cross_fitting
+from histnetq.quantifiers.classical.classifiers import made, shares_cores
 
 
 def rows(n=400, seed=0):

@@ -20,7 +20,7 @@ from sklearn.pipeline import make_pipeline
 import histnetq as hq
 from experiments.__main__ import main as experiments
 from histnetq.cli import main
-from histnetq.cli.candidates import Candidate
+from histnetq.workflows.candidates import Candidate
 from tests.conftest import labelled
 from tests.test_commands import write_tables
 
@@ -78,7 +78,7 @@ def quick(monkeypatch):
         monkeypatch.setattr(hq.Training, name, property(lambda self, v=value: v, lambda self, v: None), raising=False)
     classical = [Candidate("emq"), Candidate("pacc")]
     for name, some in {"labels": classical, "scores": classical, "proportions": [Candidate("deepsets")]}.items():
-        monkeypatch.setattr(f"histnetq.cli.fitting.from_{name}", lambda *_, some=some: some)
+        monkeypatch.setattr(f"histnetq.workflows.fitting.from_{name}", lambda *_, some=some: some)
 
 
 def given():

@@ -8,7 +8,7 @@ import torch
 from torch import nn
 
 import histnetq as hq
-from histnetq.quantifiers.likelihood import maximise_likelihood
+from histnetq.quantifiers.classical.emq import maximise_likelihood
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
 

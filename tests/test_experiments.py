@@ -13,7 +13,8 @@ from click.testing import CliRunner
 import histnetq as hq
 from experiments import audit, bayes, coverage, few_bags, labelled, verdicts
 from experiments.__main__ import main
-from histnetq.quantifiers import rehearsal, row_scores
+from histnetq.training.pretraining import head_pretraining as rehearsal
+from histnetq.training.pretraining import label_pretraining as row_scores
 from tests.test_datasets import write_npz
 
 
@@ -77,8 +78,8 @@ def test_networks_learn_from_bags_and_continue_their_trials(tmp_path):
 
 
 def test_emnetq_learns_from_bags_or_from_both_and_classifies_rows(tmp_path, monkeypatch):
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._FEWEST_UPDATES", 10)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._MOST_EPOCHS", 3)
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     small = ("--trials", "1", "--epochs", "1")
     table = run(tmp_path, "--methods", "EMNetQ,EMNetQ-labels", *small)

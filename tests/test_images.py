@@ -18,7 +18,7 @@ from PIL import Image
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.data import image_files
+from histnetq.tables import image_files
 from tests.conftest import exactly
 
 

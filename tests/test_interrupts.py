@@ -20,11 +20,11 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.candidates import Candidate
 from histnetq.cli.wording import in_options
 from histnetq.training.loop import Run
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.training.progress import ProgressLines, in_words
+from histnetq.workflows.candidates import Candidate
 from tests.conftest import known_bags
 from tests.test_commands import write_tables
 
@@ -33,7 +33,8 @@ KNOWN = ("--bag", "tow", "--label", "species")
 APART = """
 import histnetq.training.progress as progress
 from histnetq.cli import main
-from histnetq.quantifiers import rehearsal, row_scores
+from histnetq.training.pretraining import head_pretraining as rehearsal
+from histnetq.training.pretraining import label_pretraining as row_scores
 progress._EVERY = 0
 rehearsal._STEPS = dict.fromkeys((False, True), 10)
 row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 3
@@ -136,7 +137,7 @@ def test_the_first_epoch_leaves_nothing_to_keep(tables, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("keep", [(), ("--keep-interrupted",)])
 def test_the_choice_of_a_method_stops(tables, monkeypatch, tmp_path, keep):
-    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("deepsets"), Candidate("cc")])
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("deepsets"), Candidate("cc")])
     monkeypatch.setattr(hq.CC, "cross_fit", lambda *given: pytest.fail("the next method is not tried"))
     interrupt_epoch(monkeypatch, 3)
     ended = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", *keep)
@@ -218,7 +219,7 @@ def test_python_keeps_the_best_epoch_and_knows(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("charset", "shown"), [("cp1252", "±"), ("ascii", "+-"), ("utf-8", "±")])
 def test_any_terminal_shows_the_choice_and_the_model_is_kept(tables, monkeypatch, charset, shown):
-    monkeypatch.setattr("histnetq.cli.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
     monkeypatch.setattr("histnetq.evaluation.comparison.Comparison.__str__", lambda self: "a ≤ b ± c █ д")
     told = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", charset=charset)
     assert told.exit_code == 0, told.output

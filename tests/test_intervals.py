@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
-from histnetq.data.shared_rows import part_shared
+from histnetq.bags.shared_rows import part_shared
 from histnetq.training.options import TrainingInterrupted
 from histnetq.uncertainty.conformal import Calibration
 from tests.conftest import exactly

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 import histnetq as hq
-from histnetq.quantifiers import model_files
+from histnetq.persistence import model_files
 
 N_KILLS = 1000
 OLD_MODEL = zipfile.ZipFile(Path(__file__).parent / "models-0.1.zip")
@@ -136,7 +136,7 @@ def test_no_kill_loses_a_model(tmp_path, capsys):
 
 SAVES = """
 import sys
-from histnetq.quantifiers.model_files import write_model
+from histnetq.persistence.model_files import write_model
 import numpy as np
 config = {"estimator": "MLPE", "version": "0", "classes": ["a", "b"], "params": {}, "input_shape": [1],
           "feature_names": None, "train_prevalences": [0.5, 0.5], "learned": {}}

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from histnetq.kernels import backend, plain, using
 from histnetq.nn.likelihood import Likelihood, covariance, maximise, standard_errors
 from histnetq.nn.pooling import bag_totals
-from histnetq.quantifiers.likelihood import maximise_likelihood
+from histnetq.quantifiers.classical.emq import maximise_likelihood
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.

@@ -318,7 +318,7 @@ def test_what_is_no_file_is_refused(folder, monkeypatch):
     def forbid(path, *args, **kwargs):
         raise PermissionError(13, "Permission denied", path)
 
-    monkeypatch.setattr("histnetq.data.table_csv.open_bytes", forbid)
+    monkeypatch.setattr("histnetq.tables.csv_files.open_bytes", forbid)
     refuse(folder, "rows.csv", *arguments("fit", "rows.csv"))
 
 
@@ -342,7 +342,7 @@ def test_memory_that_runs_out_is_told_in_a_sentence(folder, monkeypatch):
     def fail(*args, **kwargs):
         raise MemoryError("Unable to allocate 9 GiB")
 
-    monkeypatch.setattr("histnetq.data.growing.Grown.add", fail)
+    monkeypatch.setattr("histnetq.tables.row_buffers.Grown.add", fail)
     result = run(*arguments("fit", "rows.csv"))
     assert result.exit_code == 2
     assert result.output.startswith("Error: memory: expected enough for the rows, got too little (Unable to allocate 9")

@@ -18,9 +18,9 @@ from pyarrow import parquet
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.monitoring.chunks import Clock, Periods, parse_range
-from histnetq.monitoring.page import page
-from histnetq.monitoring.plots import draw_all, draw_mix
+from histnetq.evaluation.monitor_plots import draw_all, draw_mix
+from histnetq.report.monitor_page import page
+from histnetq.workflows.monitoring.chunks import Clock, Periods, parse_range
 
 WEEKS = 16
 COLUMNS = [
@@ -665,7 +665,7 @@ def page_of(table):
 @pytest.fixture
 def without_images(monkeypatch):
     """Pages have no images, which take most of the time."""
-    monkeypatch.setattr("histnetq.monitoring.page.image", lambda draw, inches: "")
+    monkeypatch.setattr("histnetq.report.monitor_page.image", lambda draw, inches: "")
 
 
 def test_a_page_with_many_classes_names_all_and_draws_those_with_an_alert_first(without_images):

@@ -12,9 +12,9 @@ from scipy.optimize import minimize
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.quantifiers.covariates import match_features
-from histnetq.quantifiers.energy import distance_tables, mean_distances
-from histnetq.quantifiers.on_features import Columns
+from histnetq.quantifiers.classical.energy import distance_tables, mean_distances
+from histnetq.quantifiers.classical.hdx import match_features
+from histnetq.quantifiers.classical.on_features import Columns
 from tests.conftest import exactly, labelled
 from tests.test_classical import posteriors, ragged
 from tests.test_tampered import forge, stored

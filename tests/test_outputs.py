@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.data.files import fill_table, refuse_existing, whole_file
+from histnetq.tables.files import fill_table, refuse_existing, whole_file
 
 
 def write(path, text="new"):
@@ -113,7 +113,7 @@ def test_a_socket_is_refused_and_stays(tmp_path, monkeypatch):
 def test_devices_are_written_to(tmp_path):
     null = os.stat("/dev/null")
     code = (
-        "from pathlib import Path; from histnetq.data.files import whole_file, refuse_existing\n"
+        "from pathlib import Path; from histnetq.tables.files import whole_file, refuse_existing\n"
         "for name in ('/dev/null', '/dev/stdout'):\n"
         "    refuse_existing(Path(name), False)\n"
         "    with whole_file(Path(name)) as partial: partial.write_text(name)\n"

@@ -42,8 +42,8 @@ def test_demo(monkeypatch, tmp_path):
     for name in ("_HISTNETQ", "_EMNETQ"):
         monkeypatch.setattr(f"histnetq.cli.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
     monkeypatch.setattr("histnetq.cli.demo._TRAINING_BAGS", 30)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 10)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._FEWEST_UPDATES", 10)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._MOST_EPOCHS", 3)
     result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
     _, *parts = re.split(r"^[123]\. ", result.output, flags=re.MULTILINE)

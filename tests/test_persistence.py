@@ -16,9 +16,9 @@ from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import histnetq as hq
-from histnetq.quantifiers import model_files
-from histnetq.quantifiers.registry import REGISTRY
-from histnetq.quantifiers.saving import StoredParts
+from histnetq.persistence import model_files
+from histnetq.persistence.saving import StoredParts
+from histnetq.registry import REGISTRY
 from tests.conftest import SMALL, known_bags, labelled
 
 
@@ -70,7 +70,7 @@ def test_a_failed_save_leaves_nothing(tmp_path, quantifier, monkeypatch):
     def fail(*args):
         raise OSError("disk full")
 
-    monkeypatch.setattr("histnetq.quantifiers.model_files._write_durably", fail)
+    monkeypatch.setattr("histnetq.persistence.model_files._write_durably", fail)
     with pytest.raises(OSError, match="disk full"):
         quantifier.save(tmp_path / "model")
     assert list(tmp_path.iterdir()) == []

@@ -18,8 +18,8 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
-from histnetq.quantifiers import posterior_files
-from histnetq.quantifiers.classifier_files import from_plain, to_plain
+from histnetq.persistence.classifier_files import from_plain, to_plain
+from histnetq.quantifiers.classical import stored_posteriors as posterior_files
 from tests.conftest import exactly, labelled
 
 KINDS = {

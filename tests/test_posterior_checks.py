@@ -7,8 +7,8 @@ import pytest
 from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
-from histnetq.quantifiers.posterior_checks import check_posteriors
-from histnetq.quantifiers.registry import REGISTRY
+from histnetq.quantifiers.classical.posterior_checks import check_posteriors
+from histnetq.registry import REGISTRY
 from tests.conftest import FOLDS, QUANTIFIERS, exactly, labelled
 
 FAR = 1e6

@@ -7,9 +7,9 @@ from hypothesis import strategies as st
 from scipy import sparse, stats
 
 import histnetq as hq
-from histnetq.data import protocols
-from histnetq.data.bags import Bags
-from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
+from histnetq.bags import protocols
+from histnetq.bags.bags import Bags
+from histnetq.bags.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
 from tests.conftest import QUICK, exactly
 
 law = settings(max_examples=40, deadline=None)

@@ -7,7 +7,7 @@ import torch
 
 import histnetq as hq
 from histnetq.nn import SortedLSTM
-from histnetq.quantifiers.counting import misclassification
+from histnetq.quantifiers.classical.counting import misclassification
 from tests.conftest import QUICK, labelled
 
 

@@ -8,7 +8,7 @@ from scipy.sparse import csr_matrix
 from scipy.special import softmax
 
 import histnetq as hq
-from histnetq.quantifiers.label_recovery import _SLACK, memberships, recover_labels
+from histnetq.training.pretraining.label_recovery import _SLACK, memberships, recover_labels
 from tests.conftest import labelled
 
 

@@ -19,8 +19,9 @@ import pytest
 
 import histnetq as hq
 from histnetq.evaluation import plots
-from histnetq.report import estimating, reading, write_report
+from histnetq.report import write_report
 from histnetq.uncertainty.trust import DOUBT
+from histnetq.workflows import estimating, reading
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
 AWKWARD = ["<b>cod</b>", "a&b", "_$x$"]
@@ -249,7 +250,7 @@ def test_nothing_half_written(model, tmp_path, monkeypatch):
     def fail(*_):
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("histnetq.data.files.os.replace", fail)
+    monkeypatch.setattr("histnetq.tables.files.os.replace", fail)
     with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (No space left on device)")):
         write_report(path, model=model, bags=bags, force=True)
     assert list(tmp_path.iterdir()) == [path]

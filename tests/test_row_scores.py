@@ -73,8 +73,8 @@ def test_few_rows_start_from_random_scores():
 
 
 def test_the_same_seed_gives_the_same_scores(monkeypatch):
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._FEWEST_UPDATES", 50)
-    monkeypatch.setattr("histnetq.quantifiers.row_scores._MOST_EPOCHS", 3)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._FEWEST_UPDATES", 50)
+    monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._MOST_EPOCHS", 3)
     first, second = (
         hq.EMNetQ((8,), training=STILL, random_state=3).fit(many_bags()).predict(known_bags()) for _ in range(2)
     )

@@ -14,7 +14,7 @@ from sklearn.metrics import f1_score
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.candidates import from_scores
+from histnetq.workflows.candidates import from_scores
 from tests.conftest import CLASSICAL, QUANTIFIERS, QUICK, exactly, labelled, learn
 from tests.test_tampered import entry, without
 
@@ -214,7 +214,7 @@ def test_one_column_of_scores_from_file_to_answer(files):
 def test_the_best_of_methods_on_scores(files, monkeypatch):
     assert [candidate.name for candidate in from_scores()] == ["EMQ", "KDEy", "PACC", "EMNetQ", "HistNetQ"]
     few = [candidate for candidate in from_scores() if candidate.method not in ("emnetq", "histnetq")]
-    monkeypatch.setattr("histnetq.cli.fitting.from_scores", lambda: few)
+    monkeypatch.setattr("histnetq.workflows.fitting.from_scores", lambda: few)
     told = run("fit", "scored.csv", "--bag", "site", "--label", "species", "--proba", "p_*", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "Trying EMQ, KDEy, PACC, judged by" in told.output

@@ -17,16 +17,16 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.quantifiers.model_files import read_manifest
+from histnetq.persistence.model_files import read_manifest
 from histnetq.training.progress import EVENTS
 from histnetq.web import jobs as jobs_of_web
+from histnetq.web.errors import RefusedError
 from histnetq.web.jobs import Job
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError
-from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Spool
+from histnetq.web.model_store import Shelf
 from histnetq.web.tables import Tables, clean_name, guess, guess_period, look_at
+from histnetq.web.uploads import Spool
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
 
@@ -544,7 +544,7 @@ def test_training_ends_where_nobody_hears_of_it(tmp_path, monkeypatch):
 
 
 def test_a_chosen_model_keeps_the_errors_that_it_was_chosen_by(tmp_path, monkeypatch):
-    from histnetq.cli import fitting
+    from histnetq.workflows import fitting
 
     monkeypatch.setattr(fitting, "from_labels", lambda *_: [fitting.Candidate("cc"), fitting.Candidate("pacc")])
     fish(40).to_csv(tmp_path / "rows.csv", index=False)

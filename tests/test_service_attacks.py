@@ -26,17 +26,17 @@ from pyarrow import csv, parquet
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.data.budget import TooLargeError, current_budget, limited_to
-from histnetq.data.parquet_pages import read_pages
-from histnetq.data.table_files import open_table
+from histnetq.tables.budget import TooLargeError, current_budget, limited_to
+from histnetq.tables.parquet_pages import read_pages
+from histnetq.tables.table_files import open_table
 from histnetq.web import server as protocol
-from histnetq.web import spool as spool_of_web
-from histnetq.web.answers import Reading
+from histnetq.web import uploads as spool_of_web
+from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError
+from histnetq.web.model_store import Shelf
 from histnetq.web.security import Door
-from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Body
+from histnetq.web.serializers import Reading
+from histnetq.web.uploads import Body
 from tests.serving import fish, make_models, serving, until
 
 CSV, PARQUET, JSON = "text/csv", "application/vnd.apache.parquet", "application/json"

@@ -12,14 +12,14 @@ from click.testing import CliRunner
 
 from histnetq.cli import main
 from histnetq.web import server as protocol
-from histnetq.web import spool as spool_of_web
+from histnetq.web import uploads as spool_of_web
+from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits
 from histnetq.web.metrics import Metrics
+from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
-from histnetq.web.refusals import RefusedError
 from histnetq.web.security import FULL, Door, Guard
-from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Body
+from histnetq.web.uploads import Body
 from tests.conftest import exactly
 from tests.serving import until
 from tests.test_service_attacks import Answering, talk

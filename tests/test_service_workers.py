@@ -14,8 +14,8 @@ import pytest
 
 import histnetq as hq
 from histnetq.web import workers as workers_of_web
+from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError
 from histnetq.web.workers import Workers
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
@@ -38,7 +38,7 @@ def models(tmp_path_factory):
 @pytest.fixture
 def unbounded(tmp_path, monkeypatch):
     """Let processes load the model "endless", as if a bound had been forgotten."""
-    code = "from histnetq.quantifiers import likelihood\nlikelihood.check_iterations = lambda *given: None\n"
+    code = "from histnetq.quantifiers.classical import emq\nemq.check_iterations = lambda *given: None\n"
     (tmp_path / "sitecustomize.py").write_text(code)
     others = os.environ.get("PYTHONPATH")
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), *([others] if others else [])]))

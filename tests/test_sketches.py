@@ -12,7 +12,7 @@ import torch
 from pyarrow import parquet
 
 import histnetq as hq
-from histnetq.data.indexing import ranges
+from histnetq.bags.indexing import ranges
 from histnetq.sketches.sketch import SketchSum
 from tests.conftest import QUANTIFIERS, SMALL, exactly, known_bags, labelled, learn
 

@@ -15,9 +15,11 @@ from torch import nn
 import histnetq as hq
 from histnetq.metrics import as_loss
 from histnetq.nn import MLP, Unmixing
-from histnetq.quantifiers import histnetq_start, rehearsal, row_scores
-from histnetq.quantifiers.examples import Examples
-from histnetq.quantifiers.row_scores import JudgedRows, class_shares, learn_scores
+from histnetq.training.pretraining import head_pretraining as rehearsal
+from histnetq.training.pretraining import histnetq_start
+from histnetq.training.pretraining import label_pretraining as row_scores
+from histnetq.training.pretraining.examples import Examples
+from histnetq.training.pretraining.label_pretraining import JudgedRows, class_shares, learn_scores
 from histnetq.training.supervision import Supervision
 from tests.conftest import QUICK, exactly, hard_unless, known_bags, labelled
 

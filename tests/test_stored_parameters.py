@@ -12,9 +12,9 @@ from sklearn.linear_model import LogisticRegression
 from sklearn.pipeline import Pipeline, make_pipeline
 
 import histnetq as hq
-from histnetq.data.limits import LONGEST_NAME, brief
-from histnetq.quantifiers.registry import REGISTRY
-from histnetq.quantifiers.skops_files import dump_classifier
+from histnetq.bags.limits import LONGEST_NAME, brief
+from histnetq.persistence.skops_files import dump_classifier
+from histnetq.registry import REGISTRY
 from tests.conftest import FOLDS, QUANTIFIERS, exactly, known_bags, labelled, learn
 from tests.test_tampered import forge, inside, refusal, stored, told_by_info
 

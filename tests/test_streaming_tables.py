@@ -152,8 +152,8 @@ def test_a_bag_without_weight_is_refused_by_name(place, model):
 
 
 def test_a_part_without_rows_is_left_out(place, model, tmp_path):
-    from histnetq.data.table_files import split_files
     from histnetq.sketches.on_dask import _add_up, _sketch_part
+    from histnetq.tables.table_files import split_files
 
     rows = pd.read_parquet(place / "part0.parquet")
     rows[:0].to_csv(tmp_path / "none.csv", index=False)

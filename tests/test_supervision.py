@@ -9,9 +9,9 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.fitting import Workbench
 from histnetq.training import fitting
 from histnetq.training.supervision import Supervision
+from histnetq.workflows.fitting import Workbench
 from tests.conftest import NETWORKS, QUANTIFIERS, QUICK, labelled
 
 

@@ -11,10 +11,10 @@ import pyarrow as pa
 import pytest
 
 import histnetq as hq
-from histnetq.data.table_columns import plan_features
-from histnetq.data.table_csv import _CheckedBytes
-from histnetq.data.table_files import Table, _refuse_other_columns, open_table
 from histnetq.sketches.tables import sketch_table
+from histnetq.tables.columns import plan_features
+from histnetq.tables.csv_files import _CheckedBytes
+from histnetq.tables.table_files import Table, _refuse_other_columns, open_table
 from tests.conftest import exactly
 
 

@@ -21,7 +21,7 @@ from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.quantifiers.model_files import _checksum
+from histnetq.persistence.model_files import _checksum
 from tests.conftest import SMALL, exactly, known_bags, labelled
 
 

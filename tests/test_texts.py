@@ -15,8 +15,8 @@ from sklearn.base import clone
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.data import text_features
-from histnetq.data.text_features import N_HASHED, TextFeatures
+from histnetq.tables import text_features
+from histnetq.tables.text_features import N_HASHED, TextFeatures
 from tests.conftest import exactly
 
 GOOD = ["a fine film", "great acting", "I loved it", "wonderful and moving", "the best film of the year"]

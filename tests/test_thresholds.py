@@ -9,8 +9,8 @@ from quapy.method import aggregative as quapy_methods
 from scipy.optimize import minimize
 
 import histnetq as hq
-from histnetq.quantifiers.label_shift import penalised_weights
-from histnetq.quantifiers.quadratic import solve_quadratic
+from histnetq.quantifiers.classical.label_shift import penalised_weights
+from histnetq.quantifiers.classical.quadratic import solve_quadratic
 from tests.conftest import exactly, labelled
 from tests.test_classical import SIZES, Judge, posteriors, ragged
 

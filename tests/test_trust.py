@@ -11,7 +11,7 @@ from scipy import sparse
 import histnetq as hq
 from experiments.trust import World
 from histnetq.sketches.moments import Moments, total_weights
-from histnetq.uncertainty import mixes
+from histnetq.uncertainty import mixture_test as mixes
 from histnetq.uncertainty.bootstrap import relearned
 from histnetq.uncertainty.groups import Groups
 from histnetq.uncertainty.trust import Trust

@@ -208,7 +208,7 @@ def test_posteriors_of_rows_in_parts_are_those_of_all_rows(tmp_path, lists, monk
 
     data, params = load(tmp_path), {"C": 0.1, "class_weight": None}
     whole = Posteriors(data, tmp_path / "whole").get(params)
-    monkeypatch.setattr("histnetq.data.memmap._CHUNK", 500)
+    monkeypatch.setattr("histnetq.bags.memmap._CHUNK", 500)
     parts = Posteriors(data, tmp_path / "parts").get(params)
     assert whole[1].shape == (3 * 290, 3)
     for one, other in zip(whole, parts, strict=True):

@@ -29,7 +29,7 @@ from click.testing import CliRunner  # noqa: E402
 
 import histnetq as hq  # noqa: E402
 from histnetq.cli import main  # noqa: E402
-from histnetq.quantifiers.registry import REGISTRY  # noqa: E402
+from histnetq.registry import REGISTRY  # noqa: E402
 
 MODELS = Path(__file__).with_name("models-0.1.zip")
 

@@ -8,7 +8,7 @@ from types import ModuleType
 from typing import Any
 
 import histnetq as hq
-from histnetq.quantifiers.registry import REGISTRY
+from histnetq.registry import REGISTRY
 
 _ROOMS = {
     "quantifiers": "Quantifiers",

@@ -10,47 +10,47 @@ import importlib.util
 import os
 from typing import TYPE_CHECKING, Any
 
-from histnetq.quantifiers.registry import REGISTRY
+from histnetq.registry import REGISTRY
 
 if TYPE_CHECKING:
     from histnetq import datasets, interop, metrics, nn, simplex
-    from histnetq.data.bags import Bags
-    from histnetq.data.images import read_images
-    from histnetq.data.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
-    from histnetq.data.tables import read_bags
+    from histnetq.bags.bags import Bags
+    from histnetq.bags.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.evaluation import plots
     from histnetq.evaluation.comparison import Comparison
     from histnetq.evaluation.errors import compare, evaluate
     from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
-    from histnetq.monitoring.monitor import Monitored, monitor
+    from histnetq.persistence.saving import load
     from histnetq.quantifiers.base import Quantifier
-    from histnetq.quantifiers.baseline import MLPE
-    from histnetq.quantifiers.corrected import Corrected
-    from histnetq.quantifiers.counting import ACC, CC, PACC, PCC
-    from histnetq.quantifiers.covariates import HDx
-    from histnetq.quantifiers.density import KDEy
-    from histnetq.quantifiers.emnetq import EMNetQ
-    from histnetq.quantifiers.energy import ED, EDx
-    from histnetq.quantifiers.ensemble import Ensemble
-    from histnetq.quantifiers.friedman import Friedman
-    from histnetq.quantifiers.gmnet import GMNet
-    from histnetq.quantifiers.histnetq import HistNetQ
-    from histnetq.quantifiers.label_shift import BBSE, RLLS
-    from histnetq.quantifiers.likelihood import EMQ
-    from histnetq.quantifiers.matching import DyS, HDy
-    from histnetq.quantifiers.quanet import QuaNet
-    from histnetq.quantifiers.saving import load
-    from histnetq.quantifiers.set_networks import DeepSets, SetTransformer
-    from histnetq.quantifiers.sweeping import MS
-    from histnetq.quantifiers.word_profiles import ReadMe
+    from histnetq.quantifiers.classical.baseline import MLPE
+    from histnetq.quantifiers.classical.counting import ACC, CC, PACC, PCC
+    from histnetq.quantifiers.classical.emq import EMQ
+    from histnetq.quantifiers.classical.energy import ED, EDx
+    from histnetq.quantifiers.classical.friedman import Friedman
+    from histnetq.quantifiers.classical.hdx import HDx
+    from histnetq.quantifiers.classical.kdey import KDEy
+    from histnetq.quantifiers.classical.label_shift import BBSE, RLLS
+    from histnetq.quantifiers.classical.matching import DyS, HDy
+    from histnetq.quantifiers.classical.readme import ReadMe
+    from histnetq.quantifiers.classical.thresholds import MS
+    from histnetq.quantifiers.composed.corrected import Corrected
+    from histnetq.quantifiers.composed.ensemble import Ensemble
+    from histnetq.quantifiers.networks.emnetq import EMNetQ
+    from histnetq.quantifiers.networks.gmnet import GMNet
+    from histnetq.quantifiers.networks.histnetq import HistNetQ
+    from histnetq.quantifiers.networks.quanet import QuaNet
+    from histnetq.quantifiers.networks.set_networks import DeepSets, SetTransformer
     from histnetq.sketches.on_dask import predict_dask
     from histnetq.sketches.sketch import BagSketch
+    from histnetq.tables.images import read_images
+    from histnetq.tables.long_tables import read_bags
     from histnetq.training.options import Training
     from histnetq.uncertainty.audit import audit
     from histnetq.uncertainty.intervals import Intervals
     from histnetq.uncertainty.rogan_gladen import rogan_gladen
     from histnetq.uncertainty.row_samples import RowSample, sample_rows
+    from histnetq.workflows.monitoring.monitor import Monitored, monitor
 
 __version__ = "0.1.0"
 
@@ -73,17 +73,17 @@ if importlib.util.find_spec("torch") is None:  # a star import takes what works;
     __all__ = [name for name in __all__ if name not in _NETWORKS]
 
 _HOME = {
-    "data.bags": ["Bags"],
-    "data.protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
-    "data.images": ["read_images"],
-    "data.tables": ["read_bags"],
+    "bags.bags": ["Bags"],
+    "bags.protocols": ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer"],
+    "tables.images": ["read_images"],
+    "tables.long_tables": ["read_bags"],
     "evaluation.comparison": ["Comparison"],
     "evaluation.errors": ["compare", "evaluate"],
     "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
-    "monitoring.monitor": ["Monitored", "monitor"],
+    "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
-    "quantifiers.saving": ["load"],
+    "persistence.saving": ["load"],
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],

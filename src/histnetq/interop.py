@@ -18,8 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import used_rows
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import used_rows
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats, Ints
 from histnetq.training.supervision import labelled_rows

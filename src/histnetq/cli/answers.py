@@ -23,10 +23,10 @@ from histnetq.cli.group import (
 )
 from histnetq.cli.reading import how_to_read, require_known
 from histnetq.cli.terminal import echo
-from histnetq.data.files import fill_table, refuse_existing, whole_file
+from histnetq.tables.files import fill_table, refuse_existing, whole_file
 
 if TYPE_CHECKING:
-    from histnetq.report.estimating import Estimates
+    from histnetq.workflows.estimating import Estimates
 
 _SHOWN = 6  # decimals of estimates in the terminal
 
@@ -75,7 +75,7 @@ def predict(
               histnetq predict model new.csv --bag tow --audited to_label.csv
               histnetq predict model new-scans --images --bag scan
     """
-    from histnetq.report.estimating import estimate
+    from histnetq.workflows.estimating import estimate
 
     if audited is None and random:
         raise click.UsageError("expected --random beside --audited, whose rows it is about.")
@@ -121,7 +121,7 @@ def predict(
 def _audited(
     model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, images: bool, **reading: Any
 ) -> Estimates:
-    from histnetq.cli.auditing import estimate_audited
+    from histnetq.workflows.auditing import estimate_audited
 
     if interval is not None or dask is not None:
         raise click.UsageError("expected --audited without --interval and --dask: its intervals are from the labels.")
@@ -143,8 +143,8 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
              histnetq predict model days/*.parquet --bag site
              histnetq sketch model scans --images -o scans.parquet
     """
-    from histnetq.quantifiers.saving import load
-    from histnetq.report.estimating import sketch as make
+    from histnetq.persistence.saving import load
+    from histnetq.workflows.estimating import sketch as make
 
     made = make(load(model), table, progress=not as_json, **how_to_read(reading))
     made.save(output, overwrite=force)
@@ -170,7 +170,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     Examples: histnetq evaluate model rows.csv --bag tow --label species
               histnetq evaluate model scans --images --label taxon
     """
-    from histnetq.report.estimating import score
+    from histnetq.workflows.estimating import score
 
     found = score(model, table, **how_to_read(known) | {"label": require_known(table, known)})
     errors, floor, covered = found.errors, found.floor, found.coverage
@@ -211,7 +211,7 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
               histnetq report model checked.csv --bag tow --label species --against other
               histnetq report model new-scans --images
     """
-    from histnetq.report.estimating import report as write
+    from histnetq.workflows.estimating import report as write
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
@@ -226,7 +226,7 @@ def info(model: Path, as_json: bool) -> None:
 
     Example: histnetq info model
     """
-    from histnetq.quantifiers.model_files import array_shapes, read_manifest, require_known_method
+    from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
 
     about = read_manifest(model)
     if not about.get("own_class", False):

@@ -28,7 +28,7 @@ def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool
     Example: histnetq sample model new.csv --bag site --n 200 -o to_label.csv
              histnetq predict model new.csv --bag site --audited to_label.csv
     """
-    from histnetq.cli.auditing import draw
+    from histnetq.workflows.auditing import draw
 
     drawn, n_bags = draw(model, new, **reading)
     write_table(drawn, output, force)

@@ -15,19 +15,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.protocols import APP
+from histnetq.bags.bags import Bags
+from histnetq.bags.protocols import APP
 from histnetq.datasets import digits
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.baseline import MLPE
-from histnetq.quantifiers.counting import CC, PACC
-from histnetq.quantifiers.emnetq import EMNetQ
-from histnetq.quantifiers.histnetq import HistNetQ
-from histnetq.quantifiers.likelihood import EMQ
-from histnetq.quantifiers.networks import DeepQuantifier
+from histnetq.quantifiers.classical.baseline import MLPE
+from histnetq.quantifiers.classical.counting import CC, PACC
+from histnetq.quantifiers.classical.emq import EMQ
+from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
+from histnetq.quantifiers.networks.emnetq import EMNetQ
+from histnetq.quantifiers.networks.histnetq import HistNetQ
 from histnetq.report import write_report
 from histnetq.simplex import Floats
 from histnetq.training.options import Training

@@ -14,7 +14,7 @@ from click.core import ParameterSource
 
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
-from histnetq.data.files import fill_table, refuse_existing, whole_file, write_csv
+from histnetq.tables.files import fill_table, refuse_existing, whole_file, write_csv
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:

@@ -21,13 +21,13 @@ from histnetq.cli.group import (
 )  # fmt: skip
 from histnetq.cli.reading import how_to_read, read_training, require_known
 from histnetq.cli.terminal import Interrupted, echo
-from histnetq.data.files import is_first_process
-from histnetq.quantifiers.registry import METHODS
+from histnetq.registry import METHODS
+from histnetq.tables.files import is_first_process
 from histnetq.training.progress import tell_event
 
 if TYPE_CHECKING:
-    from histnetq.cli.fitting import Workbench
     from histnetq.quantifiers.base import Quantifier
+    from histnetq.workflows.fitting import Workbench
 
 _LEARNING = ("methods", "classifier", "features", "ignore", "proba", "prediction", "text", "image_size", "color")
 
@@ -62,7 +62,7 @@ def fit(
               histnetq fit scans --images --bag scan --prevalences scans.csv -o model
               torchrun --nproc-per-node 2 -m histnetq fit rows.csv --label species --method histnetq -o model
     """
-    from histnetq.data.checks import check_choice
+    from histnetq.bags.checks import check_choice
 
     check_choice("method", method, ("auto", *METHODS))
     chosen = {"loss": loss, "calibration": calibration, "classifier": classifier, "random_state": seed}
@@ -119,7 +119,7 @@ def compare(
               histnetq compare reviews.csv --bag month --label stars --text review
               histnetq compare new-scans --images --label taxon --model old --model new
     """
-    from histnetq.report.estimating import compare_models
+    from histnetq.workflows.estimating import compare_models
 
     learned: list[str] = []
     facts: dict[str, Any] = {}
@@ -154,7 +154,7 @@ def _inputs_told(bench: Workbench) -> list[str]:
 
 
 def _workbench(train: list[str], given: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
-    from histnetq.cli.fitting import Workbench
+    from histnetq.workflows.fitting import Workbench
 
     scored = given["proba"] is not None or given["prediction"] is not None
     if scored and chosen.get("classifier") is not None:

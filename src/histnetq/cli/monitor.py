@@ -12,13 +12,13 @@ import click
 
 from histnetq.cli.group import PATH, command_line, csv_text, main, options, say
 from histnetq.cli.terminal import echo
-from histnetq.data.files import fill_table, refuse_existing, whole_file
+from histnetq.tables.files import fill_table, refuse_existing, whole_file
 
 if TYPE_CHECKING:
     import pandas as pd
 
-    from histnetq.monitoring.state import State
     from histnetq.quantifiers.base import Quantifier
+    from histnetq.workflows.monitoring.state import State
 
 _ALERTED = 3  # exit code
 _SHOWN = 6  # decimals of estimates in the terminal
@@ -77,7 +77,7 @@ def monitor(
     \b
     Example: histnetq monitor model rows/*.parquet --time ts --period W --reference 2026-01..2026-06 -o monitor.html
     """
-    from histnetq.quantifiers.saving import load
+    from histnetq.persistence.saving import load
 
     _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])
@@ -104,9 +104,9 @@ def monitor(
 
 def _run(model: Quantifier, source: list[str], **asked: Any) -> tuple[pd.DataFrame, State | None]:
     """Give the table, and the state that has the rows of all files, if one is kept."""
-    from histnetq.monitoring.monitor import check_options, judge_chunks
-    from histnetq.monitoring.reading import How, read_chunks
-    from histnetq.monitoring.state import State
+    from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
+    from histnetq.workflows.monitoring.monitor import check_options, judge_chunks
+    from histnetq.workflows.monitoring.state import State
 
     rates = {name: asked[name] for name in ("false_alarms", "coverage")}
     how = How(by=tuple(asked["by"]), **{name: asked[name] for name in _DIVIDED})
@@ -120,7 +120,7 @@ def _run(model: Quantifier, source: list[str], **asked: Any) -> tuple[pd.DataFra
 
 
 def _page(model: Quantifier, table: pd.DataFrame, **asked: Any) -> str:
-    from histnetq.monitoring.page import page
+    from histnetq.report.monitor_page import page
 
     told = {name: asked[name] for name in ("reference", "false_alarms", "coverage")}
     checked = hasattr(model, "trust_")
@@ -133,7 +133,7 @@ def _fill(path: Path, text: str) -> None:
 
 def _refuse_inputs(model: Path, source: list[str], **places: Path | None) -> None:
     """Refuse to write over the rows, or into the model."""
-    from histnetq.data.table_files import find_files
+    from histnetq.tables.table_files import find_files
 
     rows = {os.path.realpath(path) for path in find_files(source, "source")}
     for name, place in places.items():

@@ -9,13 +9,13 @@ import click
 from histnetq.cli.group import OF_IMAGES, OF_TABLES, refuse_unknown
 
 if TYPE_CHECKING:
-    from histnetq.data.bags import Bags
+    from histnetq.bags.bags import Bags
 
 
 def read_training(train: list[str], given: dict[str, Any]) -> Bags:
     """Read what methods learn from: examples of known classes, or bags of known proportions."""
-    from histnetq.data.images import read_images
-    from histnetq.data.tables import read_bags
+    from histnetq.tables.images import read_images
+    from histnetq.tables.long_tables import read_bags
 
     how = how_to_read(given) | {"label": require_known(train, given)}
     if not how.pop("images"):
@@ -33,7 +33,7 @@ def how_to_read(given: dict[str, Any]) -> dict[str, Any]:
 
 def require_known(source: list[str], given: dict[str, Any]) -> str | None:
     """Give the column of the classes, which a table of EcoTaxa has by itself; refuse bags of which nothing is known."""
-    from histnetq.data.images import ECOTAXA_LABEL, is_image_table
+    from histnetq.tables.images import ECOTAXA_LABEL, is_image_table
 
     prevalences, label = given["prevalences"], given["label"]
     if given["images"] and prevalences is None and label is None and is_image_table(source):

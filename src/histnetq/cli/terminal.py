@@ -16,7 +16,7 @@ from typing import IO, Any
 
 import click
 
-from histnetq.data.files import is_first_process
+from histnetq.tables.files import is_first_process
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.training.progress import LOG
 

@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.protocols import APP
+from histnetq.bags.bags import Bags
+from histnetq.bags.protocols import APP
 
 _KEYS = (
     "X", "y", "split", "class_names", "dev_bags", "dev_group", "dev_prevalences", "test_bags", "test_prevalences",

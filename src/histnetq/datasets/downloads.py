@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from histnetq.data.checks import wrong
+from histnetq.bags.checks import wrong
 from histnetq.datasets.sources import SOURCES, MaybePath, Source
 
 _ZENODO = "https://zenodo.org/api/records/"

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.datasets.dataset import Examples
 from histnetq.datasets.sources import SOURCES, MaybePath
 

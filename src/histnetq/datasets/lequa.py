@@ -16,8 +16,8 @@ from typing import BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice
 from histnetq.datasets.archives import Archive
 from histnetq.datasets.cache import Arrays, choose_place, keep
 from histnetq.datasets.dataset import Dataset

@@ -11,12 +11,12 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
-from histnetq.data.files import refuse_existing, whole_file
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice
 from histnetq.datasets.archives import Archive
 from histnetq.metrics import ae, macro_nmd, nmd, rae
 from histnetq.simplex import first_off_simplex
+from histnetq.tables.files import refuse_existing, whole_file
 
 TASK_CLASSES = {"T1A": 2, "T1B": 28, "T1": 2, "T2": 28, "T3": 5, "T4": 2}  # numbers of classes, by the published rules
 TEST_BAGS = 5000  # of every task

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, shown
-from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import column_names, shown
+from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.evaluation.comparison import CLEAR, Comparison
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.simplex import Floats, first_off_simplex

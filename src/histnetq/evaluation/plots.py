@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.indexing import have_order
+from histnetq.bags.indexing import have_order
 from histnetq.evaluation.plot_style import (
     COLORS,
     MOST_NAMES,
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     import pandas as pd
     from matplotlib.axes import Axes
 
-    from histnetq.data.bags import Bags
+    from histnetq.bags.bags import Bags
     from histnetq.evaluation.comparison import Comparison
     from histnetq.uncertainty.intervals import Intervals
 
@@ -360,7 +360,7 @@ def _pooled(network: Any, bags: Bags) -> Floats:
     """Return what the head of the network reads: (n_bags, n_features · n_bins)."""
     import torch
 
-    from histnetq.data.checks import used_rows
+    from histnetq.bags.checks import used_rows
     from histnetq.training.batches import encode_rows
 
     used, index = used_rows(bags.index, bags.rows.shape[0])

@@ -31,7 +31,7 @@ from optuna.storages.journal import JournalFileBackend
 from optuna.trial import FrozenTrial, Trial, TrialState
 from tqdm import tqdm
 
-from histnetq.data.checks import check_whole
+from histnetq.bags.checks import check_whole
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.progress import ProgressLines
 

@@ -20,9 +20,9 @@ import numpy as np
 import pandas as pd
 from sklearn.base import clone
 
-from histnetq.data.bags import Bags
-from histnetq.data.class_names import align
-from histnetq.data.protocols import APP
+from histnetq.bags.bags import Bags
+from histnetq.bags.class_names import align
+from histnetq.bags.protocols import APP
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.fingerprint import describe

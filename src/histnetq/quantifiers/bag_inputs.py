@@ -9,11 +9,11 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
-from histnetq.data.bags import Bags
-from histnetq.data.same_features import require_features, require_range
-from histnetq.data.table_columns import Reading
-from histnetq.data.text_features import TextFeatures
+from histnetq.bags.bags import Bags
+from histnetq.bags.same_features import require_features, require_range
 from histnetq.sketches.sketch import BagSketch
+from histnetq.tables.columns import Reading
+from histnetq.tables.text_features import TextFeatures
 
 
 class BagInputs(BaseEstimator):

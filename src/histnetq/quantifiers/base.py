@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.class_names import add_columns, with_all_classes
+from histnetq.bags.bags import Bags
+from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.metrics import ae
+from histnetq.persistence.saving import Stored, save
 from histnetq.quantifiers.calibrating import Calibrating
 from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
-from histnetq.quantifiers.saving import Stored, save
 from histnetq.simplex import check_estimates, check_prevalences
 from histnetq.sketches.sketch import BagSketch
 from histnetq.training.options import Training

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice
 from histnetq.quantifiers.sketching import Sketching
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch

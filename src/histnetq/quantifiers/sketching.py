@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.quantifiers.bag_inputs import BagInputs
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.sketches.sketcher import NoSketcher, Sketcher

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.class_names import add_columns
-from histnetq.data.indexing import have_order
+from histnetq.bags.class_names import add_columns
+from histnetq.bags.indexing import have_order
 from histnetq.evaluation import plots
 from histnetq.evaluation.plot_style import MOST_NAMES
 from histnetq.uncertainty.intervals import Intervals, Region

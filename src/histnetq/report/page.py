@@ -17,14 +17,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.class_names import add_columns, with_all_classes
-from histnetq.data.files import refuse_existing, whole_file
-from histnetq.data.indexing import natural_keys
+from histnetq.bags.bags import Bags
+from histnetq.bags.class_names import add_columns, with_all_classes
+from histnetq.bags.indexing import natural_keys
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate, tell_missed
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures, require_pages
+from histnetq.tables.files import refuse_existing, whole_file
 from histnetq.uncertainty.intervals import Intervals, Region
 from histnetq.uncertainty.trust import DOUBT
 

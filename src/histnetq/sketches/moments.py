@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from histnetq.data.bags import Bags
-from histnetq.data.fingerprint import digest_arrays
+from histnetq.bags.bags import Bags
+from histnetq.bags.fingerprint import digest_arrays
 from histnetq.kernels.jit import njit
 from histnetq.simplex import Ints
 

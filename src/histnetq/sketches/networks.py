@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.nn import BagNetwork, Max, MergeablePooling, Pooling
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.batches import bag_states, predict_states

@@ -17,11 +17,11 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
-from histnetq.data.table_columns import Codes
-from histnetq.data.table_files import Part, open_part, split_files
-from histnetq.data.tables import NoRowsError
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import name_bags, sketch_numbered
+from histnetq.tables.columns import Codes
+from histnetq.tables.long_tables import NoRowsError
+from histnetq.tables.table_files import Part, open_part, split_files
 
 if TYPE_CHECKING:
     from distributed import Client

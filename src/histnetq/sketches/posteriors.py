@@ -9,8 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy import sparse
 
-from histnetq.data.bags import Bags
-from histnetq.data.fingerprint import digest_arrays
+from histnetq.bags.bags import Bags
+from histnetq.bags.fingerprint import digest_arrays
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketcher import Sketcher
 

@@ -13,10 +13,10 @@ from typing import Any, BinaryIO
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.budget import Charge, TooLargeError, name_array
-from histnetq.data.files import refuse_existing, whole_file
-from histnetq.data.parquet_files import read_parquet_schema
 from histnetq.simplex import Floats, Ints
+from histnetq.tables.budget import Charge, TooLargeError, name_array
+from histnetq.tables.files import refuse_existing, whole_file
+from histnetq.tables.parquet_files import read_parquet_schema
 
 FORMAT = 2
 _KEY = b"histnetq.sketch"

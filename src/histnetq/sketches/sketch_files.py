@@ -9,11 +9,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.budget import Charge, TooLargeError, name_array, require
-from histnetq.data.parquet_files import count_parquet_rows, parquet_bytes, read_parquet
-from histnetq.data.table_columns import encode
-from histnetq.data.table_files import can_name, is_number, release_memory
 from histnetq.sketches.sketch import FORMAT, Maker
+from histnetq.tables.budget import Charge, TooLargeError, name_array, require
+from histnetq.tables.columns import encode
+from histnetq.tables.parquet_files import count_parquet_rows, parquet_bytes, read_parquet
+from histnetq.tables.table_files import can_name, is_number, release_memory
 
 _AGAIN = "make the sketches again with histnetq sketch."
 _COPIES = 3  # of the numbers of sketches: as they are read, added up, and as a method works with them

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 

@@ -14,8 +14,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import as_pool, check_whole, column_names, stack
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import as_pool, check_whole, column_names, stack
 from histnetq.kernels.cores import count_cores
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.data.budget import name_array
-from histnetq.data.table_columns import Codes
-from histnetq.data.table_files import Table, open_table, release_memory
-from histnetq.data.tables import LongTable, weightless
 from histnetq.sketches.sketch import BagSketch, NoSketchError
 from histnetq.sketches.streams import CheckedRows
+from histnetq.tables.budget import name_array
+from histnetq.tables.columns import Codes
+from histnetq.tables.long_tables import LongTable, weightless
+from histnetq.tables.table_files import Table, open_table, release_memory
 
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import used_rows
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import used_rows
 from histnetq.kernels.precision import widest
 from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.pooling import State

@@ -12,7 +12,7 @@ from safetensors import SafetensorError, safe_open
 from safetensors.torch import save_file
 from torch import Tensor
 
-from histnetq.data.files import whole_file
+from histnetq.tables.files import whole_file
 
 _CHECKPOINT = "checkpoint.safetensors"
 _OPTIMIZER = ("step", "exp_avg", "exp_avg_sq")

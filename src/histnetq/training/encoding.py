@@ -13,8 +13,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import take_dense
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import take_dense
 from histnetq.kernels import backend, compiled_kernels
 from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import code_dtype, widest

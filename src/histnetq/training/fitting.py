@@ -15,10 +15,10 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_number, check_seed
-from histnetq.data.limits import brief
-from histnetq.data.protocols import Protocol
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_number, check_seed
+from histnetq.bags.limits import brief
+from histnetq.bags.protocols import Protocol
 from histnetq.metrics import Measure, as_loss
 from histnetq.nn import BagNetwork
 from histnetq.training.batches import choose_device

@@ -25,8 +25,8 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 from tqdm import tqdm
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import take_dense
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import take_dense
 from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.gaussians import Gaussians

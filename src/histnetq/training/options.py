@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
-from histnetq.data.limits import brief
+from histnetq.bags.limits import brief
 
 _IN_A_RANGE = ("lr", "dropout", "input_dropout", "validation")
 _MOST: dict[str, float] = {

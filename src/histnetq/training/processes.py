@@ -18,7 +18,7 @@ from torch import Tensor
 from torch import distributed as dist
 from torch.nn import Parameter
 
-from histnetq.data.files import are_processes_together
+from histnetq.tables.files import are_processes_together
 
 
 @dataclass(frozen=True)

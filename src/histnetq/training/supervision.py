@@ -9,13 +9,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import column_names, take_dense, used_rows
-from histnetq.data.class_names import are_scores
-from histnetq.data.limits import brief
-from histnetq.data.protocols import APP, Combined, Mixer, Protocol
-from histnetq.data.same_features import require_features
-from histnetq.data.text_features import TextFeatures
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import column_names, take_dense, used_rows
+from histnetq.bags.class_names import are_scores
+from histnetq.bags.limits import brief
+from histnetq.bags.protocols import APP, Combined, Mixer, Protocol
+from histnetq.bags.same_features import require_features
+from histnetq.tables.text_features import TextFeatures
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows

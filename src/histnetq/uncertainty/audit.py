@@ -35,8 +35,8 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 from scipy.stats import t as student
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction, check_names, match_names, wrong
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_fraction, check_names, match_names, wrong
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.row_samples import RowSample, posteriors_of

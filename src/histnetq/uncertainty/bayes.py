@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from scipy.special import gammaincinv
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_choice, check_fraction, check_seed, check_whole, wrong
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice, check_fraction, check_seed, check_whole, wrong
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.label_draws import sweep
 from histnetq.simplex import Floats, Ints, check_estimates

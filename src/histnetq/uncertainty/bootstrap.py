@@ -8,9 +8,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction, check_whole
-from histnetq.data.indexing import divide
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_fraction, check_whole
+from histnetq.bags.indexing import divide
 from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger

@@ -13,9 +13,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import nnls
 from sklearn.exceptions import NotFittedError
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction, check_whole, wrong
-from histnetq.data.shared_rows import part_shared
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_fraction, check_whole, wrong
+from histnetq.bags.shared_rows import part_shared
 from histnetq.sketches.sketch import BagSketch
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger

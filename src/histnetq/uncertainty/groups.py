@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 from scipy import sparse
 from scipy.special import softmax
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.simplex import Floats, check_prevalences
 from histnetq.sketches.sketch import BagSketch
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtri
 
-from histnetq.data.checks import check_fraction, check_whole, wrong
+from histnetq.bags.checks import check_fraction, check_whole, wrong
 
 
 class Prevalence(NamedTuple):

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_index, check_seed, check_whole, wrong
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_index, check_seed, check_whole, wrong
 from histnetq.simplex import Floats, Ints
 
 _FEWEST_LABELS = 10  # of a bag that has as many rows

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 from scipy.special import ndtri
 
-from histnetq.data.bags import Bags
-from histnetq.data.checks import check_fraction
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_fraction
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals
 

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from histnetq.data.bags import Bags
+from histnetq.bags.bags import Bags
 from histnetq.simplex import Ints, project
 from histnetq.sketches.moments import FARTHEST, Moments, total_weights
 from histnetq.uncertainty.groups import Groups
-from histnetq.uncertainty.mixes import Chance, Mixes, Tests, sample_size
+from histnetq.uncertainty.mixture_test import Chance, Mixes, Tests, sample_size
 
 if TYPE_CHECKING:
     import pandas as pd

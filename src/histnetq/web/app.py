@@ -23,16 +23,16 @@ from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from histnetq.web import documentation
-from histnetq.web.answers import SHOWN_BAGS
 from histnetq.web.children import machine_memory, resident_bytes
+from histnetq.web.errors import INTERNAL, LOG, RefusedError
 from histnetq.web.estimate_jobs import EstimateJobs
 from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT
 from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, check_learning
 from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.metrics import Labels, Metrics
+from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
-from histnetq.web.refusals import INTERNAL, LOG, RefusedError
 from histnetq.web.schemas import (
     INTERVAL,
     MISSING,
@@ -52,9 +52,9 @@ from histnetq.web.schemas import (
     Text,
 )  # fmt: skip
 from histnetq.web.security import Door, Guard
-from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Body, Spool
+from histnetq.web.serializers import SHOWN_BAGS
 from histnetq.web.tables import StoredTable, Tables
+from histnetq.web.uploads import Body, Spool
 from histnetq.web.workers import Workers
 
 _ASSETS = Path(__file__).parent / "assets"

@@ -7,9 +7,12 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from histnetq.monitoring.page import page
-from histnetq.report.estimating import Estimates, report
-from histnetq.web.answers import (
+from histnetq.report.monitor_page import page
+from histnetq.web.errors import RefusedError, told_to_users
+from histnetq.web.limits import Limits
+from histnetq.web.model_store import Shelf
+from histnetq.web.schemas import EstimateJob
+from histnetq.web.serializers import (
     COVERAGE,
     FALSE_ALARMS,
     Reading,
@@ -22,10 +25,7 @@ from histnetq.web.answers import (
     tell_chunks,
     tell_estimates,
 )
-from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError, told_to_users
-from histnetq.web.schemas import EstimateJob
-from histnetq.web.shelf import Shelf
+from histnetq.workflows.estimating import Estimates, report
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
 _LARGEST_REPORT = 1 << 30  # bytes of a table, whose rows a report holds in memory

@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from histnetq.web.refusals import INTERNAL, LOG, RefusedError, StoppedError
-from histnetq.web.spool import Spool
+from histnetq.web.errors import INTERNAL, LOG, RefusedError, StoppedError
+from histnetq.web.uploads import Spool
 
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200

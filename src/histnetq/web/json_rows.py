@@ -9,8 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError
 
 _WINDOW = 1 << 18  # characters that are looked at together
 _LONGEST_ROW = 1 << 22

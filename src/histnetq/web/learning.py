@@ -23,15 +23,15 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.training.progress import EVENTS
-from histnetq.web.answers import arguments, command
 from histnetq.web.children import environment, send
+from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.jobs import Job
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import RefusedError, in_one_sentence
+from histnetq.web.model_store import Shelf
 from histnetq.web.schemas import LearnJob
-from histnetq.web.shelf import Shelf
-from histnetq.web.spool import Spool, delete_abandoned
+from histnetq.web.serializers import arguments, command
 from histnetq.web.tables import StoredTable
+from histnetq.web.uploads import Spool, delete_abandoned
 
 _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import numpy as np
 
-from histnetq.data.budget import Budget, limited_to
-from histnetq.data.parquet_files import read_parquet_schema
-from histnetq.web.refusals import RefusedError, told_to_users
+from histnetq.tables.budget import Budget, limited_to
+from histnetq.tables.parquet_files import read_parquet_schema
+from histnetq.web.errors import RefusedError, told_to_users
 
 Content = bytes
 _BLOCK = 4 << 20  # bytes of a CSV file: no row is longer

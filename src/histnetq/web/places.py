@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator
 
 import anyio
 
-from histnetq.web.refusals import RefusedError
+from histnetq.web.errors import RefusedError
 
 _LATEST = 60  # seconds: nobody is asked to wait longer
 

@@ -17,12 +17,12 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from histnetq.data.budget import is_text, limited_to
-from histnetq.data.parquet_files import count_parquet_rows, read_parquet
-from histnetq.data.table_files import Table, can_name, is_number, open_table, release_memory
+from histnetq.tables.budget import is_text, limited_to
+from histnetq.tables.parquet_files import count_parquet_rows, read_parquet
+from histnetq.tables.table_files import Table, can_name, is_number, open_table, release_memory
+from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits, is_parquet
-from histnetq.web.refusals import RefusedError
-from histnetq.web.spool import Spool
+from histnetq.web.uploads import Spool
 
 ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
 _KEPT = 3600.0  # seconds after the last use

@@ -10,14 +10,14 @@ from typing import Any
 import numpy as np
 from pyarrow import parquet
 
-from histnetq.report.estimating import Estimates
-from histnetq.web.answers import Reading, csv_parts, estimate_file, is_trusted, json_parts
+from histnetq.web.errors import told_to_users
 from histnetq.web.estimate_work import EstimateWork
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
-from histnetq.web.refusals import told_to_users
-from histnetq.web.shelf import Shelf
+from histnetq.web.model_store import Shelf
+from histnetq.web.serializers import Reading, csv_parts, estimate_file, is_trusted, json_parts
 from histnetq.web.tables import look_at
+from histnetq.workflows.estimating import Estimates
 
 Tell = Callable[..., None]
 Found = tuple[dict[str, Any], bytes]

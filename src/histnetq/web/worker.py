@@ -16,7 +16,7 @@ from typing import IO, Any
 
 from histnetq.web import frames
 from histnetq.web.children import end_with, keep_memory, limit_memory
-from histnetq.web.refusals import INTERNAL, LOG, RefusedError
+from histnetq.web.errors import INTERNAL, LOG, RefusedError
 
 
 def main(parent: int, models: str, memory: int) -> None:
@@ -29,8 +29,8 @@ def main(parent: int, models: str, memory: int) -> None:
     answers = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # nothing that prints disturbs the frames
 
-    from histnetq.web.answers import collect_warnings
-    from histnetq.web.shelf import Shelf
+    from histnetq.web.model_store import Shelf
+    from histnetq.web.serializers import collect_warnings
     from histnetq.web.tasks import TASKS
 
     collect_warnings()

@@ -17,7 +17,7 @@ import anyio
 
 from histnetq.web import frames
 from histnetq.web.children import environment, send
-from histnetq.web.refusals import LOG, RefusedError
+from histnetq.web.errors import LOG, RefusedError
 
 _STARTING = 60.0  # seconds for a worker to start
 _PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until the start of a worker is tried again

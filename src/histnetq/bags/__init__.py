@@ -1,0 +1,1 @@
+"""Bags on one pool of rows: construction, checks and sampling protocols."""

@@ -1,0 +1,128 @@
+"""What is known of the classes in bags: proportions and labels, counted, given or arranged; methods of `Bags`."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from histnetq.bags import checks
+from histnetq.simplex import check_prevalences, count_labels
+
+if TYPE_CHECKING:
+    from histnetq.bags.bags import Bags
+
+
+def label_prevalences(self: Bags) -> NDArray[np.float64]:
+    """Count the proportions of the classes from the row labels, which must all be known.
+
+    Returns
+    -------
+    (n_bags, n_classes)
+        The proportions.
+
+    Examples
+    --------
+    >>> from histnetq import Bags
+    >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).label_prevalences()
+    array([[0.25, 0.75]])
+    """
+    if self.labels is None or self.classes is None:
+        raise ValueError("labels: these bags carry no row labels; make them with Bags.from_labels.")
+    labels = self.labels[self.index]
+    n_unknown = (labels < 0).sum()
+    if n_unknown:
+        raise ValueError(
+            f"labels: {n_unknown} entries have no label (−1), expected all known; pass prevalences= instead."
+        )
+    counts = count_labels(labels, self.bag_of_entry, len(self), len(self.classes), self.weights)
+    return counts / counts.sum(1, keepdims=True)
+
+
+def with_prevalences(self: Bags, prevalences: ArrayLike, *, normalize: bool = False) -> Bags:
+    """Give the same bags these proportions.
+
+    Parameters
+    ----------
+    prevalences : (n_bags, n_classes)
+        The proportions. The columns of a data frame are matched with the classes by name.
+    normalize : bool, default False
+        Whether rows are rescaled to sum to one, such as counts.
+
+    Returns
+    -------
+    Bags
+        New bags on the same pool.
+
+    Examples
+    --------
+    >>> from histnetq import Bags
+    >>> Bags(np.zeros((4, 1))).with_prevalences([[3, 1]], normalize=True).prevalences
+    array([[0.75, 0.25]])
+    """
+    new = copy.copy(self)
+    table, classes = checks.name_columns(prevalences, self.classes)
+    n_classes = None if classes is None else len(classes)
+    new.prevalences = check_prevalences(table, len(self), n_classes, normalize=normalize)
+    new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
+    return new
+
+
+def with_known_prevalences(self: Bags) -> Bags:
+    """Count prevalences from the row labels where the bags carry none.
+
+    Returns
+    -------
+    Bags
+        These bags if they have prevalences, or new ones on the same pool.
+
+    Examples
+    --------
+    >>> from histnetq import Bags
+    >>> Bags(np.zeros((4, 1)), labels=[0, 1, 1, 1]).with_known_prevalences().prevalences
+    array([[0.25, 0.75]])
+    """
+    if self.prevalences is not None:
+        return self
+    if self.labels is not None:
+        return self.with_prevalences(self.label_prevalences())
+    raise ValueError("bags: expected the proportions of each bag, got none; pass them by bags.with_prevalences(P).")
+
+
+def with_classes(self: Bags, classes: Sequence[Any] | NDArray) -> Bags:
+    """Arrange prevalences and labels for these classes, matched by name.
+
+    Parameters
+    ----------
+    classes : sequence
+        Names of the classes. Those that the bags lack get prevalence 0. A class of the bags that is not among them
+        is refused.
+
+    Returns
+    -------
+    Bags
+        New bags on the same pool.
+
+    Examples
+    --------
+    >>> from histnetq import Bags
+    >>> bags = Bags(np.zeros((4, 1)), prevalences=[[0.75, 0.25]], classes=["a", "b"])
+    >>> bags.with_classes(["b", "c", "a"]).prevalences
+    array([[0.25, 0.  , 0.75]])
+    """
+    if self.classes is None:
+        raise ValueError("classes: these bags have no classes to align; pass classes= when making them.")
+    names = checks.check_names("classes", classes, len(classes), "class")
+    way_out = "rename it, drop its rows or column, or learn from bags that have it."
+    target = checks.match_names(self.classes, names, "classes: {} is not among the expected {}; " + way_out)
+    new = copy.copy(self)
+    new.classes = names
+    if self.labels is not None and not np.array_equal(target, np.arange(len(target))):
+        new.labels = np.append(target, -1)[self.labels]
+    if self.prevalences is not None:
+        new.prevalences = np.zeros((len(self), len(names)))
+        new.prevalences[:, target] = self.prevalences
+    return new

@@ -1,0 +1,1 @@
+"""Model directories: data that runs nothing when it is read."""

@@ -1,0 +1,406 @@
+"""The files of a model directory: a manifest and the weights that it names, replaced together or not at all.
+
+``config.json`` is the manifest: what the model is, the name and the checksum of its weights, and a checksum of itself.
+Weights stand in ``weights-<checksum>-<draw>.safetensors``, a name that no other save ever uses, so that a file never
+changes once a manifest names it. One rename of the manifest is the moment at which a new model takes the place of
+the old one: whoever is killed before it leaves the old model, and after it the new one.
+
+The weights of the replaced manifest are then deleted. A reader that still has the old manifest finds them gone, and
+reads the manifest again. Files of saves that were killed are deleted by a later save, once they are an hour old: a
+younger one may belong to a save that goes on beside this one.
+
+Nothing here imports scikit-learn or torch, and nothing that a file says is imported, called or used as a path.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import math
+import os
+import re
+import stat
+import time
+import uuid
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from histnetq.bags.limits import LONGEST_NAME
+from histnetq.registry import REGISTRY
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+FORMAT = 2  # 1 had its weights in model.safetensors and one checksum of all
+_CONFIG, _OLD_WEIGHTS = "config.json", "model.safetensors"
+_NAME = re.compile(r"weights-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors")
+_PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
+_LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
+_DEEPEST = 100  # lists and mappings within each other
+_GRACE = 3600.0  # seconds after which a file that no manifest names belongs to no save that goes on
+_DAMAGED = "does not match its checksum, it is truncated or was altered; copy it again."
+
+
+def write_model(
+    path: str | os.PathLike[str], config: dict[str, Any], arrays: dict[str, NDArray], overwrite: bool
+) -> None:
+    """Write a model directory, all of it or nothing."""
+    import numpy as np
+    from safetensors.numpy import save
+
+    target = Path(path)
+    _refuse_occupied(target, overwrite)
+    content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
+    digest, draw = hashlib.sha256(content).hexdigest(), uuid.uuid4().hex[:16]
+    weights, partial = f"weights-{digest[:16]}-{draw}.safetensors", f".config-{draw}.json"
+    full = {"format": FORMAT, **config, "weights": weights, "weights_sha256": digest}
+    full["sha256"] = _checksum(full)
+    try:
+        text = json.dumps(full, indent=2, ensure_ascii=False, allow_nan=False) + "\n"
+    except ValueError:
+        raise ValueError(
+            "save: a parameter or the provenance holds NaN or infinity, expected finite numbers; change it first."
+        ) from None
+    made = not target.exists()
+    try:
+        os.makedirs(target, exist_ok=True)
+        _write_durably(target / weights, content)
+        _write_durably(target / partial, text.encode())
+        _sync_directory(target)
+        replaced = _named_weights(target)
+        os.replace(target / partial, target / _CONFIG)
+    except BaseException as error:
+        with contextlib.suppress(OSError):
+            if _named_weights(target) != weights:  # else the interruption came after the rename
+                _delete(target / partial, target / weights)
+                if made:
+                    os.rmdir(target)
+        if not isinstance(error, OSError):
+            raise
+        raise OSError(f"path: {target} cannot be written ({error.strerror or error}); choose another place.") from None
+    with contextlib.suppress(OSError):  # the model is there; what is left over is deleted next time
+        _sync_directory(target)
+        if replaced is not None:
+            _delete(target / replaced)
+        _delete(*_leftovers(target))
+
+
+def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
+    """Read the manifest and the weights of a model directory, both checked."""
+    import numpy as np
+    from safetensors import SafetensorError
+    from safetensors.numpy import load
+
+    directory, missed = Path(path), None
+    while True:
+        config = read_manifest(directory)
+        name = _weights_of(config)
+        try:
+            content = _read_file(directory / name, None)
+            break
+        except FileNotFoundError:
+            if missed == name:
+                raise _missing(directory, name) from None
+            missed = name  # another save may have replaced the manifest and deleted them
+    _verify(directory, config, content)
+    try:
+        arrays = load(content)
+    except (SafetensorError, KeyError, TypeError, ValueError) as error:
+        reason = " ".join(str(error).split())
+        raise ValueError(f"path: {directory / name} holds no arrays ({reason}); save the model again.") from None
+    for name, array in arrays.items():
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            raise ValueError(
+                f"path: {directory} has NaN or infinity in its array {name!r}, expected finite numbers; fit again."
+            )
+    return config, arrays
+
+
+def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
+    """Read what a model is, checked, without its weights: the form of each entry, and that nothing was altered.
+
+    The checksum of models of version 0.1.0 covers their weights as well; `read_model` compares it.
+    """
+    directory = Path(path)
+    try:
+        text = _read_file(directory / _CONFIG, _LARGEST_CONFIG)
+    except (FileNotFoundError, NotADirectoryError):
+        raise _missing(directory, _CONFIG) from None
+    try:
+        config = json.loads(text, parse_constant=_refuse_constant)
+        version = config["format"]
+        _refuse_deep(config)
+    except (ValueError, KeyError, TypeError, RecursionError):
+        raise ValueError(
+            f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
+        ) from None
+    if version not in (1, FORMAT) or isinstance(version, bool):
+        raise ValueError(
+            f"path: {directory} has format {_shown(version)}, this version of histnetq reads 1 and {FORMAT}; "
+            "upgrade histnetq."
+        )
+    if version == FORMAT and config.pop("sha256", None) != _checksum(config):
+        raise ValueError(f"path: {directory} {_DAMAGED}")
+    check_manifest(directory, config)
+    return config
+
+
+def _refuse_constant(name: str) -> None:
+    """Refuse NaN and infinity, which JSON does not have and Python reads."""
+    raise ValueError(f"{name} is not a number of JSON")
+
+
+def _refuse_deep(config: Any) -> None:
+    """Refuse lists and mappings within each other that deep that functions which follow them would not end."""
+    level, depth = [config], 0
+    while level:
+        depth += 1
+        if depth > _DEEPEST:
+            raise ValueError(f"it has more than {_DEEPEST} levels")
+        inner = (part.values() if isinstance(part, dict) else part for part in level)
+        level = [value for values in inner for value in values if isinstance(value, dict | list)]
+
+
+def require_known_method(path: str | os.PathLike[str], config: dict[str, Any]) -> None:
+    """Refuse a model of a method that this library does not have, or of a user's class of the same name."""
+    if config["estimator"] not in REGISTRY or config.get("own_class", False):
+        raise ValueError(
+            f"path: {path} holds an unknown estimator {config['estimator']!r}; upgrade histnetq, or pass a class of "
+            "your own as histnetq.load(path, estimator=…)."
+        )
+
+
+def array_shapes(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, list[int]]:
+    """Give the shapes of the stored arrays by name, of which only the list at the head of their file is read."""
+    file = Path(path) / _weights_of(config)
+    try:
+        content, size = _read_file(file, None, first=8), file.stat().st_size
+        n_header = int.from_bytes(content, "little")
+        if len(content) < 8 or n_header > _LARGEST_HEADER:
+            raise ValueError
+        listed = json.loads(_read_file(file, None, first=8 + n_header)[8:])
+        listed.pop("__metadata__", None)
+        shapes = {str(name): [int(n) for n in about["shape"]] for name, about in listed.items()}
+        if size != 8 + n_header + max((int(about["data_offsets"][1]) for about in listed.values()), default=0):
+            raise ValueError
+    except FileNotFoundError:
+        raise _missing(Path(path), file.name) from None
+    except (ValueError, KeyError, TypeError, LookupError, AttributeError, RecursionError):
+        raise ValueError(f"path: {path} {_DAMAGED}") from None
+    return shapes
+
+
+def _write_durably(path: Path, content: bytes) -> None:
+    with open(path, "xb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def _sync_directory(path: Path) -> None:
+    """Make the names in a directory last through a loss of power, where directories can be opened."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(path, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _delete(*paths: Path) -> None:
+    for path in paths:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+
+
+def _leftovers(directory: Path) -> list[Path]:
+    """List the files of saves that were killed."""
+    named, before = _named_weights(directory), time.time() - _GRACE
+    ours = [p for p in directory.iterdir() if _is_ours(p.name) and p.name not in (named, _CONFIG)]
+    return [p for p in ours if p.stat().st_mtime < before]
+
+
+def _is_ours(name: str) -> bool:
+    return name in (_CONFIG, _OLD_WEIGHTS) or bool(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
+
+
+def _named_weights(directory: Path) -> str | None:
+    """Give the file that the manifest names, if there is one."""
+    try:
+        return _weights_of(read_manifest(directory))
+    except (OSError, ValueError):
+        return None
+
+
+def _refuse_occupied(target: Path, overwrite: bool) -> None:
+    if not os.path.lexists(target):
+        return
+    names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
+    if all(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name) for name in names):
+        return  # it is empty, or what a first save left that was killed
+    if not overwrite:
+        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
+    try:
+        found = json.loads(_read_file(target / _CONFIG, _LARGEST_CONFIG))
+        ours = {"format", "estimator", "sha256"} <= found.keys()
+    except (OSError, ValueError, AttributeError, RecursionError):
+        ours = False
+    if not ours or not all(_is_ours(name) for name in names):
+        raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
+
+
+def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
+    """Read a regular file, or its first bytes; a pipe or a device is refused, not waited for."""
+    try:
+        with open(path, "rb", opener=_open_at_once) as file:
+            about = os.fstat(file.fileno())
+            if not stat.S_ISREG(about.st_mode):
+                raise ValueError(f"path: {path} is not a regular file; give a directory that save() wrote.")
+            if most is not None and about.st_size > most:
+                raise ValueError(
+                    f"path: {path} has {about.st_size:,} bytes, expected at most {most:,}; save the model again."
+                )
+            return file.read(first)
+    except (FileNotFoundError, NotADirectoryError):
+        raise
+    except OSError as error:
+        raise OSError(f"path: {path} cannot be read ({error.strerror}); give a directory that save() wrote.") from None
+    except MemoryError:
+        raise ValueError(f"path: {path} does not fit into memory; give a directory that save() wrote.") from None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
+
+
+def _weights_of(config: dict[str, Any]) -> str:
+    return _OLD_WEIGHTS if config["format"] == 1 else str(config["weights"])
+
+
+def _verify(directory: Path, config: dict[str, Any], weights: bytes) -> None:
+    if config["format"] == 1:
+        told = config.pop("sha256", None)
+        same = told == hashlib.sha256(json.dumps(config, sort_keys=True).encode() + weights).hexdigest()
+    else:
+        same = config["weights_sha256"] == hashlib.sha256(weights).hexdigest()
+    if not same:
+        raise ValueError(f"path: {directory} {_DAMAGED}")
+
+
+def _checksum(config: dict[str, Any]) -> str:
+    """Of the manifest without its checksum."""
+    return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
+
+
+def _missing(directory: Path, name: str) -> FileNotFoundError:
+    return FileNotFoundError(
+        f"path: {directory} is not a model directory, it has no {name}; give one that save() or histnetq fit wrote."
+    )
+
+
+def check_manifest(directory: Path, config: dict[str, Any]) -> None:
+    """Refuse a manifest that `write_model` cannot have written, whatever its checksum."""
+    for key, (fits, wanted) in _ENTRIES.items():
+        if not fits(config.get(key), config):
+            raise ValueError(
+                f"path: {directory / _CONFIG} has {key} {_shown(config.get(key))}, expected {wanted}; save again."
+            )
+
+
+def _shown(value: Any) -> str:
+    text = repr(value) if not isinstance(value, list | dict) else f"of {len(value)} entries"
+    return text if len(text) <= 40 else f"{text[:40]}…"
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) < 2**63
+
+
+def _are_short(value: list[Any]) -> bool:
+    return all(isinstance(v, str) and len(v) <= LONGEST_NAME for v in value)
+
+
+def _are_classes(value: Any, config: dict[str, Any]) -> bool:
+    if not isinstance(value, list) or not value:
+        return False
+    of_one_kind = _are_short(value) or all(isinstance(v, bool) for v in value) or all(_is_number(v) for v in value)
+    return of_one_kind and len(set(value)) == len(value)
+
+
+def _are_prevalences(value: Any, config: dict[str, Any]) -> bool:
+    return (
+        isinstance(value, list)
+        and len(value) == len(config["classes"])
+        and all(_is_number(v) and v >= 0 for v in value)
+        and math.isclose(sum(value), 1, abs_tol=1e-6)
+    )
+
+
+def _is_shape(value: Any, config: dict[str, Any]) -> bool:
+    whole = isinstance(value, list) and all(type(v) is int and 0 <= v < 2**31 for v in value)
+    return whole and len(value) <= 8 and math.prod(value) < 2**40
+
+
+def _are_names(value: Any, config: dict[str, Any]) -> bool:
+    named = isinstance(value, list) and _are_short(value)
+    return value is None or (named and config["input_shape"] == [len(value)])
+
+
+def _is_scored(value: Any, config: dict[str, Any]) -> bool:
+    fits = config["input_shape"] == [len(config["classes"])]
+    return value is None or value is False or (value is True and fits)  # absent in models of earlier versions
+
+
+def _is_name(value: Any, config: dict[str, Any]) -> bool:
+    return isinstance(value, str) and len(value) <= 200
+
+
+# What the parts of a provenance are that reports, the command line and the service read; others may be anything.
+_PROVENANCE: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted"), (str,)),
+    **dict.fromkeys(("bags", "rows", "calibration_bags", "dropped_rows", "filled_cells"), (int,)),
+    **dict.fromkeys(("left_out", "versions", "errors"), (dict,)),
+    "seconds": (int, float),
+    "sources": (list,),
+}
+
+
+def _is_provenance(value: Any, config: dict[str, Any]) -> bool:
+    if value is None or not isinstance(value, dict):
+        return value is None and "provenance" in config
+    fits = all(value.get(name) is None or type(value[name]) in kinds for name, kinds in _PROVENANCE.items())
+    errors = value.get("errors")
+    return fits and (errors is None or (type(errors.get("bags")) is int and _are_numbers(errors.get("ae"))))
+
+
+def _are_numbers(value: Any) -> bool:
+    return isinstance(value, dict) and len(value) > 0 and all(_is_number(number) for number in value.values())
+
+
+def _is_mapping(value: Any, config: dict[str, Any]) -> bool:
+    return isinstance(value, dict)
+
+
+_ENTRIES = {
+    "estimator": (_is_name, "the name of a method"),
+    "classes": (
+        _are_classes,
+        f"a list of different numbers, or of different texts of at most {LONGEST_NAME:,} characters",
+    ),
+    "train_prevalences": (_are_prevalences, "a share of each class, with sum 1"),
+    "input_shape": (_is_shape, "the shape of a row"),
+    "feature_names": (_are_names, f"a name of each feature of at most {LONGEST_NAME:,} characters, or null"),
+    "scores": (_is_scored, "true for features that are probabilities of the classes, else false"),
+    "params": (_is_mapping, "parameters by name"),
+    "learned": (_is_mapping, "values by name"),
+    "provenance": (_is_provenance, "values of known types by name"),
+    "weights": (
+        lambda value, config: config["format"] == 1 or (isinstance(value, str) and bool(_NAME.fullmatch(value))),
+        "the name of the file of the weights",
+    ),
+    "weights_sha256": (
+        lambda value, config: config["format"] == 1 or isinstance(value, str),
+        "the checksum of the weights",
+    ),
+}

@@ -1,0 +1,79 @@
+"""The floor under every method: MLPE."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import needs_double
+from histnetq.quantifiers.base import Quantifier
+from histnetq.sketches.sketcher import Sketcher
+from histnetq.training.supervision import Supervision
+
+
+class MLPE(Quantifier):
+    """Maximum likelihood prevalence estimation: the training prevalences, whatever the bag. What others must beat.
+
+    It learns from labelled rows, or from bags of known proportions, whose mean it takes.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    train_prevalences_ : (n_classes,)
+        What is estimated for every bag.
+
+    References
+    ----------
+    Barranquero et al. (2013), *On the study of nearest neighbor algorithms for prevalence estimation*.
+
+    Examples
+    --------
+    >>> MLPE().fit([[0.0], [1.0], [2.0], [3.0]], ["a", "b", "b", "b"]).predict([[1.0], [5.0]])
+    array([0.25, 0.75])
+    """
+
+    def fit(self, X: Any, y: Any = None) -> MLPE:
+        """Learn from labelled rows, ``fit(X, y)``, or from bags, ``fit(bags)``.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags of known proportions or of labelled rows.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        MLPE
+            The fitted quantifier itself.
+        """
+        given = Supervision.of(X, y, None)
+        known = given.classes, given.input_shape, given.feature_names, given.prevalences()
+        self._learned_from(*known, needs_double(given.pool), given.are_scores, given.text)
+        return self
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        return np.tile(self.train_prevalences_, (len(bags), 1))
+
+    def _sketcher(self) -> Sketcher:
+        return _Nothing(self.train_prevalences_)
+
+
+class _Nothing(Sketcher):
+    """Sketches that keep nothing of the rows."""
+
+    def __init__(self, prevalences: NDArray[np.float64]) -> None:
+        self.prevalences = prevalences
+
+    def identity(self) -> str:
+        return "no state"
+
+    def state(self, bags: Bags) -> NDArray:
+        return np.empty((len(bags), 0), np.uint8)
+
+    def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
+        return np.tile(self.prevalences, (len(values), 1))

@@ -1,0 +1,241 @@
+"""Posteriors of rows by a classifier that has not seen them, and the class of each of its columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from numbers import Integral, Real
+from threading import Lock
+from typing import Any
+
+import numpy as np
+from joblib import parallel_config
+from numpy.typing import NDArray
+from scipy import sparse
+from sklearn.base import clone
+from sklearn.model_selection import StratifiedKFold, StratifiedShuffleSplit
+from sklearn.utils.parallel import Parallel, delayed
+from sklearn.utils.validation import has_fit_parameter
+from threadpoolctl import threadpool_limits
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import shown
+from histnetq.bags.limits import brief
+from histnetq.kernels.cores import count_cores
+from histnetq.quantifiers.classical.classifiers import last_step, prepared, shares_cores
+from histnetq.quantifiers.classical.posterior_checks import check_posteriors
+from histnetq.simplex import Floats, Ints
+
+CV = int | float | None
+# Bytes of rows that are learned from side by side. Fewer are learned from before threads have started (and BLAS uses
+# one thread for them); of more, a fit holds a copy or two, so that one at a time is enough.
+_SIDE_BY_SIDE = range(1 << 16, 1 << 30)
+_MOST_FOLDS = 1_000_000
+_one_limit = Lock()
+
+
+@dataclass(frozen=True)
+class CrossFitted:
+    """Posteriors of labelled rows by classifiers that have not seen them, and the classifier of all rows.
+
+    Attributes
+    ----------
+    classifier : classifier or None
+        The classifier of all rows; None if the rows themselves are posteriors.
+    columns : (n_columns,) or None
+        The class code of each of its columns.
+    posteriors : (n_judged, n_classes)
+        Posteriors by classifiers that have not seen the row.
+    labels : (n_judged,)
+        Class codes of these rows.
+    weights : (n_judged,) or None
+        Their weights.
+    source : Bags
+        What was learned from.
+    """
+
+    classifier: Any
+    columns: Ints | None
+    posteriors: Floats
+    labels: Ints
+    weights: NDArray | None
+    source: Bags
+
+
+def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> CrossFitted:
+    """Fit clones of a classifier to some of the labelled rows of bags, and one to all.
+
+    Parameters
+    ----------
+    base : classifier
+        It is fitted already if `cv` is None, and cloned otherwise.
+    cv : int, float or None
+        Folds, or the fraction of rows that is held out.
+    random_state : int or None
+        Seed of the split, and of a classifier that has none.
+    given : Bags
+        Bags with labels; those without one, which have the code -1, are left out.
+
+    Returns
+    -------
+    CrossFitted
+        The classifier of all rows, and posteriors to learn from.
+    """
+    assert given.classes is not None
+    entries, labels, weights = entries_with_labels(given)
+    pool, classes = given.rows, given.classes
+    if cv is None:
+        columns = columns_of(base, cv, classes)
+        posteriors = posteriors_of(base, pool[entries], columns, len(classes))
+        return CrossFitted(base, columns, posteriors, labels, weights, given)
+    base = prepared(base, pool, random_state)
+    p = np.zeros((len(labels), len(classes)))
+    # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
+    _, first, place = np.unique(entries, return_index=True, return_inverse=True)
+    folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], random_state)]
+
+    def learn(held: NDArray[np.bool_]) -> Any:
+        kept = ~held
+        return _fit(clone(base), pool[entries[kept]], labels[kept], None if weights is None else weights[kept])
+
+    def judge(held: NDArray[np.bool_]) -> None:
+        model = learn(held)
+        p[held] = posteriors_of(model, pool[entries[held]], columns_of(model, cv, classes), len(classes))
+
+    run = _side_by_side if shares_cores(base) and _bytes_of(pool, len(entries)) in _SIDE_BY_SIDE else _one_by_one
+    *_, whole = run([*(partial(judge, held) for held in folds), partial(learn, np.zeros(len(labels), bool))])
+    judged = np.any(folds, axis=0)
+    w = None if weights is None else weights[judged]
+    return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+
+
+def check_cv(cv: Any) -> None:
+    """Refuse anything but a number of folds, a fraction of rows to hold out, or None."""
+    if cv is None:
+        return
+    if isinstance(cv, bool) or not isinstance(cv, Real):
+        raise TypeError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {brief(cv)}.")
+    if not isinstance(cv, Integral) and not 0 < float(cv) < 1:
+        raise ValueError(f"cv: expected a number of folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    if isinstance(cv, Integral) and cv < 2:
+        raise ValueError(f"cv: expected at least 2 folds, a fraction between 0 and 1, or None, got {cv!r}.")
+    if isinstance(cv, Integral) and int(cv) > _MOST_FOLDS:
+        raise ValueError(f"cv: expected at most {_MOST_FOLDS:,} folds, got {brief(cv)}; lower it.")
+
+
+def entries_with_labels(given: Bags) -> tuple[Ints, Ints, NDArray | None]:
+    """Rows, class codes and weights of the entries that have a label; the code of one without is -1."""
+    assert given.labels is not None
+    kept = given.labels[given.index] >= 0
+    entries = given.index[kept]
+    return entries, given.labels[entries], _weights_of_one_sample(given, kept)
+
+
+def _bytes_of(pool: Any, n_rows: int) -> int:
+    """Bytes of so many rows like these."""
+    return (pool.data if sparse.issparse(pool) else pool).nbytes * n_rows // pool.shape[0]
+
+
+def _one_by_one(fits: list[Callable[[], Any]]) -> list[Any]:
+    return [fit() for fit in fits]
+
+
+def _side_by_side(fits: list[Callable[[], Any]]) -> list[Any]:
+    """Results of fits that share the cores, with one thread each: rounding does not depend on the number of cores."""
+    # The limit is of the whole process: two that overlap would leave the lower one behind.
+    with _one_limit, threadpool_limits(1, "blas"):
+        return Parallel(n_jobs=count_cores(), backend="threading")(delayed(fit)() for fit in fits)
+
+
+def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | None:
+    """Weights of these entries, which add up to their size together: classifiers mind the sum of the weights."""
+    if bags.weights is None:
+        return None
+    index, weights = bags.index[kept], bags.weights[kept]
+    return bags.drawn(index, np.array([0, len(index)]), weights, None).sized_weights()
+
+
+def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
+    """Tell the class code of each column of a classifier: one fitted here, or elsewhere, on names or on codes."""
+    if not hasattr(classifier, "predict_proba"):
+        raise TypeError(
+            f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
+            "wrap it in sklearn's CalibratedClassifierCV."
+        )
+    listed, place = np.asarray(classifier.classes_).tolist(), {name: j for j, name in enumerate(classes.tolist())}
+    if cv is not None or (listed == list(range(len(classes))) and not all(name in place for name in listed)):
+        return np.array(listed, np.int64)
+    unknown = [name for name in listed if name not in place]
+    if unknown:
+        raise ValueError(
+            f"classifier: it was fitted on a class {unknown[0]!r} that is not among {shown(classes)}; "
+            "fit it on the same class names."
+        )
+    return np.array([place[name] for name in listed], np.int64)
+
+
+def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
+    """Posteriors in columns by class code; a class that the classifier never saw gets 0.
+
+    Every method gets the posteriors of its classifier here, so they are checked here.
+    """
+    p = np.asarray(classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None))))
+    if p.shape != (rows.shape[0], len(columns)):
+        raise ValueError(
+            f"classifier: returned probabilities of shape {p.shape}, expected {(rows.shape[0], len(columns))}, "
+            "one row per example and one column per class; check the classifier."
+        )
+    full = np.zeros((len(p), n_classes))
+    full[:, columns] = p
+    return check_posteriors(full, n_classes, of_classifier=True)
+
+
+def _named(rows: Any, names: NDArray | None) -> Any:
+    """Rows as a data frame for a classifier that was fitted to one elsewhere, and that may ask for columns by name."""
+    if names is None or not isinstance(rows, np.ndarray) or rows.shape[1:] != names.shape:
+        return rows
+    import pandas as pd
+
+    return pd.DataFrame(rows, columns=names)
+
+
+def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
+    """Pairs of positions to learn from and to judge, so that every class is among both."""
+    counts = np.bincount(labels)
+    rare = counts[counts > 0].min()
+    if rare < 2:
+        raise ValueError(
+            f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
+        )
+    # A seed of its own where none is given: scikit-learn would take one from the global generator.
+    seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
+    if not isinstance(cv, Integral):
+        return StratifiedShuffleSplit(1, test_size=float(cv), random_state=seed).split(np.zeros(len(labels)), labels)
+    folds = StratifiedKFold(min(int(cv), int(rare)), shuffle=True, random_state=seed)
+    return folds.split(np.zeros(len(labels)), labels)
+
+
+def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
+    weighted = {} if weights is None else {_weight_name(model): weights}
+    if type(model).__module__ != "sklearn.ensemble._forest":
+        return model.fit(_flat(rows), labels, **weighted)
+    # Trees grow side by side. Posteriors are added up in one thread: their last bits depend on the order.
+    with parallel_config(backend="threading", n_jobs=-1):
+        return model.fit(_flat(rows), labels, **weighted)
+
+
+def _weight_name(model: Any) -> str:
+    """Tell by which name the weights of rows are given to a classifier, or to the last step of a pipeline."""
+    prefix, last = last_step(model)
+    if not has_fit_parameter(last, "sample_weight"):
+        raise TypeError(
+            f"classifier: expected one whose fit takes sample_weight, as the rows have weights, got {model!r}; "
+            "choose another classifier or drop the weights."
+        )
+    return f"{prefix}sample_weight"
+
+
+def _flat(rows: Any) -> Any:
+    """Rows as a classifier takes them: sparse matrices and texts as they are, images as vectors."""
+    return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)

@@ -1,0 +1,226 @@
+"""Maximum likelihood under prior shift, by expectation maximisation: EMQ."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.checks import check_choice, check_integer, check_number
+from histnetq.kernels.cores import over_bags
+from histnetq.kernels.jit import njit
+from histnetq.persistence.saving import StoredArrays
+from histnetq.quantifiers.classical.ordinal import check_smoothness, smoother
+from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.classical.rescaling import KINDS, fit_scales, rescale
+
+_FEWEST = 12  # iterations before convergence is believed
+_MOST_ITERATIONS = 100_000
+_TILE = 1024  # rows worked on together
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class EMQ(PosteriorQuantifier):
+    """Expectation maximisation (SLD): the prevalences under which the bag's rows are most likely, given the posteriors.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+    calibration : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
+        How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by the same,
+        with biases drawn towards zero as far as chance explains them (our own: empirical Bayes); by a scale and a bias
+        for each class; by a scale for each class.
+    tol : float, default=1e-6
+        Mean change of a prevalence at which iterations end.
+    max_iter : int, default=1000
+        Iterations at the most.
+    smoothness : float, default=0.0
+        How far, from 0 to 1, each iteration draws the prevalences towards a parabola over the classes, for ordered
+        classes. Their order is that of `classes_`: sorted names, or as ``Bags.from_labels(..., classes=[...])`` has it.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    scale_ : (n_classes,)
+        Factors of the logarithms of posteriors.
+    bias_ : (n_classes,)
+        What is added to them.
+
+    References
+    ----------
+    Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*;
+    Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at label
+    shift adaptation*; Bunse, Moreo, Sebastiani & Senz (2024), *Regularization-based methods for ordinal
+    quantification*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> EMQ().fit_posteriors(P, [0, 1] * 10).predict_posteriors([[0.9, 0.1], [0.9, 0.1], [0.2, 0.8]]).round(2)
+    array([0.85, 0.15])
+    """
+
+    calibration: str | None = None
+    tol: float = 1e-6
+    max_iter: int = 1000
+    smoothness: float = 0.0
+    stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_iterations(self.tol, self.max_iter)
+        if self.calibration is not None:
+            check_choice("calibration", self.calibration, KINDS)
+        check_smoothness(self.smoothness, most=1)
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        n_classes = posteriors.shape[1]
+        self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
+        if self.calibration is not None:
+            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.calibration, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        if self.calibration is not None:
+            posteriors = rescale(posteriors, self.scale_, self.bias_)
+        smooth = smoother(posteriors.shape[1], self.smoothness) if self.smoothness else None
+        return maximise_likelihood(
+            posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter, smooth
+        )
+
+
+def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
+    """Refuse a tolerance or a number of iterations with which a method would not end in reasonable time."""
+    check_number("tol", tol, 0, 1)
+    check_integer("max_iter", max_iter, 1, most)
+
+
+def maximise_likelihood(
+    posteriors: Floats,
+    prior: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+    tol: float = 1e-6,
+    max_iter: int = 1000,
+    smooth: Floats | None = None,
+) -> Floats:
+    """EM from the prior, each bag until its own convergence: (n_rows, n_classes) → (n_bags, n_classes).
+
+    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found. The prevalences of
+    each iteration may be multiplied by a matrix that smooths them.
+
+    Examples
+    --------
+    >>> p = np.array([[0.9, 0.1], [0.2, 0.8]])
+    >>> maximise_likelihood(p, np.array([0.5, 0.5]), np.array([0, 0, 1]), np.array([0, 3])).round(2)
+    array([[0.85, 0.15]])
+    """
+    prior = np.asarray(prior, dtype=np.float64)
+    if (prior == 0).any():
+        floor = max(tol, 1e-12)
+        prior = (prior + floor) / (prior + floor).sum()
+    w = np.ones(1) if weights is None else weights.astype(np.float64)
+    out = np.empty((len(offsets) - 1, len(prior)))
+    matrix = np.empty((0, 0)) if smooth is None else smooth
+
+    def work(first: int, last: int) -> None:
+        _em(posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, matrix, first, last, out)
+
+    over_bags(work, offsets)
+    return out
+
+
+def maximise_mixture(
+    densities: Floats,
+    index: Ints,
+    offsets: Ints,
+    weights: NDArray | None = None,
+    tol: float = 1e-7,
+    max_iter: int = 5000,
+) -> Floats:
+    """The mixture of the classes under which each bag is most likely: (n_rows, n_classes) → (n_bags, n_classes).
+
+    Each row's densities may be given up to a factor of its own.
+
+    Examples
+    --------
+    >>> maximise_mixture(np.array([[2.0, 0.0], [0.0, 5.0]]), np.array([0, 0, 1, 0]), np.array([0, 4])).round(2)
+    array([[0.75, 0.25]])
+    """
+    uniform = np.full(densities.shape[1], 1 / densities.shape[1])
+    return maximise_likelihood(densities, uniform, index, offsets, weights, tol, max_iter)
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _smooth(matrix, p, after):  # type: ignore[no-untyped-def]
+    """Multiply prevalences by a matrix, in place; what falls below 0 is 0, and the sum stays 1."""
+    total = 0.0
+    for j in range(len(p)):
+        after[j] = 0.0
+        for c in range(len(p)):
+            after[j] += matrix[j, c] * p[c]
+        after[j] = max(after[j], 0.0)
+        total += after[j]
+    for j in range(len(p)):
+        p[j] = after[j] / total
+
+
+@njit(cache=True, nogil=True, fastmath={"reassoc", "contract"})
+def _em(  # type: ignore[no-untyped-def]
+    scores, prior, index, offsets, weights, weighted, tol, max_iter, smooth, first, last, out
+):
+    n_classes = len(prior)
+    # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
+    tile = np.empty((n_classes, _TILE))
+    share, new, after = np.empty(_TILE), np.empty(n_classes), np.empty(n_classes)
+    for bag in range(first, last):
+        p = out[bag]
+        p[:] = prior
+        begin, end = offsets[bag], offsets[bag + 1]
+        for iteration in range(max_iter):
+            new[:] = 0.0
+            total = 0.0
+            for begin_tile in range(begin, end, _TILE):
+                n = min(_TILE, end - begin_tile)
+                if iteration == 0 or end - begin > _TILE:
+                    for i in range(n):
+                        for j in range(n_classes):
+                            tile[j, i] = scores[index[begin_tile + i], j] / prior[j]
+                share[:n] = 0.0
+                for j in range(n_classes):
+                    for i in range(n):
+                        share[i] += tile[j, i] * p[j]
+                for i in range(n):
+                    w = weights[begin_tile + i] if weighted else 1.0
+                    w = w if share[i] > 0.0 else 0.0
+                    total += w
+                    share[i] = w / share[i] if w > 0.0 else 0.0
+                for j in range(n_classes):
+                    part = 0.0
+                    for i in range(n):
+                        part += tile[j, i] * share[i]
+                    new[j] += part
+            change = 0.0
+            for j in range(n_classes):
+                new[j] = new[j] * p[j] / total if total > 0.0 else p[j]
+            if len(smooth):
+                _smooth(smooth, new, after)
+            for j in range(n_classes):
+                change += abs(new[j] - p[j])
+                p[j] = new[j]
+            if iteration >= _FEWEST - 1 and change / n_classes < tol:
+                break

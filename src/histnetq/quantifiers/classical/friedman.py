@@ -1,0 +1,82 @@
+"""Adjusted counts of the classes that are likelier for a row than in training: Friedman."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.quantifiers.classical.counting import ACC
+from histnetq.quantifiers.classical.posteriors import Floats, Ints
+from histnetq.quantifiers.row_posteriors import misclassification
+from histnetq.sketches.posteriors import SummedPosteriors, bag_means
+from histnetq.sketches.sketcher import Sketcher
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Friedman(ACC):
+    """Friedman's method: ACC on how often each class is likelier for a row than it is in training.
+
+    A row may count for several classes: for all whose posterior exceeds their prevalence in training. Where two classes
+    are told apart by a threshold, this one makes the estimate least uncertain.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+    solver : {"least-squares", "inverse"}, default="least-squares"
+        The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
+    smoothness : float, default=0.0
+        Penalty of the curvature of the prevalences, for ordered classes; see `ACC`.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    matrix_ : (n_classes, n_classes)
+        Share of the rows of each class, in columns, for which each class is likelier than in training.
+
+    References
+    ----------
+    Friedman (2014), *Class counts in future unlabeled samples*; Schumacher, Strohmaier & Lemmerich (2025), *A
+    comparative evaluation of quantification methods*, JMLR 26(55).
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> Friedman().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
+    """
+
+    reads = "posteriors"
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.matrix_ = misclassification(self._likelier(posteriors), labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return self._adjust(bag_means(self._likelier(posteriors), index, offsets, weights))
+
+    def _likelier(self, posteriors: Floats) -> Floats:
+        """Whether each class is likelier for a row than in training, as 0 and 1: (n_rows, n_classes)."""
+        return (posteriors > self.train_prevalences_).astype(np.float64)
+
+    def _sketcher(self) -> Sketcher:
+        def likelier(bags: Bags) -> tuple[Floats, Ints]:
+            posteriors, index = self._bag_posteriors(bags)
+            return self._likelier(posteriors), index
+
+        sketcher = SummedPosteriors(likelier, lambda means, *_: self._adjust(means), self.training_posteriors_)
+        sketcher.name = "sums above the prevalences"
+        return sketcher

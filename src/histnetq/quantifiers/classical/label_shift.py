@@ -1,0 +1,187 @@
+"""Class weights under label shift, from confusions and counts: BBSE and RLLS."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.checks import check_choice, check_number
+from histnetq.persistence.saving import StoredArrays
+from histnetq.quantifiers.classical.counting import assigned_shares
+from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.classical.quadratic import solve_quadratic
+from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
+from histnetq.sketches.posteriors import bag_means
+
+_CONFIDENCE = 0.05  # with which the error of the confusions may exceed its bound
+_ROUNDS = 200  # of reweighting, at the most
+_EXACT = 1e-9  # relative change of a penalty at which its search ends
+_LEAST = 1e-12  # of norms that are divided by
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class BBSE(PosteriorQuantifier):
+    """Black box shift estimation: class weights of at least 0 whose expected counts fit best, as prevalences.
+
+    It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1 while they are sought: they
+    are normalised at the end. `class_weights` gives the weights.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+    mode : {"soft", "hard"}, default="soft"
+        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    matrix_ : (n_classes, n_classes)
+        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+
+    References
+    ----------
+    Lipton, Wang & Smola (2018), *Detecting and correcting for label shift with black box predictors*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> BBSE().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
+    """
+
+    mode: str = "soft"
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
+
+    @property
+    def reads(self) -> str:  # type: ignore[override]
+        """What is seen of a row: its posteriors, of which the mean counts, or its class."""
+        return "mean" if self.mode == "soft" else "class"
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_choice("mode", self.mode, ("soft", "hard"))
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.matrix_ = (misclassification if self.mode == "soft" else confusions_of)(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        counted = (bag_means if self.mode == "soft" else assigned_shares)(posteriors, index, offsets, weights)
+        p = self._solve(counted)
+        p[p.sum(1) == 0] = self.train_prevalences_
+        return p / p.sum(1, keepdims=True)
+
+    def _solve(self, counted: Floats) -> Floats:
+        """Prevalences that need not sum to 1, from mean posteriors or counts: (n_bags, n_classes)."""
+        return solve_quadratic(self.matrix_.T @ self.matrix_, counted @ self.matrix_, simplex=False)
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class RLLS(BBSE):
+    """Regularised learning under label shift: `BBSE` whose weights are drawn towards 1, the more the fewer rows.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+    mode : {"soft", "hard"}, default="soft"
+        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+    alpha : float, default=0.01
+        Factor of the penalty that the number of training rows gives.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    matrix_ : (n_classes, n_classes)
+        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+    bound_ : (1,)
+        Bound of the error of the confusions, by the number of training rows.
+
+    References
+    ----------
+    Azizzadenesheli, Liu, Yang & Anandkumar (2019), *Regularized learning for domain adaptation under label shifts*.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> RLLS().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+    array([0.67, 0.33])
+    """
+
+    alpha: float = 0.01
+    stored = (*BBSE.stored, StoredArrays(bound_="size: 1"))
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_number("alpha", self.alpha, 0, 1e6, hint="; 0 has no penalty")
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        super()._learn(posteriors, labels, weights)
+        n = len(labels) if weights is None else float(weights.sum() ** 2 / (weights.astype(float) ** 2).sum())
+        n = float(weights.sum()) if weights is not None and weights.dtype.kind in "iu" else n
+        spread = 2 * np.log(2 * posteriors.shape[1] / _CONFIDENCE) / n
+        self.bound_ = np.array([3 * (spread / 3 + np.sqrt(spread))])
+
+    def _solve(self, counted: Floats) -> Floats:
+        prior = self.train_prevalences_
+        return prior * penalised_weights(self.matrix_ * prior, counted, self.alpha * float(self.bound_[0]))
+
+
+def penalised_weights(joint: Floats, targets: Floats, penalty: float) -> Floats:
+    """Minimise ``‖joint · w − target‖ + penalty ‖w − 1‖`` over ``w ≥ 0``: (n_bags, k) → (n_bags, n_classes).
+
+    The norms are not squared. Each round squares them and weights them by what they were before, which reaches the
+    minimum of all bags from any start.
+
+    Examples
+    --------
+    >>> joint, targets = np.array([[0.4, 0.1], [0.1, 0.4]]), np.array([[0.65, 0.35]])
+    >>> penalised_weights(joint, targets, 0.0).round(3), penalised_weights(joint, targets, 0.5).round(3)
+    (array([[1.5, 0.5]]), array([[1., 1.]]))
+    """
+    n_classes = joint.shape[1]
+    gram, linear, ones = joint.T @ joint, targets @ joint, np.eye(n_classes)
+    ridge = np.full(len(targets), penalty)
+    weights = np.ones((len(targets), n_classes))
+    missing = targets - joint.sum(1)
+    # Weights of 1 are best where no change is worth its penalty.
+    worth = np.linalg.norm(missing @ joint, axis=1) > penalty * np.linalg.norm(missing, axis=1)
+    todo = np.flatnonzero(worth)
+    for _ in range(_ROUNDS):
+        squares = gram + ridge[todo, None, None] * ones
+        scale = np.trace(squares, axis1=1, axis2=2) / n_classes  # to entries of about 1
+        right = linear[todo] + ridge[todo, None]
+        weights[todo] = solve_quadratic(squares / scale[:, None, None], right / scale[:, None], simplex=False)
+        missed = np.linalg.norm(weights[todo] @ joint.T - targets[todo], axis=1)
+        moved = np.linalg.norm(weights[todo] - 1, axis=1)
+        new = penalty * missed / np.maximum(moved, _LEAST)
+        settled = (np.abs(new - ridge[todo]) <= _EXACT * ridge[todo]) | (new < _LEAST) | (moved < _EXACT)
+        ridge[todo] = new
+        todo = todo[~settled]
+        if not todo.size:
+            break
+    return weights

@@ -1,0 +1,407 @@
+"""The base of classical quantifiers: cross-fitted posteriors to learn from, one posterior per pool row to predict."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_seed, needs_double, used_rows
+from histnetq.persistence.saving import Stored
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classical.classifiers import DEFAULT, check_classifier, last_step, made
+from histnetq.quantifiers.classical.cross_fitting import CrossFitted, check_cv, cross_fit, posteriors_of
+from histnetq.quantifiers.classical.given_scores import column_order, given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
+from histnetq.quantifiers.classical.stored_posteriors import StoredClassifier, StoredTraining
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
+from histnetq.simplex import Floats, Ints, check_estimates
+from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
+from histnetq.sketches.sketcher import Sketcher
+from histnetq.training.supervision import labelled_rows
+from histnetq.uncertainty.intervals import Intervals
+
+_ROWS_AT_ONCE = 1 << 16
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PosteriorQuantifier(Quantifier):
+    """Base: learn from posteriors of labelled rows that the classifier was not trained on, predict from posteriors.
+
+    A method implements ``_learn``, which keeps arrays that ``stored`` names, and ``_quantify``.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
+        cloned and never fitted in place, but for ``cv=None``.
+    cv : int, float or None, default=5
+        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
+        `fit` gets rows that it was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws another one each time.
+    """
+
+    classifier: Any = field(default=DEFAULT, kw_only=False)
+    cv: int | float | None = 5
+    random_state: int | None = None
+
+    resamples: ClassVar[bool] = True
+    reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
+    stored: ClassVar[tuple[Stored, ...]] = (
+        StoredClassifier(),
+        StoredTraining(
+            training_posteriors_="posterior: rows classes",
+            training_labels_="whole: rows",
+            training_weights_="amount: rows?",
+        ),
+    )
+
+    def get_params(self, deep: bool = True) -> dict[str, Any]:
+        """Give all parameters by name.
+
+        Parameters
+        ----------
+        deep : bool, default=True
+            Whether those of the classifier are among them, as ``classifier__C``; those of a pipeline's last step have
+            this short name too.
+
+        Returns
+        -------
+        dict
+            Names and values of parameters.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ("forest").get_params()["classifier__min_samples_leaf"]
+        1
+        """
+        params: dict[str, Any] = super().get_params(deep)
+        if deep:
+            _, classifier = last_step(made(self.classifier))
+            known = classifier.get_params(deep=False) if hasattr(classifier, "get_params") else {}
+            params = {**{f"classifier__{name}": value for name, value in known.items()}, **params}
+        return params
+
+    def set_params(self, **params: Any) -> PosteriorQuantifier:
+        """Set parameters; those of the classifier, also one that has a name, are reached as ``classifier__C``.
+
+        Parameters
+        ----------
+        **params : dict
+            Names and values of parameters. What a pipeline lacks is a parameter of its last step.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ
+        >>> EMQ().set_params(classifier__C=0.5).classifier[-1]
+        LogisticRegression(C=0.5, max_iter=1000)
+        """
+        inner = {name: params.pop(name) for name in list(params) if name.startswith("classifier__")}
+        super().set_params(**params)
+        if inner:
+            classifier = made(self.classifier)
+            known, prefix = classifier.get_params(), last_step(classifier)[0]
+            names = {name: name.removeprefix("classifier__") for name in inner}
+            classifier.set_params(
+                **{short if short in known else prefix + short: inner[name] for name, short in names.items()}
+            )
+            self.classifier = classifier
+        return self
+
+    def fit(self, X: Any, y: Any = None) -> PosteriorQuantifier:
+        """Learn from labelled rows.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags whose rows are labelled.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself.
+        """
+        return self.fit_crossed(self.cross_fit(X, y))
+
+    def cross_fit(self, X: Any, y: Any = None) -> CrossFitted:
+        """Fit the classifier alone, for several methods that are to learn from the same posteriors.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            Labelled rows, or bags whose rows are labelled.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        CrossFitted
+            Posteriors by classifiers that have not seen the rows, for `fit_crossed`.
+
+        Examples
+        --------
+        >>> from histnetq import EMQ, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> once = EMQ(random_state=0).cross_fit(X, y)
+        >>> PACC().fit_crossed(once).predict(X).round(2)
+        array([0.5, 0.5])
+        """
+        self._check_params()
+        given = labelled_rows(X, y)
+        if given.scores is not None:
+            return take_scores(given)
+        return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
+
+    def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
+        """Learn from posteriors that `cross_fit` gave, of this method or of another.
+
+        Parameters
+        ----------
+        crossed : CrossFitted
+            Posteriors of labelled rows, and the classifier that they are of.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself.
+
+        Examples
+        --------
+        >>> from histnetq import CC, PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> CC().fit_crossed(PACC("bayes").cross_fit(X, y)).predict(X)
+        array([0.5, 0.5])
+        """
+        self._check_params()
+        source = crossed.source
+        assert source.classes is not None
+        self._learn_all(crossed.posteriors, crossed.labels, crossed.weights, source.classes)
+        known = source.classes, tuple(source.rows.shape[1:]), source.feature_names, self.train_prevalences_
+        self._learned_from(*known, needs_double(source.rows), source.scores is not None, source.text)
+        self.classifier_: Any = crossed.classifier
+        self.columns_: Ints | None = crossed.columns
+        return self
+
+    def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> PosteriorQuantifier:
+        """Learn from posteriors of a model of your own on rows that it was not trained on.
+
+        Parameters
+        ----------
+        posteriors : (n_rows, n_classes), or Bags
+            Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows with labels,
+            as `read_bags` makes them with ``proba=``.
+        y : (n_rows,), default=None
+            The label of each row; None with bags.
+        classes : sequence, default=None
+            Names of the columns; None takes the sorted values of `y`.
+
+        Returns
+        -------
+        PosteriorQuantifier
+            The fitted quantifier itself. The rows that it estimates are posteriors, too.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+        >>> PACC().fit_posteriors(P, [0, 1] * 10).predict_posteriors(P[:3]).round(2)
+        array([0.67, 0.33])
+        """
+        self._check_params()
+        return self.fit(scored_bags(posteriors, y, classes))
+
+    def predict_posteriors(self, X: Any) -> Floats:
+        """Estimate from posteriors.
+
+        Parameters
+        ----------
+        X : Bags, list of arrays, or (n_rows, n_classes)
+            Bags whose rows are posteriors; several bags as a list of arrays; or one bag of them as an array.
+
+        Returns
+        -------
+        (n_bags, n_classes), or (n_classes,) for an array
+            The estimates, with columns in the order of `classes_`.
+
+        Examples
+        --------
+        >>> from histnetq import PCC
+        >>> PCC().fit_posteriors([[0.9, 0.1], [0.2, 0.8]], ["a", "b"]).predict_posteriors([[0.5, 0.5], [0.0, 1.0]])
+        array([0.25, 0.75])
+        """
+        bags = self._as_bags(X, row_axes=1)
+        p, index = given_posteriors(bags, len(self.classes_))
+        names = bags.feature_names if bags.scores is None else [str(name) for name in bags.scores]
+        p = p[:, column_order(names, self.classes_)]
+        estimates = check_estimates(self._quantify(p, index, bags.offsets, bags.weights))
+        return estimates if self._are_several(X, row_axes=1) else estimates[0]
+
+    def bootstrap_interval(
+        self, X: Any, coverage: float = 0.9, *, n_resamples: int = 200, random_state: int = 0
+    ) -> Intervals:
+        """Estimate with intervals from resamples of each bag's rows and of the posteriors learned from.
+
+        They need no calibration bags. They are about the population that a bag was drawn from, hence wider than those
+        of `predict_interval`, which are about the bag itself. They rest on what the method assumes of the bags (such as
+        prior shift), and do not see that the classifier might have been another.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        n_resamples : int, default=200
+            How often rows are drawn anew.
+        random_state : int, default=0
+            Seed of the draws.
+
+        Returns
+        -------
+        Intervals
+            Estimates with intervals and joint regions.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> PACC(random_state=0).fit(X, y).bootstrap_interval(X).contains([0.5, 0.5])
+        array([ True,  True])
+        """
+        return self.predict_interval(
+            X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
+        )
+
+    def bayes_interval(
+        self, X: Any, coverage: float = 0.9, *, target: str = "bag", prior: Any = 1.0, n_draws: int = 300,
+        random_state: int | None = 0,
+    ) -> Intervals:  # fmt: skip
+        """Estimate with intervals from the posterior of how many rows of each bag are of each class.
+
+        They need no calibration bags. They rest on prior shift, and on posteriors of the labelled rows of training by
+        classifiers that had not seen them: how uncertain these leave the errors of the classifier is part of the
+        intervals, but not that the classifier of all rows may be better or worse than those of the folds. `CC` and
+        `ACC` know of a row the class that it is assigned to, the others its posteriors. `coverage` is meant on average
+        over the classes of a bag.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Several bags, or one bag as an array of its rows. Rows with counts are so many rows; rows with survey
+            weights together are as many as the effective size of the bag.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        target : {"bag", "population"}, default="bag"
+            Whether intervals are for the proportions in the bag itself, or in the population that it was drawn from,
+            which are wider.
+        prior : float, or (n_classes,), default=1.0
+            Concentration of the Dirichlet distribution of the proportions; 1 makes all proportions alike likely.
+        n_draws : int, default=300
+            How many draws of the labels are kept.
+        random_state : int, default=0
+            Seed of the draws; None draws others each time.
+
+        Returns
+        -------
+        Intervals
+            Estimates with intervals and joint regions.
+
+        Examples
+        --------
+        >>> from histnetq import PACC
+        >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 10), ["a", "a", "b", "b"] * 10
+        >>> PACC(random_state=0).fit(X, y).bayes_interval(X).contains([0.5, 0.5])
+        array([ True,  True])
+        """
+        options = {"target": target, "prior": prior, "n_draws": n_draws, "random_state": random_state}
+        return self.predict_interval(X, coverage, method="bayes", **options)
+
+    def _base_classifier(self, pool: Any) -> Any:
+        named = self.classifier is None or isinstance(self.classifier, str)
+        if named and (self.cv is None or pool.ndim == 1):
+            wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
+            kind = type(self).__name__
+            raise TypeError(f"classifier: expected {wanted}, got {self.classifier!r}; pass it as {kind}(classifier).")
+        return made(self.classifier)
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_classifier(self.classifier)
+        check_cv(self.cv)
+        check_seed(self.random_state)
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        """Learn from posteriors of labelled rows; nothing by default."""
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes)."""
+        raise NotImplementedError
+
+    def _sketcher(self) -> Sketcher:
+        parts, n_classes = (self._bag_posteriors, self._quantify, self.training_posteriors_), len(self.classes_)
+        if self.reads == "mean":
+            return SummedPosteriors(*parts)
+        if self.reads == "class":
+            return CountedCells(*parts, Corners(n_classes))
+        return CountedCells(*parts, LogOdds() if n_classes == 2 else self._nearest_points())
+
+    def _nearest_points(self) -> NearestPoints:
+        # They are learned once for a model, and kept beside what they were learned from.
+        known = self.__dict__.get("_nearest")
+        if known is None or known[0] is not self.training_posteriors_:
+            cells = NearestPoints(self.training_posteriors_, getattr(self, "training_weights_", None))
+            known = self._nearest = (self.training_posteriors_, cells)
+        return known[1]
+
+    def _predict(self, bags: Bags) -> Floats:
+        p, index = self._bag_posteriors(bags)
+        return self._quantify(p, index, bags.offsets, bags.weights)
+
+    def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
+        """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
+        if self.classifier_ is None:
+            return given_posteriors(bags, len(self.classes_))
+        assert self.columns_ is not None
+        used, index = used_rows(bags.index, bags.rows.shape[0])
+        chunks = np.split(used, range(_ROWS_AT_ONCE, len(used), _ROWS_AT_ONCE))
+        n_classes = len(self.classes_)
+        p = [posteriors_of(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
+        return np.concatenate(p), index
+
+    def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
+        p, index = self._bag_posteriors(bags)
+        if self.resamples:
+            labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
+            scales = fit_scales(self.training_posteriors_.astype(np.float64), labels, "bcts", weights)
+            p = rescale(p, *scales)
+        return log_likelihoods(p, self.train_prevalences_), index
+
+    def _assigned(self, bags: Bags) -> tuple[Ints, Floats]:
+        if not self.resamples:
+            return super()._assigned(bags)
+        p, index = self._bag_posteriors(bags)
+        known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
+        return p.argmax(1)[index], confusions_of(known, labels, getattr(self, "training_weights_", None))
+
+    def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
+        prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
+        self.train_prevalences_ = prevalences / prevalences.sum()  # which methods learn from too
+        self._learn(posteriors, labels, weights)
+        self.classes_ = classes
+        self.__dict__.pop("training_weights_", None)
+        if self.resamples:
+            self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
+            if weights is not None:
+                self.training_weights_ = weights

@@ -1,0 +1,118 @@
+"""Posteriors rescaled by factors and biases of their logarithms: temperature and vector scaling."""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.linalg import block_diag, null_space
+from scipy.optimize import minimize
+from scipy.special import log_softmax, softmax
+
+from histnetq.bags.checks import check_choice
+
+Floats = NDArray[np.float64]
+KINDS = ("ts", "bcts", "shrunk", "vs", "nbvs")
+_FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
+_SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases that are compared
+
+
+def fit_scales(
+    posteriors: Floats, labels: NDArray[np.int64], kind: str, weights: NDArray | None = None
+) -> tuple[Floats, Floats]:
+    """Fit scales and biases that make the labels most likely under ``softmax(scale · log p + bias)``.
+
+    Parameters
+    ----------
+    posteriors : (n_rows, n_classes)
+    labels : (n_rows,) of class codes
+    kind : "ts", "bcts", "shrunk", "vs" or "nbvs"
+        One scale; one scale and a bias per class; the same, with biases drawn towards zero as far as chance explains
+        them; a scale and a bias per class; a scale per class.
+
+    Returns
+    -------
+    scale, bias : (n_classes,) each
+
+    References
+    ----------
+    Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at
+    label shift adaptation*.
+    """
+    check_choice("calibration", kind, KINDS)
+    w = np.ones(len(labels)) if weights is None else weights.astype(float)
+    w = w / w.sum()
+    logits = _logits(posteriors)
+    if kind != "shrunk":
+        return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
+    n_rows = 1 / (w @ w)  # so many of equal weight tell as much
+    spread = _spread_of_biases(logits, *_most_likely(logits, labels, w), w, n_rows)
+    if spread == 0:
+        return _most_likely(logits, labels, w, biased=False)
+    return _most_likely(logits, labels, w, penalty=1 / (n_rows * spread))
+
+
+def _most_likely(
+    logits: Floats,
+    labels: NDArray[np.int64],
+    w: Floats,
+    one_scale: bool = True,
+    biased: bool = True,
+    penalty: float = 0.0,
+) -> tuple[Floats, Floats]:
+    """Maximise the mean log-likelihood, by weights of sum one, less half of a penalty on squared biases."""
+    n_classes = logits.shape[1]
+    n_scales = 1 if one_scale else n_classes
+    truth = np.zeros_like(logits)
+    truth[np.arange(len(labels)), labels] = 1
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        scale, bias = parameters[:n_scales], parameters[n_scales:]
+        scores = logits * scale + (bias if biased else 0.0)
+        error = (softmax(scores, axis=1) - truth) * w[:, None]
+        by_scale = (error * logits).sum(0)
+        gradient = [by_scale.sum(keepdims=True) if one_scale else by_scale]
+        if biased:
+            gradient.append(error.sum(0) + penalty * bias)
+        value = -(w * log_softmax(scores, axis=1)[np.arange(len(labels)), labels]).sum() + penalty * (bias @ bias) / 2
+        return value, np.concatenate(gradient)
+
+    start = np.concatenate([np.ones(n_scales), np.zeros(n_classes if biased else 0)])
+    found = minimize(loss, start, jac=True, method="L-BFGS-B", options={"maxiter": 1000, "ftol": 1e-14, "gtol": 1e-9}).x
+    scale = np.broadcast_to(found[:n_scales], n_classes).copy()
+    bias = found[n_scales:] if biased else np.zeros(n_classes)
+    return scale, bias - bias.mean()
+
+
+def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:
+    """Find the variance of true biases under which those that were found are most likely; 0 if errors explain them.
+
+    The errors of one scale and biases of sum zero have the inverse of the information as their covariance.
+    """
+    p = softmax(logits * scale + bias, axis=1)
+    weighted, mean = p * w[:, None], (p * logits).sum(1)
+    of_biases = np.diag(weighted.sum(0)) - p.T @ weighted
+    across = (weighted * (logits - mean[:, None])).sum(0)
+    of_scale = (weighted * logits**2).sum() - w @ mean**2
+    information = n_rows * np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
+    free = block_diag(1.0, null_space(np.ones((1, len(bias)))))
+    reduced = free.T @ information @ free
+    reduced += 1e-12 * (1 + np.trace(reduced)) * np.eye(len(reduced))  # of a class without rows nothing is known
+    variances, directions = np.linalg.eigh(np.linalg.inv(reduced)[1:, 1:])
+    found = directions.T @ (free[1:, 1:].T @ bias)
+    total = np.maximum(variances, np.finfo(float).tiny) + _SPREADS[:, None]
+    return float(_SPREADS[np.argmin((np.log(total) + found**2 / total).sum(1))])
+
+
+def rescale(posteriors: Floats, scale: Floats, bias: Floats) -> Floats:
+    """(n_rows, n_classes) → the same, ``softmax(scale · log p + bias)``.
+
+    Examples
+    --------
+    >>> rescale(np.array([[0.8, 0.2]]), np.array([0.5, 0.5]), np.zeros(2)).round(3)
+    array([[0.667, 0.333]])
+    """
+    return softmax(_logits(posteriors) * scale + bias, axis=1)
+
+
+def _logits(posteriors: Floats) -> Floats:
+    return np.log(np.maximum(posteriors, _FLOOR))

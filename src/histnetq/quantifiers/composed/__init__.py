@@ -1,0 +1,1 @@
+"""Quantifiers that are made of other quantifiers."""

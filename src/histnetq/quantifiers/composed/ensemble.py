@@ -1,0 +1,123 @@
+"""Several quantifiers as one: the mean or the median of their estimates."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from sklearn.base import clone
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice, check_seed
+from histnetq.bags.limits import brief
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classical.counting import PACC
+from histnetq.quantifiers.classical.cross_fitting import CrossFitted
+from histnetq.quantifiers.classical.emq import EMQ
+from histnetq.quantifiers.classical.kdey import KDEy
+from histnetq.quantifiers.classical.posteriors import PosteriorQuantifier
+from histnetq.quantifiers.composed.members import Composed, refuse_many_members
+from histnetq.simplex import Floats
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Ensemble(Composed):
+    """Ensemble: the mean or the median of the estimates of several methods, or of one method with several seeds.
+
+    Members on posteriors of the same classifier with the same seed share the fits of it. Intervals come from
+    `calibrate`, as those of any other quantifier.
+
+    Parameters
+    ----------
+    members : sequence of Quantifier, default=None
+        Unfitted quantifiers, which are cloned; None for `EMQ` with "bcts", `KDEy` and `PACC`.
+    how : {"mean", "median"}, default="mean"
+        How estimates are combined; medians of the classes are normalised.
+    random_state : int, default=None
+        Seed of the members that None stands for; others have their own.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    members_ : list of Quantifier
+        The fitted members.
+
+    References
+    ----------
+    Pérez-Gállego, Castaño, Quevedo & del Coz (2019), *Dynamic ensemble selection for quantification tasks*.
+
+    Examples
+    --------
+    >>> from histnetq import CC, PACC
+    >>> X, y = np.array([[0.0], [0.1], [0.9], [1.0]] * 5), [0, 0, 1, 1] * 5
+    >>> q = Ensemble([PACC(random_state=0), CC(random_state=1), CC(random_state=2)], how="median").fit(X, y)
+    >>> q.predict([[0.0], [1.0], [1.0], [1.0]]).round(2)
+    array([0.25, 0.75])
+    """
+
+    members: Sequence[Quantifier] | None = field(default=None, kw_only=False)
+    how: str = "mean"
+    random_state: int | None = None
+
+    def fit(self, X: Any, y: Any = None) -> Ensemble:
+        """Fit all members.
+
+        Parameters
+        ----------
+        X : array of rows, or Bags
+            What all members learn from: labelled rows, or bags.
+        y : array, default=None
+            The label of each row; None with bags.
+
+        Returns
+        -------
+        Ensemble
+            The fitted quantifier itself.
+        """
+        self._check_params()
+        if not isinstance(X, Bags) and y is not None:
+            X, y = Bags.from_labels(X, y), None
+        shared: dict[Any, CrossFitted] = {}
+        self._learned_by([_fitted(clone(member), X, y, shared) for member in self._chosen()])
+        return self
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_choice("how", self.how, ("mean", "median"))
+        check_seed(self.random_state)
+        listed = self.members is None or isinstance(self.members, Sequence)
+        if not listed or not (members := self._chosen()) or not all(isinstance(q, Quantifier) for q in members):
+            raise TypeError(f"members: expected quantifiers, got {brief(self.members)}; give such as [EMQ(), PACC()].")
+        refuse_many_members("members", len(members))
+        for member in members:
+            member._check_params()
+
+    def _chosen(self) -> list[Quantifier]:
+        if self.members is not None:
+            return list(self.members)
+        seed = self.random_state
+        return [EMQ(calibration="bcts", random_state=seed), KDEy(random_state=seed), PACC(random_state=seed)]
+
+    def _combine(self, estimates: Floats) -> Floats:
+        mean: Floats = estimates.mean(0)
+        if self.how == "mean":
+            return mean
+        p = np.median(estimates, axis=0)
+        p = np.where(p.sum(1, keepdims=True) > 0, p, mean)  # where every member finds another class alone
+        return p / p.sum(1, keepdims=True)
+
+
+def _fitted(member: Quantifier, X: Any, y: Any, shared: dict[Any, CrossFitted]) -> Quantifier:
+    """Fit a member; posteriors of one classifier and seed are made once."""
+    if not isinstance(member, PosteriorQuantifier) or member.random_state is None:
+        return member.fit(X, y)
+    named = member.classifier if isinstance(member.classifier, str | None) else repr(member.classifier)
+    key = named, member.cv, member.random_state
+    if key not in shared:
+        shared[key] = member.cross_fit(X, y)
+    return member.fit_crossed(shared[key])

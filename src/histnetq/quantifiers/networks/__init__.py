@@ -1,0 +1,1 @@
+"""Quantifiers that are neural networks; they need torch."""

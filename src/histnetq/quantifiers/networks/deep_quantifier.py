@@ -1,0 +1,243 @@
+"""The base of the quantifiers that are networks.
+
+They learn from bags of which only the proportions are known, from labelled rows, or from both.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import nn
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_number, needs_double
+from histnetq.bags.protocols import Protocol
+from histnetq.bags.same_features import require_range
+from histnetq.metrics import Measure
+from histnetq.nn import MLP, BagNetwork, MergeablePooling, Pooling, Standardize, StandardizeScores
+from histnetq.nn.encoders import log_odds_of, n_outputs
+from histnetq.persistence.saving import Arrays, Stored, StoredArrays
+from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classical.given_scores import given_posteriors, scored_bags, take_scores
+from histnetq.quantifiers.networks.encoders import Encoder, check_encoder, check_sizes, make_encoder
+from histnetq.quantifiers.networks.stored_network import StoredNetwork, keep_trained
+from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
+from histnetq.sketches.networks import PooledStates, merge_of
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.training.batches import predict_bags
+from histnetq.training.fitting import Start, Task, check_task
+from histnetq.training.options import Training
+from histnetq.training.supervision import Supervision
+
+_FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class DeepQuantifier(Quantifier):
+    """Base of the networks; see `HistNetQ` for the parameters."""
+
+    encoder: Encoder = None
+    loss: str | Measure = "ae"
+    sampler: str | Protocol | None = "auto"
+    label_weight: float = 0.0
+    training: Training = Training()  # noqa: RUF009 - immutable
+    random_state: int | None = None
+
+    stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
+
+    def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
+        """Learn from bags, from labelled rows, or from both.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Bags with prevalences, whose rows may be labelled; or the labelled rows as an array, data frame or sparse
+            matrix.
+        y : array, default=None
+            With bags: their prevalences ``(n_bags, n_classes)``, if they do not carry them. With rows: their labels.
+        bags : Bags, default=None
+            Bags with prevalences beside labelled rows.
+        validation : Bags, default=None
+            Bags with prevalences that choose the best epoch; None holds out some of the bags or rows.
+
+        Returns
+        -------
+        DeepQuantifier
+            The fitted quantifier itself.
+        """
+        self._check_params()
+        given = Supervision.of(X, y, bags)
+        if not given.input_shape:
+            raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
+
+        def make(learned: Supervision, held: Supervision) -> BagNetwork:
+            change = _log_odds if scored else np.asarray
+            statistics = learned.statistics(change) if self.training.standardize else None
+            for part in (given.rows, given.bags):
+                if part is not None and not scored:
+                    require_range(part, *_reach(statistics, given.input_shape))
+            return self._network(given.input_shape, len(given.classes), make_standardize(statistics, scored))
+
+        scored = given.are_scores
+        keep_trained(self, Task(self).train(given, make, validation, self._start()))
+        known = given.classes, given.input_shape, given.feature_names, given.prevalences()
+        self._learned_from(*known, needs_double(given.pool), scored, given.text)
+        self.__dict__.pop("confusions_", None)
+        if scored and given.rows is not None:
+            crossed = take_scores(given.rows)
+            self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
+        return self
+
+    def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> DeepQuantifier:
+        """Learn from posteriors of a model of your own on rows that it was not trained on, as log-odds.
+
+        Parameters
+        ----------
+        posteriors : (n_rows, n_classes), or Bags
+            Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows, with labels or
+            prevalences, as `read_bags` makes them with ``proba=``.
+        y : (n_rows,), default=None
+            The label of each row; None with bags.
+        classes : sequence, default=None
+            Names of the columns; None takes the sorted values of `y`.
+
+        Returns
+        -------
+        DeepQuantifier
+            The fitted quantifier itself. The rows that it estimates are posteriors, too.
+
+        Examples
+        --------
+        >>> from histnetq import EMNetQ
+        >>> p = np.linspace(0.05, 0.95, 200)
+        >>> y = (np.random.default_rng(0).random(200) < p).astype(int)
+        >>> q = EMNetQ(training=Training(epochs=2), random_state=0).fit_posteriors(np.stack([1 - p, p], axis=1), y)
+        >>> int(q.predict([[0.1, 0.9], [0.2, 0.8]]).argmax())
+        1
+        """
+        return self.fit(scored_bags(posteriors, y, classes))
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_task(self)
+        check_encoder(self.encoder)
+
+    def _start(self) -> Start | None:
+        """Give what finds better weights than random ones before training, if there is any."""
+        return None
+
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
+        """Make the network for rows of this shape, with random weights."""
+        raise NotImplementedError
+
+    def _rebuilt(self, arrays: Arrays) -> BagNetwork:
+        """Make the network that these arrays are the weights of."""
+        statistics = None
+        if self.training.standardize:
+            statistics = arrays["prepare.mean"], arrays["prepare.scale"]
+            wider = any(
+                np.broadcast_shapes(array.shape, self.input_shape_) != self.input_shape_ for array in statistics
+            )
+            if wider or not (statistics[1] > 0).all():
+                raise ValueError("path: the means and scales are not those of the features; save the model again.")
+        return self._network(self.input_shape_, len(self.classes_), make_standardize(statistics, self.scores_))
+
+    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+        return predict_bags(self.network_, bags)
+
+    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+        if not self.scores_:
+            return super()._log_likelihoods(bags)
+        p, index = given_posteriors(bags, len(self.classes_))
+        return log_likelihoods(p, self.train_prevalences_), index
+
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
+        if not hasattr(self, "confusions_"):
+            return super()._assigned(bags)
+        p, index = given_posteriors(bags, len(self.classes_))
+        return p.argmax(1)[index], self.confusions_
+
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
+        super()._require_same_features(bags, streamed)
+        if self.scores_:
+            given_posteriors(bags, len(self.classes_))
+
+    def _range(self) -> tuple[NDArray, NDArray] | None:
+        if self.scores_:
+            return None
+        prepare, statistics = self.network_.prepare, None
+        if isinstance(prepare, Standardize):
+            statistics = tuple(prepare.get_buffer(name).cpu().double().numpy() for name in ("mean", "scale"))
+        return _reach(statistics, self.input_shape_)
+
+    def _sketcher(self) -> Sketcher:
+        pooling = self.network_.pooling
+        if merge_of(pooling) is not None:
+            return PooledStates(self.network_)
+        name, way_out = type(pooling).__name__, "use HistNetQ, or DeepSets with pooling 'mean' or 'max'"
+        why = "which needs a whole bag at once, parts of it do not add up"
+        if isinstance(pooling, MergeablePooling):
+            why = "whose states are merged otherwise than by a sum or a maximum"
+        elif not type(pooling).__module__.startswith("histnetq."):
+            way_out = f"make {name} a histnetq.nn.MergeablePooling, or {way_out}"
+        return NoSketcher(f"{type(self).__name__} pools by {name}, {why}; {way_out}.")
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class PooledQuantifier(DeepQuantifier):
+    """Base of the networks that are an encoder, a pooling and a head."""
+
+    head: Any = (512,)
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        self._check_head()
+
+    def _check_head(self) -> None:
+        check_sizes("head", self.head)
+
+    def _pooling(self, n_features: int) -> Pooling:
+        """Make the layer that makes the difference."""
+        raise NotImplementedError
+
+    def _head(self, width: int, n_classes: int) -> nn.Module:
+        """Make what maps a pooled bag to scores of the classes."""
+        return MLP(width, (*self.head, n_classes), self.training.dropout)
+
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
+        encoder = make_encoder(self.encoder, shape, self.training)
+        pooling = self._pooling(n_outputs(encoder, shape))
+        network = BagNetwork(
+            encoder, pooling, self._head(pooling.width, n_classes), n_classes,
+            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
+        )  # fmt: skip
+        return network.to(getattr(torch, self.training.dtype))
+
+
+def check_ridge(ridge: Any) -> None:
+    """Refuse what is no penalty of a logistic regression."""
+    check_number("ridge", ridge, 0, 1e12, above=True, or_none=True)
+
+
+def make_standardize(statistics: tuple[NDArray, NDArray] | None, scored: bool) -> Standardize | None:
+    """Make what brings rows, or the log-odds of scores, of this mean and scale to 0 and 1; or leaves them without."""
+    if not scored:
+        return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
+    return StandardizeScores(*map(torch.as_tensor, statistics or (np.zeros(1), np.ones(1))))
+
+
+def _log_odds(scores: NDArray) -> NDArray:
+    return log_odds_of(torch.as_tensor(scores)).numpy()
+
+
+def _reach(statistics: tuple[NDArray, ...] | None, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:
+    """Lowest and highest of each number in a row, flat, that is not too far from the mean to be computed with."""
+    mean, scale = (np.zeros(1), np.ones(1)) if statistics is None else statistics
+    largest = float(np.finfo(np.float32).max)
+    ends = (np.clip(mean + side * _FARTHEST * scale, -largest, largest) for side in (-1, 1))
+    low, high = (np.broadcast_to(end, shape).ravel() for end in ends)
+    return low, high

@@ -1,0 +1,140 @@
+"""HistNetQ: a network on differentiable histograms."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import torch
+from torch import nn
+
+from histnetq.bags.checks import check_choice, check_flag, check_integer
+from histnetq.bags.limits import MOST_BINS
+from histnetq.nn import BINS, BagNetwork, Cumulative, LogOdds, Pooling, Standardize, Unmixing
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
+from histnetq.training.fitting import Start
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class HistNetQ(PooledQuantifier):
+    """Quantification by a network on differentiable histograms.
+
+    Every row is encoded to features; each bag becomes one histogram per feature; a head maps the histograms to
+    prevalences. By default the features are the log-odds of the classes, which the encoder learns from the rows'
+    labels, known or implied by proportions; the head finds the mixture of the classes' own histograms that a bag's
+    are, and rehearses on bags drawn for it; then all is trained end to end for the chosen error. With the sizes of a
+    head, the network is the paper's: any features, a softmax, and training end to end from random weights.
+
+    Parameters
+    ----------
+    bins : {"hard", "soft", "rbf", "sigmoid"}, default="hard"
+        Kind of histogram; see `histnetq.nn`.
+    n_bins : int, default=16
+        Bins per feature.
+    encoder : None, tuple of int, nn.Module or factory, default=None
+        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP (before
+        a head that unmixes, hidden layers before that of the classes); a module is copied, never trained in place; a
+        factory is called with the shape of a row.
+    loss : str or callable, default="ae"
+        A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
+    sampler : "auto", None or protocol, default="auto"
+        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
+        on the given bags alone.
+    label_weight : float, default=0.0
+        Weight of an auxiliary classification loss on rows whose labels are known.
+    training : Training, default=Training()
+        Epochs, learning rate, device and so on.
+    random_state : int, default=None
+        Seed of weights, splits and draws; None takes another one each time.
+    head : "unmix" or tuple of int, default="unmix"
+        What maps histograms to prevalences: the mixture that they are, or the paper's hidden layers of these sizes.
+    cumulative : bool, default=False
+        Whether a head of hidden layers reads cumulative histograms: it learns from many weak features (texts of many
+        classes) in a fraction of the epochs so, and from a few good ones not as well.
+    ridge : float or None, default=0.01
+        Penalty of the logistic regressions by which labels are found that proportions imply, and which scores without
+        hidden layers come from. None starts from random weights, as do fewer than 100 different rows.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    network_ : BagNetwork
+        The trained network, with the weights of the best epoch.
+    history_ : dict of arrays
+        Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
+    best_epoch_ : int
+        The epoch of the lowest validation loss.
+    validation_loss_ : float
+        The loss of that epoch.
+    split_ : str
+        What the network was validated on, in words.
+    interrupted_ : str
+        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+    learned_nothing_ : str
+        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+
+    References
+    ----------
+    Pérez-Mon, Moreo, del Coz & González, *Quantification using permutation-invariant networks based on histograms*.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from histnetq import Training
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=400)
+    >>> X = rng.normal(y[:, None], 1.0, size=(400, 3))
+    >>> q = HistNetQ(n_bins=8, training=Training(epochs=3), random_state=0).fit(X, y)
+    >>> q.predict(X).shape
+    (2,)
+    """
+
+    bins: str = field(default="hard", kw_only=False)
+    n_bins: int = field(default=16, kw_only=False)
+    head: Sequence[int] | str = "unmix"
+    cumulative: bool = False
+    ridge: float | None = 0.01
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        check_ridge(self.ridge)
+        check_choice("bins", self.bins, tuple(BINS))
+        check_integer("n_bins", self.n_bins, 1, MOST_BINS)
+        check_flag("cumulative", self.cumulative)
+
+    def _check_head(self) -> None:
+        if isinstance(self.head, str):
+            check_choice("head", self.head, ("unmix",))
+        else:
+            super()._check_head()
+
+    def _start(self) -> Start | None:
+        if self.ridge is None or self.head != "unmix":
+            return None
+        from histnetq.training.pretraining.histnetq_start import start_histograms
+
+        return partial(start_histograms, self.ridge, self.training)
+
+    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
+        if self.head != "unmix":
+            return super()._network(shape, n_classes, prepare)
+        log_odds = LogOdds(n_classes)
+        hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
+        network = BagNetwork(
+            nn.Sequential(make_scores(hidden, shape, n_classes, self.training), log_odds),
+            self._pooling(log_odds.n_features), Unmixing(log_odds.n_features, self.n_bins, n_classes), n_classes,
+            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
+        )  # fmt: skip
+        return network.to(getattr(torch, self.training.dtype))
+
+    def _pooling(self, n_features: int) -> Pooling:
+        return BINS[self.bins](n_features, self.n_bins)
+
+    def _head(self, width: int, n_classes: int) -> nn.Module:
+        head = super()._head(width, n_classes)
+        return nn.Sequential(Cumulative(self.n_bins), head) if self.cumulative else head

@@ -1,0 +1,115 @@
+"""`page`: the text of one HTML file, which needs no network, about a mix over time."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from numpy.typing import NDArray
+
+from histnetq.evaluation.monitor_plots import class_names, draw_class, draw_mix, shown_classes
+from histnetq.evaluation.plot_style import color_of
+from histnetq.report.figures import image, require_pages
+from histnetq.uncertainty.trust import DOUBT
+
+_MOST_SEGMENTS = 30  # that are drawn: those with the most alerts
+
+
+def page(
+    table: pd.DataFrame, *, method: str, reference: str, false_alarms: float, coverage: float,
+    checked: bool, command: str = "",
+) -> str:  # fmt: skip
+    """Give a page about the table that `histnetq.monitor` gave.
+
+    Parameters
+    ----------
+    table : DataFrame
+        The table.
+    method : str
+        Name of the quantifier.
+    reference : str
+        The range of the reference, as it was given.
+    false_alarms, coverage : float
+        As they were given to `monitor`.
+    checked : bool
+        Whether the model can tell rows that look different.
+    command : str, default=""
+        The command that makes the page again.
+    """
+    require_pages()
+    from jinja2 import Environment, PackageLoader, StrictUndefined
+
+    names = list(table.columns[: table.columns.get_loc("chunk")])
+    chunks = table[table["class"] == table["class"].iloc[0]]
+    any_alert = table.groupby([*names, "chunk"], sort=False)["alert"].any().to_numpy()
+    alerted, overview = chunks[any_alert], _overview(chunks, any_alert, names) if names else []
+    environment = Environment(
+        loader=PackageLoader("histnetq.report", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
+    )
+    environment.filters["number"] = format
+    return environment.get_template("monitor_page.html").render(
+        title=f"Class shares over time, estimated by {method}", n_chunks=len(chunks), n_rows=float(chunks["n"].sum()),
+        n_reference=int((chunks["period"] == "reference").sum()), reference=reference.replace("..", " – "),
+        n_analysis=int((chunks["period"] == "analysis").sum()), n_alerts=len(alerted),
+        last_alert=_named(alerted.loc[alerted["start"].idxmax(), "chunk"]) if len(alerted) else "",
+        n_different=int((chunks["verdict"] == "rows look different").sum()), checked=checked, doubt=DOUBT,
+        false_alarms=false_alarms, coverage=coverage, intervals=bool(table["lower"].notna().any()),
+        colors=_colors(class_names(table)), overview=overview, segments=list(_segments(table, names, overview)),
+        command=command, compared=not (table["verdict"] == "no reference").any(),
+    )  # fmt: skip
+
+
+def _named(chunk: Any) -> str:
+    return chunk if isinstance(chunk, str) else f"number {chunk}"
+
+
+def _colors(names: list[Any]) -> list[tuple[Any, str]]:
+    """The classes with their colours in the plots."""
+    from matplotlib.colors import to_hex
+
+    return [(name, to_hex(color_of(j))) for j, name in enumerate(names)]
+
+
+def _overview(chunks: pd.DataFrame, alerted: NDArray, names: list[str]) -> list[dict[str, Any]]:
+    """A row for each segment: how many chunks and alerts, and which verdict the last chunk has."""
+    groups = chunks.assign(alerted=alerted).groupby(names, sort=False)
+    found = [
+        {"key": key, "name": _told(names, key), "n_chunks": len(part), "n_alerts": int(part["alerted"].sum()),
+         "last": part["chunk"].iloc[-1], "verdict": part["verdict"].iloc[-1]}
+        for key, part in groups
+    ]  # fmt: skip
+    drawn = sorted(range(len(found)), key=lambda i: -found[i]["n_alerts"])[:_MOST_SEGMENTS]
+    return [{**row, "drawn": i in drawn} for i, row in enumerate(found)]
+
+
+def _told(names: list[str], key: tuple[Any, ...]) -> str:
+    return ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True))
+
+
+def _segments(table: pd.DataFrame, names: list[str], overview: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The plots and the table of each segment that is drawn."""
+    drawn = {row["key"] for row in overview if row["drawn"]}
+    groups = table.groupby(names, sort=False) if names else [((), table)]
+    for key, part in groups:
+        if names and key not in drawn:
+            continue
+        draw = functools.partial(_draw_mix, part)
+        own = [(name, image(functools.partial(_draw_class, part, name), (4.8, 2.2))) for name in shown_classes(part)]
+        rows = [
+            {**group.iloc[0][["chunk", "n", "period", "verdict"]].to_dict(), "cells": group.to_dict("records")}
+            for _, group in reversed(list(part.groupby("chunk", sort=False)))
+        ]
+        yield {
+            "name": _told(names, key), "wide": image(draw, (10, 3.4)), "narrow": image(draw, (4.4, 2.6)),
+            "classes": own, "rows": rows,
+        }  # fmt: skip
+
+
+def _draw_mix(part: pd.DataFrame, figure: Any) -> None:
+    draw_mix(part, figure.subplots(), legend=False)
+
+
+def _draw_class(part: pd.DataFrame, name: Any, figure: Any) -> None:
+    draw_class(part, name, figure.subplots())

@@ -1,0 +1,1 @@
+"""Tables, images and texts become bags; results become files."""

@@ -1,0 +1,202 @@
+"""How many bytes the work on one table may take: one account for all that read tables and write answers.
+
+Without a budget nothing is limited. A server sets one around each request, and gives it to the processes that it starts
+by a variable of the environment. Readers open tables by `open_table` and Parquet files by `read_parquet`, which keep
+to the budget. What grows as rows are read is charged by a `Charge`, and what is made at once by `require`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+VARIABLE = "HISTNETQ_BUDGET"
+_KEY = 800  # bytes of a name in the dictionaries and lists of all steps, beside its letters
+_COPIES = 3  # of the names of bags, as arrays: those of the reader, of the sketches and of the answer
+
+
+class TooLargeError(ValueError):
+    """A table or an answer that is larger than its budget."""
+
+
+@dataclass
+class Budget:
+    """Limits of the work on one table, and the bytes that it has taken.
+
+    Attributes
+    ----------
+    bytes : int
+        Bytes of memory.
+    rows, columns : int
+        Rows and columns of a table.
+    cell_bytes : int
+        Bytes of one text in a table.
+    spent : int
+        Bytes taken so far.
+    checked : dict
+        Files whose sizes were checked already, and what was found in them.
+
+    Examples
+    --------
+    >>> with limited_to(Budget(1000)):
+    ...     require(2000, "names of bags", "use fewer bags")
+    Traceback (most recent call last):
+    histnetq.tables.budget.TooLargeError: memory: expected at most 1,000 bytes, names of bags take more; use fewer bags.
+    """
+
+    bytes: int
+    rows: int = 100_000_000
+    columns: int = 10_000
+    cell_bytes: int = 65_536
+    spent: int = 0
+    checked: dict[str, set[str]] = field(default_factory=dict, repr=False)
+
+    def require(self, n_bytes: int, what: str, way_out: str) -> None:
+        """Refuse if so many bytes beside those that are taken are too many."""
+        if self.spent + n_bytes > self.bytes:
+            raise TooLargeError(f"memory: expected at most {self.bytes:,} bytes, {what} take more; {way_out}.")
+
+    def check(self, what: str, got: int, most: int, way_out: str) -> None:
+        """Refuse a table with more than `most` of something."""
+        if got > most or got < 0:
+            raise TooLargeError(f"table: expected at most {most:,} {what}, got {got:,}; {way_out}.")
+
+    def check_cells(self, n_rows: int, n_columns: int) -> None:
+        """Refuse too many rows, columns or cells."""
+        self.check("columns", n_columns, self.columns, "send those that are needed")
+        self.check("rows", n_rows, self.rows, "send them in parts")
+        self.check("cells", n_rows * n_columns, self.bytes // 8, "send them in parts")
+
+    def check_classes(self, n: int, column: str) -> None:
+        """Refuse a column of labels with too many different ones."""
+        self.check("classes", n, self.columns, f"label rows by another column than {column[:80]!r}")
+
+    def check_batch(self, batch: Any, n_before: int) -> None:
+        """Refuse rows with a text that is too large, or more rows and cells than there may be, after `n_before`."""
+        import pyarrow.compute as pc
+
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            cells = column.dictionary if hasattr(column, "dictionary") else column
+            if len(cells) and is_text(cells.type):
+                longest = pc.max(pc.binary_length(cells)).as_py() or 0
+                if longest > self.cell_bytes:
+                    raise TooLargeError(
+                        f"table: column {name[:80]!r} has a cell of {longest:,} bytes, expected at most "
+                        f"{self.cell_bytes:,}; shorten it."
+                    )
+        self.check_cells(n_before + batch.num_rows, batch.num_columns)
+
+    def to_environment(self) -> dict[str, str]:
+        """Give the variable by which a process that is started gets the same limits."""
+        limits = {name: value for name, value in asdict(self).items() if name not in ("spent", "checked")}
+        return {VARIABLE: json.dumps(limits)}
+
+
+def _of_process() -> Budget | None:
+    return Budget(**json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else None
+
+
+_of_this_process = _of_process()
+_current: ContextVar[Budget | None] = ContextVar("budget", default=None)
+
+
+@contextmanager
+def limited_to(budget: Budget) -> Iterator[Budget]:
+    """Limit what this thread reads and writes."""
+    token = _current.set(budget)
+    try:
+        yield budget
+    finally:
+        _current.reset(token)
+
+
+def current_budget() -> Budget | None:
+    """Give the budget of this thread, or else of this process, if there is one."""
+    return _current.get() or _of_this_process
+
+
+def require(n_bytes: int, what: str, way_out: str) -> None:
+    """Refuse to take so many bytes if the budget, where there is one, does not have them."""
+    budget = current_budget()
+    if budget is not None:
+        budget.require(n_bytes, what, way_out)
+
+
+class Charge:
+    """The bytes of something that grows; they are given back when it is gone.
+
+    Examples
+    --------
+    >>> with limited_to(Budget(1000)) as budget:
+    ...     charge = Charge()
+    ...     charge.grow_to(600, "rows", "send fewer")
+    ...     taken = budget.spent
+    ...     del charge
+    >>> taken, budget.spent
+    (600, 0)
+    """
+
+    def __init__(self) -> None:
+        self._budget, self.n_bytes = current_budget(), 0
+
+    def __del__(self) -> None:
+        if self._budget is not None:
+            self._budget.spent -= self.n_bytes
+
+    def grow_to(self, n_bytes: int, what: str, way_out: str) -> None:
+        """Take so many bytes in all; refuse if the budget does not have them."""
+        if self._budget is not None:
+            self._budget.require(n_bytes - self.n_bytes, what, way_out)
+            self._budget.spent += n_bytes - self.n_bytes
+            self.n_bytes = n_bytes
+
+    def add_names(self, names: Iterable[tuple[Any, ...]]) -> None:
+        """Take the bytes of names that are kept in dictionaries and lists."""
+        if self._budget is not None:
+            n_bytes = sum(_KEY + sum(map(sys.getsizeof, name)) for name in names)
+            self.grow_to(self.n_bytes + n_bytes, "names of bags", "use fewer bags or shorter names")
+
+
+def name_array(names: Sequence[Any]) -> NDArray:
+    """Give names as an array, in which each text has the width of the longest; refuse too many bytes.
+
+    Examples
+    --------
+    >>> name_array(["a", "bcd"]).nbytes
+    24
+    """
+    if current_budget() is not None:
+        longest = max((len(name) for name in names if isinstance(name, str)), default=2)
+        n_bytes = _COPIES * 4 * longest * len(names)
+        require(n_bytes, f"{len(names):,} names of up to {longest:,} characters", "use fewer bags or shorter names")
+    return np.array(names)
+
+
+def within_budget(batches: Iterable[Any]) -> Iterator[Any]:
+    """Yield the rows of a file; refuse them as soon as they are too many or too large for the budget of this thread."""
+    n, budget = 0, current_budget()
+    for batch in batches:
+        if budget is not None:
+            budget.check_batch(batch, n)
+        n += batch.num_rows
+        yield batch
+
+
+def is_text(kind: Any) -> bool:
+    """Whether a column of this type holds texts, or bytes of any number."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    if kinds.is_dictionary(kind):
+        kind = kind.value_type
+    known = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
+    return any(is_one(kind) for is_one in known)

@@ -1,0 +1,376 @@
+"""Columns of a table → numbers: codes of values, features, weights."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.checks import refuse_long_names
+from histnetq.bags.limits import LONGEST_NAME
+from histnetq.tables.budget import Charge, is_text
+from histnetq.tables.names import name_of, of_one_type, written_name
+from histnetq.tables.table_files import Table, can_name, is_number
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from histnetq.tables.text_features import TextFeatures
+
+_MOST_CATEGORIES = 1000
+OTHER = "1 - "  # before the name of a column of scores: those of the other class of two
+
+
+class Codes:
+    """Numbers for the values of one column, or of several together, in the order in which they first occur.
+
+    Without columns all rows have one value, "all".
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> codes = Codes("rows.csv", ["site", "day"])
+    >>> codes.of(pa.record_batch({"site": ["n", "s", "n"], "day": [1, 1, 1]}), first_row=0)
+    array([0, 1, 0])
+    >>> codes.values
+    ['n/1', 's/1']
+    """
+
+    def __init__(self, table: str, columns: Sequence[str], written: bool = False) -> None:
+        self.table, self.columns, self.written = table, list(columns), written
+        self.place: dict[tuple[Any, ...], int] = {}
+        self._charge = Charge()
+
+    def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
+        """(n_rows,): the number of each row's value, or of the values of several columns."""
+        import pandas as pd
+
+        columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
+        local = np.zeros(batch.num_rows, np.int64)
+        if not columns:
+            self.place.setdefault((), 0)
+            return local
+        for codes, values in columns:
+            # Numbered afresh after each column: there are never more combinations than rows.
+            local = pd.factorize(local * len(values) + codes)[0]
+        first = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
+        keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
+        n_before = len(self.place)
+        places = np.array([self.place.setdefault(key, len(self.place)) for key in keys], np.int64)
+        self._charge.add_names(islice(reversed(self.place), len(self.place) - n_before))
+        return places[local]
+
+    @property
+    def keys(self) -> list[tuple[Any, ...]]:
+        """The value in each column for each number."""
+        if not self.columns:
+            return list(self.place)
+        columns = [of_one_type(list(column), self.written) for column in zip(*self.place, strict=True)]
+        return list(zip(*columns, strict=True))
+
+    @property
+    def values(self) -> list[Any]:
+        """The value of each number; those of several columns as one text, with ``/`` between them.
+
+        `written` ones are texts, which become whole numbers or truth values if all of a column are.
+        """
+        values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.keys]
+        refuse_long_names(self.table, values)
+        keys: dict[str, Any] = {}
+        for key, value in zip(self.place, map(str, values), strict=True):
+            other = keys.setdefault(value, key)
+            if other is not key:
+                raise ValueError(f"{self.table}: {other} and {key} would both be named {value!r}; change one of them.")
+        return values
+
+
+def refuse_nothing(batch: pa.RecordBatch, columns: Sequence[str], table: str, first_row: int) -> None:
+    """Refuse a row without a value in one of these columns."""
+    for column in columns:
+        if batch.column(column).null_count:
+            row = counted(first_row + int(np.flatnonzero(batch.column(column).is_null())[0]))
+            raise ValueError(f"{table}: {row} has nothing in column {column!r}; fill it in or drop the row.")
+
+
+def counted(row: int) -> str:
+    """Name a row by its number, counted from 1, which the first row below the header has."""
+    return f"row {row + 1}"
+
+
+def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
+    array = batch.column(column)
+    if array.null_count:
+        refuse_nothing(batch, [column], table, first_row)
+    codes, different = encode(array)
+    refuse_long_cells(different, column, table)
+    return codes, [name_of(value) for value in different.to_pylist()]
+
+
+def encode(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
+    """Codes of the rows' values, and the different values that there are, null for nothing.
+
+    Texts that came as a list of different ones are not written out for each row.
+
+    Examples
+    --------
+    >>> import pyarrow as pa
+    >>> texts = pa.DictionaryArray.from_arrays(pa.array([2, 0, None, 2]), ["a", "b", "c"])
+    >>> codes, different = encode(texts)
+    >>> codes.tolist(), different.to_pylist()
+    ([1, 0, 2, 1], ['a', 'c', None])
+    """
+    import pyarrow as pa
+
+    if not hasattr(array, "dictionary"):
+        encoded = array.dictionary_encode("encode")
+        return encoded.indices.to_numpy(zero_copy_only=False).astype(np.int64), encoded.dictionary
+    n = len(array.dictionary)
+    codes = array.indices.cast(pa.int64()).fill_null(n).to_numpy(zero_copy_only=False)
+    used = np.bincount(codes, minlength=n + 1) > 0
+    places = pa.array(np.flatnonzero(used), mask=np.flatnonzero(used) == n)
+    return (np.cumsum(used) - 1)[codes], array.dictionary.take(places)
+
+
+def refuse_long_cells(different: pa.Array, column: str, table: str) -> None:
+    """Refuse names that are longer than any class or bag may be called."""
+    import pyarrow.compute as pc
+
+    longest = (pc.max(pc.binary_length(different)).as_py() or 0) if is_text(different.type) else 0
+    if longest > LONGEST_NAME:
+        longest = pc.max(pc.utf8_length(different)).as_py()
+    if longest > LONGEST_NAME:
+        raise ValueError(
+            f"{table}: column {column!r} has a name of {longest:,} characters, expected at most {LONGEST_NAME:,}; "
+            "shorten it."
+        )
+
+
+@dataclass(frozen=True)
+class Reading:
+    """How a fitted model has its features read from a table.
+
+    Attributes
+    ----------
+    names : tuple of str
+        The features.
+    double : bool
+        Whether rows are kept in double precision.
+    means : tuple of float, optional
+        What cells without a value get.
+    low, high : tuple of float, optional
+        The range of each feature beyond which the model cannot compute.
+    scores : bool, default=False
+        Whether the features are probabilities of the classes, in the order of these.
+    text : TextFeatures, optional
+        How features are computed from a column of texts.
+    """
+
+    names: tuple[str, ...]
+    double: bool
+    means: tuple[float, ...] | None = None
+    low: tuple[float, ...] | None = None
+    high: tuple[float, ...] | None = None
+    scores: bool = False
+    text: TextFeatures | None = field(default=None, repr=False)
+
+
+class Feature(NamedTuple):
+    """The numbers of a column, or what they lack to 1; or an indicator of one value of a column of texts."""
+
+    column: str
+    value: str | None = None
+    complement: bool = False
+
+    @property
+    def name(self) -> str:
+        if self.complement:
+            return f"{OTHER}{self.column}"
+        return self.column if self.value is None else f"{self.column}={self.value}"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """Which columns make the features; columns that are none are in `left_out`, with the reason."""
+
+    parts: list[Feature]
+    left_out: dict[str, str] = field(default_factory=dict)
+
+    @property
+    def names(self) -> list[str]:
+        return [feature.name for feature in self.parts]
+
+    @property
+    def texts(self) -> list[str]:
+        return sorted({feature.column for feature in self.parts if feature.value is not None})
+
+    @property
+    def numbers(self) -> list[str]:
+        return [feature.column for feature in self.parts if feature.value is None]
+
+
+def plan_features(
+    table: Table, special: list[str], features: Sequence[str] | None, scores: bool = False, learned: bool = False
+) -> Plan:
+    left_out: dict[str, str] = {}
+    if features is None:
+        others = [column for column in table.columns if column not in special]
+        features = [column for column in others if is_number(table.types[column])]
+        texts = [column for column in others if not is_number(table.types[column])]
+        _refuse_spoilt_numbers(table, texts)
+        left_out = {column: _no_numbers(table.types[column]) for column in texts}
+        if not features:
+            next(table.batches(special))  # a table without rows is refused as such
+            raise ValueError(
+                f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
+            )
+    if isinstance(features, str) or not features:
+        raise ValueError(f"features: expected a list of column names, got {features!r}.")
+    parts: list[Feature] = []
+    for name in features:
+        column, _, value = name.partition("=")
+        if name in special:
+            raise ValueError(
+                f"features: expected columns of their own, got {name!r}, which is the bag, label or weight column; "
+                "leave it out, or name another column for that use."
+            )
+        if name in table.types:
+            if is_number(table.types[name]) or scores:  # texts in place of scores are refused when they are read
+                parts.append(Feature(name))
+            else:
+                _refuse_spoilt_numbers(table, [name])
+                parts += [Feature(name, value) for value in _categories(table, name)]
+        elif scores and name.removeprefix(OTHER) in table.types:
+            parts.append(Feature(name.removeprefix(OTHER), complement=True))
+        elif value and column in table.types:
+            parts.append(Feature(column, value))
+        else:
+            table.require([name], learned)
+    refuse_long_names(table.name, [part.name for part in parts])
+    return Plan(parts, left_out)
+
+
+def _no_numbers(kind: Any) -> str:
+    import pyarrow as pa
+
+    texts = pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_dictionary(kind)
+    return "texts" if texts else str(kind)
+
+
+def _categories(table: Table, column: str) -> list[str]:
+    found: set[str] = set()
+    for _, batch in table.batches([], [column]):
+        found.update(str(value) for value in _distinct_or_missing(batch, column)[1] if value is not None)
+        if len(found) > _MOST_CATEGORIES:
+            raise ValueError(
+                f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
+                "categories; leave it out of the features."
+            )
+    if not found:
+        raise ValueError(f"{table.name}: column {column!r} has no values; leave it out of the features.")
+    return sorted(found)
+
+
+def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
+    """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
+    import pandas as pd
+
+    texts = [column for column in texts if can_name(table.types[column])]
+    if not texts:
+        return
+    _, batch = next(table.batches([], texts))
+    for column in texts:
+        values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
+        wrong = values[pd.to_numeric(values, errors="coerce").isna()]
+        if 0 < len(wrong) < len(values) / 2:
+            text, row = wrong.iloc[0], counted(wrong.index[0])
+            raise ValueError(
+                f"{table.name}: column {column!r} holds numbers and the text {text!r} ({row}); correct it, or name "
+                "the features without this column."
+            )
+
+
+def is_exact(kind: Any) -> bool:
+    """Whether float32 holds all numbers of a column of this type."""
+    import pyarrow as pa
+
+    kinds = pa.types
+    narrow = kinds.is_integer(kind) and kind.bit_width <= 16
+    return bool(narrow or kinds.is_boolean(kind) or kinds.is_float16(kind) or kinds.is_float32(kind))
+
+
+def read_features(
+    batch: pa.RecordBatch, plan: Plan, table: str, first_row: int, dtype: Any = np.float32
+) -> tuple[NDArray, NDArray[np.bool_]]:
+    """(n_rows, n_features), with NaN for nothing, and (n_rows,): whether no feature stands for a text of the row."""
+    out = np.zeros((batch.num_rows, len(plan.parts)), dtype)
+    unseen = np.zeros(batch.num_rows, bool)
+    for j, (column, value, complement) in enumerate(plan.parts):
+        if value is None:
+            numbers = _numbers(batch, column, table, first_row, np.float32)
+            out[:, j] = 1.0 - numbers if complement else numbers
+    for column in plan.texts:
+        codes, values = _distinct_or_missing(batch, column)
+        places = [j for j, (name, value, _) in enumerate(plan.parts) if name == column and value is not None]
+        known = [plan.parts[j].value for j in places]
+        texts = [str(value) if str(value) in known else written_name(value) for value in values]
+        matches = np.array([[text == name for name in known] for text in texts], dtype)
+        missing = np.array([value is None for value in values])
+        unseen |= ((matches == 0).all(1) & ~missing)[codes]
+        matches[missing] = np.nan
+        out[:, places] = matches[codes]
+    return out, unseen
+
+
+def _distinct_or_missing(batch: pa.RecordBatch, column: str) -> tuple[NDArray[np.int64], list[Any]]:
+    """Codes of the rows' values, and the values, None for nothing."""
+    codes, different = encode(batch.column(column))
+    return codes, different.to_pylist()
+
+
+def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+    """(n_rows,): finite numbers."""
+    values = _numbers(batch, column, table, first_row, np.float64).astype(np.float64, copy=False)
+    missing = np.flatnonzero(np.isnan(values))
+    if missing.size:
+        place = f"{counted(first_row + int(missing[0]))} has nothing in column {column!r}"
+        raise ValueError(f"{table}: {place}, expected a number; fill it in or drop the row.")
+    return values
+
+
+def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, held: Any) -> NDArray:
+    """(n_rows,): numbers that the type `held` can hold, in the type of the column, and NaN for nothing."""
+    import pyarrow as pa
+
+    array = batch.column(column)
+    if not is_number(array.type):
+        kind = array.type.value_type if hasattr(array, "dictionary") else array.type
+        raise ValueError(f"{table}: column {column!r} holds {kind}, expected numbers; correct its cells.")
+    if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
+        array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
+    values = array.to_numpy(zero_copy_only=False)
+    with np.errstate(over="ignore"):
+        usable = np.isfinite(values.astype(held, copy=False))
+    if not usable.all():
+        too_large = np.flatnonzero(~usable & ~np.isnan(values))
+        if too_large.size:
+            row, value = counted(first_row + int(too_large[0])), values[too_large[0]]
+            what = f"{value:g} (too large)" if np.isfinite(value) else str(value)
+            way_out = "correct it, drop the row, or name the features without this column"
+            raise ValueError(f"{table}: {row} has {what} in column {column!r}, expected a number; {way_out}.")
+    return values
+
+
+def refuse_out_of_range(rows: NDArray, plan: Plan, low: NDArray, high: NDArray, table: str, first_row: int) -> None:
+    """Refuse a row with a number beyond the range in which a model can compute."""
+    wrong = np.argwhere((rows < low) | (rows > high))
+    if wrong.size:
+        i, j = wrong[0]
+        where = f"{counted(first_row + int(i))} has {rows[i, j]:g} in column {plan.parts[j].column!r}"
+        raise ValueError(
+            f"{table}: {where}, expected {low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute; "
+            "correct it or drop the row."
+        )

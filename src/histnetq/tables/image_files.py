@@ -1,0 +1,161 @@
+"""Image files as arrays of one size: decoded by threads, once, and kept in one file for each folder and size."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+import warnings
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.kernels.cores import count_cores
+from histnetq.tables.files import whole_file
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+Shape = tuple[int, ...]  # of a row: (size, size), or (3, size, size)
+ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
+_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP")  # others may start other programs
+_MOST_PIXELS = 50_000_000
+_MOST_BYTES = 1 << 28
+_MOST_THREADS = 8
+_TOGETHER = 512  # images decoded before the next ones are begun
+_KEY_BYTES = 16
+
+
+def decode_images(
+    files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str] | None
+) -> tuple[NDArray[np.uint8], dict[Path, str]]:
+    """Give the images, ``(n_files, *shape)``, and why some of them cannot be read.
+
+    What was decoded before is taken from the cache, as long as path, size and time of change of a file are the same;
+    files that could not be read are tried again.
+    """
+    kind = np.dtype([("key", f"V{_KEY_BYTES}"), ("pixels", np.uint8, shape)])
+    place, n_files = _place(files, shape, cache_dir), len(files)
+    keys = np.array([_key(file) for file in files], kind["key"])
+    kept = _open(place, kind)
+    if kept is None:
+        kept = np.empty(0, kind)
+    where = {key: i for i, key in enumerate(kept["key"].tolist())}
+    known = np.array([where.get(key, -1) for key in keys.tolist()])
+    new = np.flatnonzero(known < 0)
+    if len(kept) == n_files and (known[known >= 0] == np.flatnonzero(known >= 0)).all():
+        failed = {files[i]: image for i, image in _decoded(files, new, shape) if isinstance(image, str)}
+        if len(failed) == len(new):
+            return kept["pixels"], failed
+
+    def fill(made: NDArray) -> dict[Path, str]:
+        made["key"][known >= 0] = keys[known >= 0]
+        for start in range(0, n_files, _TOGETHER):  # not all at once, as there may be more than memory holds
+            part = known[start : start + _TOGETHER]
+            made["pixels"][start : start + _TOGETHER][part >= 0] = kept["pixels"][part[part >= 0]]
+        unreadable = {}
+        for i, image in _decoded(files, new, shape):
+            if isinstance(image, str):
+                unreadable[files[i]] = image
+            else:
+                made["key"][i], made["pixels"][i] = keys[i], image
+        return unreadable
+
+    try:
+        with whole_file(place, "cache_dir") as path:
+            made: NDArray = np.lib.format.open_memmap(path, "w+", kind, (n_files,))
+            unreadable = fill(made)
+    except OSError as error:
+        warnings.warn(f"{error} Images are decoded again next time.", UserWarning, stacklevel=3)
+        made = np.zeros(n_files, kind)
+        unreadable = fill(made)
+    made.flags.writeable = False
+    return made["pixels"], unreadable
+
+
+def _decoded(files: Sequence[Path], chosen: NDArray, shape: Shape) -> Iterator[tuple[int, NDArray[np.uint8] | str]]:
+    """Decode some of the files by threads, and give each with its number, or why it cannot be read."""
+    with ThreadPoolExecutor(min(_MOST_THREADS, count_cores())) as threads, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of sizes, which are bounded here, and of odd metadata
+        for start in range(0, len(chosen), _TOGETHER):
+            part = chosen[start : start + _TOGETHER].tolist()
+            yield from zip(part, threads.map(partial(_decode, shape=shape), [files[i] for i in part]), strict=True)
+
+
+def _decode(file: Path, shape: Shape) -> NDArray[np.uint8] | str:
+    """Give an image of this shape, or say why it cannot be read."""
+    from PIL import Image, UnidentifiedImageError
+
+    try:
+        status = file.stat()
+        if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for a writer
+            return "is no regular file"
+        if status.st_size > _MOST_BYTES:
+            return f"has {status.st_size:,} bytes, expected at most {_MOST_BYTES:,}"
+        with Image.open(file, formats=_FORMATS) as image:
+            width, height = image.size
+            if width * height > _MOST_PIXELS:
+                return f"has {width:,} x {height:,} pixels, expected at most {_MOST_PIXELS:,}"
+            image.draft("RGB" if len(shape) == 3 else "L", (shape[-1], shape[-1]))  # JPEG: no larger than needed
+            return _brought_to(image, shape)
+    except UnidentifiedImageError:
+        return "is no image"
+    except Image.DecompressionBombError:
+        return f"has too many pixels, expected at most {_MOST_PIXELS:,}"
+    except OSError as error:
+        return str(error.strerror or error).lower().rstrip(".")
+    except Exception as error:  # decoders fail in many ways on what is damaged
+        return f"is damaged: {' '.join(str(error).split())[:80] or type(error).__name__}"
+
+
+def _brought_to(image: Image.Image, shape: Shape) -> NDArray[np.uint8]:
+    """Scale an image into a square, which its first pixel's colour fills up."""
+    from PIL import Image, ImageOps
+
+    mode = "RGB" if len(shape) == 3 else "L"
+    if image.mode.startswith(("I", "F")):  # 16 bits, or fractions
+        values = np.asarray(image, dtype=np.float64) / (257 if image.mode.startswith("I") else 1)
+        image = Image.fromarray(values.clip(0, 255).astype(np.uint8))
+    if image.mode in ("RGBA", "LA", "PA") or "transparency" in image.info:
+        whole = image.convert("RGBA")
+        image = Image.alpha_composite(Image.new("RGBA", whole.size, "white"), whole)
+    plain = image.convert(mode)
+    side = shape[-1]
+    first: Any = plain.getpixel((0, 0))
+    square = ImageOps.pad(plain, (side, side), Image.Resampling.BILINEAR, color=first)
+    pixels = np.asarray(square, dtype=np.uint8)
+    return pixels.transpose(2, 0, 1) if mode == "RGB" else pixels
+
+
+def _key(file: Path) -> bytes:
+    """Name a file as it is: a file that was changed has another name."""
+    try:
+        status = file.stat()
+        stamp = f"{status.st_size} {status.st_mtime_ns}"
+    except OSError:
+        stamp = "missing"
+    return hashlib.blake2b(os.fsencode(f"{os.path.abspath(file)}\n{stamp}"), digest_size=_KEY_BYTES).digest()
+
+
+def _place(files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str] | None) -> Path:
+    """Give the file for the images of these folders in this shape."""
+    if cache_dir is None:
+        cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "histnetq" / "images"
+    roots = sorted({os.path.dirname(os.path.abspath(file)) for file in files})
+    root = os.path.commonpath(roots)
+    digest = hashlib.blake2b(os.fsencode(root), digest_size=8).hexdigest()
+    return Path(cache_dir) / f"{digest}-{'x'.join(map(str, shape))}.npy"
+
+
+def _open(place: Path, kind: np.dtype) -> NDArray | None:
+    """Give what is kept there, None if that is nothing, of another kind or damaged."""
+    try:
+        kept = np.load(place, mmap_mode="r", allow_pickle=False)
+    except (OSError, ValueError, EOFError):
+        return None
+    return kept if kept.dtype == kind and kept.ndim == 1 else None

@@ -1,0 +1,233 @@
+"""Parquet files: the one place that opens them, within the budget of this thread if there is one.
+
+A small file may stand for a huge table. So sizes are checked before any column is read, and columns of texts are read
+as a list of the different texts and a number for each row, whatever their file repeats.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import IO, TYPE_CHECKING, Any
+
+from histnetq.tables.budget import Budget, TooLargeError, current_budget, within_budget
+from histnetq.tables.parquet_pages import read_pages
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+BATCH_ROWS = 1 << 17
+_MB = 1 << 20
+_BUFFER = _MB  # bytes of a column that are read from the file together
+_FOOTER = (4 * _MB, 16 * _MB)  # the largest footer of a file, for small and large budgets
+_PAGE = (16 * _MB, 512 * _MB)  # the largest page, which is unpacked at once, for small and large budgets
+_LARGEST_CHUNK = 512 * _MB  # of one column in one group of rows, unpacked
+_MOST_PARTS = 1_000_000
+_LIGHT, _MOST_BY_SNAPPY = ("UNCOMPRESSED", "SNAPPY"), 22  # three bytes of Snappy stand for 64 at most
+_NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
+_TEXT, _CODED = "BYTE_ARRAY", (2, 8)  # encodings of numbers that stand for entries of a list
+_DELTA_BYTE_ARRAY = 7  # each text is the beginning of the one before and some more: few bytes may stand for many
+Source = str | os.PathLike[str] | IO[bytes]
+
+
+class _RefusedEncoding(ValueError):  # noqa: N818
+    """An encoding by which few bytes stand for many."""
+
+
+def read_parquet_schema(source: Source) -> pa.Schema:
+    """Give the columns of a file, with the types that it has them in, and what else it says of itself."""
+    return _open(source).schema_arrow
+
+
+def count_parquet_rows(source: Source) -> list[int]:
+    """Give the number of rows in each group of rows."""
+    about = _open(source).metadata
+    return [about.row_group(group).num_rows for group in range(about.num_row_groups)]
+
+
+def read_parquet(
+    source: Source, columns: Sequence[str], groups: Sequence[int] | None = None, most_rows: int = BATCH_ROWS
+) -> Iterator[pa.RecordBatch]:
+    """Yield some rows at a time of these columns, one group of rows after the other.
+
+    Columns of texts come as arrow's dictionary arrays.
+    """
+    from pyarrow import parquet
+
+    plain, budget = _open(source), current_budget()
+    about, wanted = plain.metadata, set(columns)
+    coded = _coded_texts(about) if budget is None else budget.checked[_key(source)]
+    texts = [name for name in columns if name in coded]
+    if budget is not None:
+        _check_texts(about, texts, budget)
+    buffer = 0 if budget is None else _BUFFER
+    file = parquet.ParquetFile(source, metadata=about, pre_buffer=False, read_dictionary=texts, buffer_size=buffer)
+    n_rows = min(most_rows, BATCH_ROWS if budget is None else _rows_at_once(budget, about, wanted))
+    yield from within_budget(file.iter_batches(n_rows, row_groups=groups, columns=list(columns)))
+
+
+def parquet_bytes(source: Source, column: str) -> int:
+    """Give the bytes of a column when it is unpacked, as the file says."""
+    parts = _parts(_open(source).metadata)
+    return sum(part.total_uncompressed_size for part in parts if part.path_in_schema == column)
+
+
+def _parts(about: Any) -> Iterator[Any]:
+    """The columns of each group of rows."""
+    for group in map(about.row_group, range(about.num_row_groups)):
+        yield from map(group.column, range(about.num_columns))
+
+
+def _coded_texts(about: Any) -> set[str]:
+    """Columns of texts that a list of different ones stands for, as the file says; others are read as they are."""
+    return {part.path_in_schema for part in _parts(about) if part.physical_type == _TEXT and part.has_dictionary_page}
+
+
+def _check_texts(about: Any, texts: Sequence[str], budget: Budget) -> None:
+    """Refuse long lists of different texts, which are in memory twice for each group of rows."""
+    for part in _parts(about):
+        if part.total_uncompressed_size > budget.bytes // 4 and part.path_in_schema in texts:
+            raise TooLargeError(
+                f"table: column {part.path_in_schema[:80]!r} has {part.total_uncompressed_size:,} bytes of text in a "
+                f"group of rows, expected at most {budget.bytes // 4:,}; write smaller groups of rows."
+            )
+
+
+def _rows_at_once(budget: Budget, about: Any, wanted: set[str]) -> int:
+    """So many rows that a sixteenth of the budget holds them, if all rows are of one size."""
+    read = [p for p in _parts(about) if p.path_in_schema.partition(".")[0] in wanted or p.path_in_schema in wanted]
+    n_bytes = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in read)
+    return max(1, min(BATCH_ROWS, budget.bytes // 16 * max(1, about.num_rows) // max(1, n_bytes)))
+
+
+def _open(source: Source) -> Any:
+    """Open a file; refuse one that does not fit into the budget."""
+    from pyarrow import parquet
+
+    budget = current_budget()
+    if budget is None:
+        return parquet.ParquetFile(source, pre_buffer=False)
+    if _key(source) not in budget.checked:
+        budget.checked[_key(source)] = _check(source, budget)
+    return parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])
+
+
+def _key(source: Source) -> str:
+    return os.fspath(source) if isinstance(source, str | os.PathLike) else f"file {id(source)}"
+
+
+def _check(source: Source, budget: Budget) -> set[str]:
+    """Refuse a file that is too large; give the columns of texts that a list of different ones stands for."""
+    import pyarrow as pa
+    from pyarrow import parquet
+
+    name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "file"
+    with _opened(source) as file:
+        n_bytes = _check_footer(file, name, budget)
+        try:
+            found = parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])
+            about = found.metadata
+            budget.check("columns", about.num_columns, budget.columns, "send those that are needed")
+            budget.check("rows", about.num_rows, budget.rows, "send them in parts")
+            _check_unpacked(about, budget)
+            return _check_pages(file, n_bytes, about, budget)
+        except (TooLargeError, _RefusedEncoding):
+            raise
+        except (pa.ArrowException, OSError, OverflowError, ValueError) as error:
+            reason = str(error).partition("\n")[0].rstrip(".") or type(error).__name__
+            raise ValueError(f"{name}: cannot be read as Parquet ({reason}); write it again.") from None
+
+
+@contextmanager
+def _opened(source: Source) -> Iterator[IO[bytes]]:
+    if isinstance(source, str | os.PathLike):
+        with open(source, "rb") as file:
+            yield file
+    else:
+        yield source
+
+
+def _check_footer(file: IO[bytes], name: str, budget: Budget) -> int:
+    """Refuse a file that is no Parquet, or whose description of itself is huge, before that is read; give its size."""
+    size = file.seek(0, os.SEEK_END)
+    file.seek(0)
+    begin = file.read(4)
+    file.seek(max(0, size - 8))
+    end = file.read(8)
+    if size < 12 or begin != b"PAR1" or end[4:] != b"PAR1":
+        raise ValueError(f"{name}: is no whole Parquet file; send all of one.")
+    if int.from_bytes(end[:4], "little") > min(_between(_FOOTER, budget.bytes // 64), size):
+        raise ValueError(f"{name}: describes itself at too great length; write fewer columns and groups.")
+    return size
+
+
+def _between(ends: tuple[int, int], value: int) -> int:
+    return min(max(value, ends[0]), ends[1])
+
+
+def _check_unpacked(about: Any, budget: Budget) -> None:
+    n_groups, n_columns = about.num_row_groups, about.num_columns
+    if n_groups * n_columns > _MOST_PARTS:
+        raise TooLargeError(
+            f"table: expected at most {_MOST_PARTS:,} parts, got {n_groups:,} groups of rows; write it in fewer."
+        )
+    groups = [about.row_group(i) for i in range(n_groups)]
+    if sum(group.num_rows for group in groups) != about.num_rows:
+        raise ValueError("its groups have other rows than it says")
+    widths = [max(8, about.schema.column(j).length or 0) for j in range(n_columns)]
+    sizes = [group.column(j).total_uncompressed_size for group in groups for j in range(n_columns)]
+    if min(sizes, default=0) < 0 or max(sizes, default=0) > _LARGEST_CHUNK:
+        raise TooLargeError(
+            f"table: a column unpacks to more than {_LARGEST_CHUNK:,} bytes; write smaller groups of rows."
+        )
+    _check_total(max(sum(sizes), about.num_rows * sum(widths)), budget)
+
+
+def _check_total(n_bytes: int, budget: Budget) -> None:
+    if n_bytes > budget.bytes:
+        raise TooLargeError(
+            f"table: expected at most {budget.bytes:,} bytes when unpacked, got {n_bytes:,}; send it in parts."
+        )
+
+
+def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> set[str]:
+    """Refuse pages that unpack to more than the file says of their columns, or to more values than fit.
+
+    Give the columns of texts that a list of different ones stands for.
+    """
+    largest, coded = _between(_PAGE, budget.bytes // 8), set[str]()
+    is_small, n_values = n_bytes * _MOST_BY_SNAPPY <= largest, 0
+    for group in map(about.row_group, range(about.num_row_groups)):
+        for j, part in enumerate(map(group.column, range(about.num_columns))):
+            is_flat = about.schema.column(j).max_repetition_level == 0
+            if not (is_flat and is_small and part.compression in _LIGHT and part.physical_type in _NUMBERS):
+                n, is_coded = _check_part(file, part, largest)
+                n_values += n
+                _check_total(8 * n_values, budget)
+                if is_coded and is_flat and part.physical_type == _TEXT:
+                    coded.add(part.path_in_schema)
+    return coded
+
+
+def _check_part(file: IO[bytes], part: Any, largest: int) -> tuple[int, bool]:
+    """Check the pages of a column in a group of rows; give how many values they have, and if a list stands for them."""
+    begins = [place for place in (part.dictionary_page_offset, part.data_page_offset) if place]
+    total, n_values, is_coded = 0, 0, False
+    for page in read_pages(file, min(begins), part.total_compressed_size):
+        total += page.unpacked
+        n_values += page.n_values
+        is_coded |= page.encoding in _CODED
+        if page.encoding == _DELTA_BYTE_ARRAY:
+            raise _RefusedEncoding(
+                f"table: column {part.path_in_schema[:80]!r} has texts that stand for parts of one another; "
+                "write it without delta encoding."
+            )
+        if total > part.total_uncompressed_size:
+            raise ValueError("a column unpacks to more bytes than it says")
+        if page.unpacked > largest:
+            raise TooLargeError(
+                f"table: column {part.path_in_schema[:80]!r} has a page of {page.unpacked:,} bytes when unpacked, "
+                f"expected at most {largest:,}; write smaller pages or groups of rows."
+            )
+    return n_values, is_coded

@@ -1,0 +1,101 @@
+"""A table of the classes' proportions in each bag, wide or long."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.checks import check_names, shown
+from histnetq.simplex import Floats, first_off_simplex
+from histnetq.tables.columns import Codes, counted, read_numbers
+from histnetq.tables.names import of_one_type
+from histnetq.tables.table_files import Table, open_table
+
+
+def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[Any] | None) -> tuple[Floats, NDArray]:
+    """(n_bags, n_classes): the proportions of the classes in these bags, and (n_classes,): the names of the classes."""
+    table, keys = open_table(source, "prevalences"), bags.columns
+    table.require(keys)
+    others = [column for column in table.columns if column not in keys]
+    if not others:
+        raise ValueError(f"{table.name}: has no columns of classes beside {', '.join(map(repr, keys))}; add them.")
+    known = Codes(table.name, keys, table.written)
+    found, values = _read_long(table, known) if set(others) == {"class", "value"} else _read_wide(table, known, others)
+    p = values[_find_bags(table.name, known, bags)]
+    wrong = first_off_simplex(p, normalize=counts)
+    if wrong is not None:
+        bag = bags.values[wrong.row]
+        if wrong.fault == "negative":
+            raise ValueError(f"{table.name}: bag {bag!s} has the negative number {p[wrong.row].min():g}; correct it.")
+        if counts:
+            raise ValueError(f"{table.name}: the counts of bag {bag!s} are all 0; drop the bag.")
+        raise ValueError(
+            f"{table.name}: bag {bag!s} sums to {wrong.total:g}, expected 1; pass counts=True if these are counts."
+        )
+    names, places = order_classes(found, classes)
+    arranged = np.zeros((len(p), len(names)))
+    arranged[:, places] = p / p.sum(1, keepdims=True)
+    return arranged, names
+
+
+def _find_bags(table: str, known: Codes, wanted: Codes) -> list[int]:
+    """Where the wanted bags stand among the known ones; kinds of files differ in which names are numbers."""
+    place = {tuple(map(str, key)): i for i, key in enumerate(known.keys)}
+    found = [place.get(tuple(map(str, key))) for key in wanted.keys]
+    lacking = [bag for bag, i in zip(wanted.values, found, strict=True) if i is None]
+    if len(lacking) == len(found):
+        raise ValueError(
+            f"{table}: has none of the bags, such as {lacking[0]!s}; its first is {known.values[0]!s}. "
+            "Check that both tables name bags alike."
+        )
+    if lacking:
+        raise ValueError(f"{table}: has no row for bag {lacking[0]!s}; add it, or drop the rows of this bag.")
+    return found  # type: ignore[return-value]
+
+
+def _read_wide(table: Table, bags: Codes, classes: list[str]) -> tuple[list[Any], Floats]:
+    """The names of the classes, and (n_bags, n_classes): what stands in their columns."""
+    parts = []
+    for n, batch in table.batches(classes, bags.columns):
+        numbers = bags.of(batch, n)
+        again = np.flatnonzero(numbers != n + np.arange(len(numbers)))
+        if again.size:
+            row, bag = counted(n + int(again[0])), bags.values[numbers[again[0]]]
+            raise ValueError(f"{table.name}: {row} names the bag {bag!s} again; give one row per bag.")
+        parts.append(np.stack([read_numbers(batch, name, table.name, n) for name in classes], axis=1))
+    return of_one_type(classes, written=True), np.concatenate(parts)
+
+
+def _read_long(table: Table, bags: Codes) -> tuple[list[Any], Floats]:
+    """The names of the classes, and (n_bags, n_classes): their values, 0 for those that are not there."""
+    names, parts = Codes(table.name, ["class"], table.written), []
+    for n, batch in table.batches(["value"], [*bags.columns, "class"]):
+        values = read_numbers(batch, "value", table.name, n)
+        parts.append((bags.of(batch, n), names.of(batch, n), values))
+    row, column, values = (np.concatenate(part) for part in zip(*parts, strict=True))
+    found = np.zeros((len(bags.place), len(names.place)))
+    place = row * found.shape[1] + column
+    times = np.bincount(place, minlength=found.size)
+    if times.max() > 1:
+        i, j = divmod(int(np.argmax(times > 1)), found.shape[1])
+        raise ValueError(
+            f"{table.name}: bag {bags.values[i]!s} has class {names.values[j]!s} twice; give one value for each."
+        )
+    found.flat[place] = values
+    return names.values, found
+
+
+def order_classes(found: Sequence[Any], classes: Sequence[Any] | None) -> tuple[NDArray, NDArray[np.int64]]:
+    """(n_classes,): the classes in their order, sorted by default; and the place of each found one among them."""
+    wanted = sorted(found) if classes is None else list(classes)
+    place = {str(name): i for i, name in enumerate(wanted)}
+    unknown = [name for name in found if str(name) not in place]
+    if unknown:
+        raise ValueError(f"classes: {unknown[0]!r} occurs but is not among {shown(np.array(wanted))}; add it.")
+    names = check_names("classes", wanted, len(wanted), "class")
+    if len(names) < 2:
+        raise ValueError(f"prevalences: expected at least 2 classes, got {len(names)}; add the columns of the others.")
+    return names, np.array([place[str(name)] for name in found])

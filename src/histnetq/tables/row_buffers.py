@@ -1,0 +1,50 @@
+"""Rows whose number is not known before they are read: arrays that grow, in memory or in a file."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.memmap import PoolFile, row_chunks
+from histnetq.tables.budget import Charge
+
+_COPIES = 3  # of rows that are in memory: as they are read, in the order of the bags, and as a method works with them
+
+
+class Grown:
+    """An array that grows by parts, in place: what is there is not copied."""
+
+    def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
+        self.array, self._charge = np.empty((0, *shape), dtype), Charge()
+
+    @property
+    def dtype(self) -> Any:
+        """The type of the numbers."""
+        return self.array.dtype
+
+    def add(self, part: NDArray) -> None:
+        """Add rows at the end."""
+        n = len(self.array)
+        n_bytes = _COPIES * (self.array.size + part.size) * self.array.itemsize
+        self._charge.grow_to(n_bytes, f"{n + len(part):,} rows", "send the table in parts")
+        self.array.resize((n + len(part), *self.array.shape[1:]), refcheck=False)
+        self.array[n:] = part
+
+    def all(self) -> NDArray:
+        """Give all rows."""
+        return self.array
+
+
+def grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
+    """Give an array for so many features that grows in memory, or in a file in the directory `scratch`."""
+    return Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
+
+
+def copy_rows(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:
+    """Add some columns of these rows to a growing array, with means in place of NaN."""
+    for chunk in row_chunks(rows):
+        part = rows[chunk, columns]
+        into.add(part if means is None else np.where(np.isnan(part), means, part))
+    return into

@@ -1,0 +1,1 @@
+"""How encoders and heads start: from labels, known or implied by proportions."""

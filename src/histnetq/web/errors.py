@@ -1,0 +1,82 @@
+"""What the service answers to requests that it does not fulfil: a status and one sentence."""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from histnetq.tables.budget import TooLargeError
+
+LOG = logging.getLogger("histnetq.web")
+_LONGEST = 2000  # characters of a sentence
+INTERNAL = "server: an internal error happened, which is in its log; try again."
+_WORDS = {
+    "missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide",
+    "call calibrate with bags of rows not used in training first":
+    "leave coverage and interval out, or ask for a model that was fitted to more bags, some of which calibrate it",
+}  # fmt: skip
+_MEMORY = "memory: the rows need more than a worker may use; send fewer rows, or start the server with more --memory."
+
+
+class RefusedError(Exception):
+    """A request that is refused.
+
+    Parameters
+    ----------
+    status : int
+        Status of HTTP.
+    sentence : str
+        What was wrong, what was expected and the way out.
+    **headers : str
+        Headers of the answer, with ``_`` for ``-``.
+    """
+
+    def __init__(self, status: int, sentence: str, **headers: str) -> None:
+        super().__init__(sentence)
+        self.status, self.sentence = status, sentence
+        self.headers = {name.replace("_", "-"): value for name, value in headers.items()}
+
+
+class StoppedError(Exception):
+    """Work that was cancelled, or that took too long."""
+
+
+@contextmanager
+def told_to_users(*places: Path) -> Iterator[None]:
+    """Turn what the library says of wrong tables and values into refusals, without the directories of this machine."""
+    try:
+        yield
+    except TooLargeError as error:
+        raise RefusedError(413, in_one_sentence(str(error), *places)) from error
+    except (ArithmeticError, LookupError, UnicodeError) as error:
+        LOG.warning("A table was refused for an error that has no sentence: %.500r", error)
+        raise RefusedError(422, "table: its values cannot be worked with; check the columns that are used.") from error
+    except (ValueError, TypeError, OSError, ImportError) as error:
+        raise RefusedError(422, in_one_sentence(str(error), *places)) from error
+    except MemoryError as error:
+        raise RefusedError(422, _MEMORY) from error
+    except RuntimeError as error:
+        if "can't allocate memory" not in str(error):  # by which torch says the same
+            raise
+        raise RefusedError(422, _MEMORY) from error
+
+
+def in_one_sentence(message: str, *places: Path) -> str:
+    """Give a message as one line that names files without their directories.
+
+    Examples
+    --------
+    >>> in_one_sentence("path: /tmp/x/rows.csv: has no rows; check the file.", Path("/tmp/x"))
+    'rows.csv: has no rows; check the file.'
+    """
+    for place in places:
+        message = message.replace(f"{place}/", "")
+    message = re.sub(r"^(path|source): ", "", " ".join(message.split()))
+    for words, told in _WORDS.items():
+        message = message.replace(words, told)
+    if len(message) > _LONGEST:  # it repeats names from the request
+        message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
+    return message

@@ -1,0 +1,294 @@
+"""Alerts about a mix that moves, at a stated rate of false ones.
+
+A reference tells what estimates of chunks without a shift look like: rows are drawn at random, the mix of a chunk
+varies more than that, and the mean of the reference is known with an error. All three are simulated, and an estimate
+that goes beyond, or a sum of small changes that does, is an alert.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from numbers import Real
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+from scipy.special import ndtri
+
+from histnetq.bags.checks import wrong
+from histnetq.simplex import Floats, Ints
+
+Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
+
+HORIZON = 52  # chunks in which the rate of false alarms is held, and after which sums of changes start anew
+FEWEST = 2  # chunks of a reference
+_LEAST = 0.01  # rate of false alarms whose limits the simulation tells
+_ALLOWANCE = 0.9  # standard deviations by which each chunk may be off before it adds to the sum
+_POOL = 2000  # estimates that are simulated for a size
+_MOST_ROWS = 1024  # in a simulated chunk; from there on, errors shrink as 1 / √n
+_DRAWS, _STREAMS = 20_000, 2000  # chunks alone and streams of chunks, by which limits are found
+_SMOOTH = 0.2  # part of the simulated errors' standard deviation that is made normal, so that their tails go on
+_TAIL = 0.975  # quantile by which changes are standardised on each side
+_STEP = np.log(1.02)  # between sizes that have limits of their own
+_SPREADS = 80  # values of a spread between chunks that are considered
+
+
+@dataclass(frozen=True)
+class Alerts:
+    """What is expected of chunks without a shift, and which chunks are beyond.
+
+    Attributes
+    ----------
+    reference : (n_classes,)
+        Mean mix of the chunks in the reference.
+    lower, upper : (n_chunks, n_classes)
+        Estimates beyond them are alerts by themselves.
+    changed, drifted : (n_chunks, n_classes) of bool
+        Whether a chunk is an alert by itself, and whether the sum of the changes up to it is.
+    """
+
+    reference: Floats
+    lower: Floats
+    upper: Floats
+    changed: NDArray[np.bool_]
+    drifted: NDArray[np.bool_]
+
+
+def find_alerts(
+    estimates: ArrayLike, sizes: ArrayLike, is_reference: ArrayLike, draw: Draw, *, false_alarms: float = 0.05,
+    random_state: int = 0,
+) -> Alerts:  # fmt: skip
+    """Find the chunks whose mix differs from that of the reference.
+
+    Of 52 chunks without a shift there is any alert with a probability of at most `false_alarms`: half of it is for
+    chunks that are an alert by themselves, each at the same level, and half for sums of changes. What is said of a
+    chunk depends on the reference and on the chunks before it, and not on later ones.
+
+    Parameters
+    ----------
+    estimates : (n_chunks, n_classes)
+        Estimated mixes, in the order of time.
+    sizes : (n_chunks,)
+        Numbers of rows.
+    is_reference : (n_chunks,) of bool
+        Which chunks the others are compared with; at least two.
+    draw : callable
+        ``draw(mix, size, n_draws, rng)`` → (n_draws, n_classes): estimates of chunks of so many rows that are drawn at
+        random from a mix.
+    false_alarms : float, default=0.05
+        Probability of any alert in 52 chunks without a shift.
+    random_state : int, default=0
+        Seed of the simulation.
+
+    Returns
+    -------
+    Alerts
+        The limits and alerts of all chunks; those of the reference are no alerts.
+
+    Examples
+    --------
+    >>> def draw(mix, size, n_draws, rng):
+    ...     return rng.multinomial(size, mix, n_draws) / size
+    >>> p = draw([0.5, 0.5], 400, 30, np.random.default_rng(0))
+    >>> p[25:] += [0.2, -0.2]
+    >>> found = find_alerts(p, np.full(30, 400), np.arange(30) < 20, draw)
+    >>> found.changed[:, 0].nonzero()[0].tolist()
+    [25, 26, 27, 28, 29]
+    """
+    p, n, held = np.asarray(estimates, np.float64), np.asarray(sizes, np.float64), np.asarray(is_reference, bool)
+    level = check_rate(false_alarms)
+    if held.sum() < FEWEST:
+        raise ValueError(f"reference: expected at least {FEWEST} chunks with rows, got {held.sum()}; widen it.")
+    two = p.shape[1] == 2  # of which the second is what the first lacks
+    columns = np.array([0]) if two else np.arange(p.shape[1])
+    null = Unshifted.fit(p[held], n[held], columns, draw, random_state)
+    steps, place = np.unique(_step(n), return_inverse=True)
+    limits = [null.limits(float(np.exp(step * _STEP)), level) for step in steps.tolist()]
+    up, down, reach = (np.array([getattr(limit, name) for limit in limits])[place] for name in ("up", "down", "reach"))
+    octaves, place = np.unique(np.ceil(np.log2(n)), return_inverse=True)
+    drift = np.array([null.drift_limit(float(2**octave), level) for octave in octaves.tolist()])[place]
+    expected = null.expected(n)
+    lower, upper = expected - reach[:, None] * down, expected + reach[:, None] * up
+    change = p[:, columns] - expected
+    changed = ((change > reach[:, None] * up) | (-change > reach[:, None] * down)) & ~held[:, None]
+    drifted = np.zeros_like(changed)
+    drifted[~held] = _find_drift((change / up)[~held], (-change / down)[~held], drift[~held])
+    mean = null.mean
+    if two:
+        mean = np.concatenate([mean, 1 - mean])
+        lower, upper = np.hstack([lower, 1 - upper]), np.hstack([upper, 1 - lower])
+        changed, drifted = (np.repeat(part, 2, axis=1) for part in (changed, drifted))
+    return Alerts(mean, np.clip(lower, 0, 1), np.clip(upper, 0, 1), changed, drifted)
+
+
+def check_rate(false_alarms: float) -> float:
+    """Refuse a rate of false alarms that is none, or so small that no simulated chunk would be beyond its limit."""
+    if not isinstance(false_alarms, Real) or not _LEAST <= float(false_alarms) < 1:
+        raise wrong("false_alarms", f"a number from {_LEAST} to below 1", repr(false_alarms), "give one such as 0.05")
+    return float(false_alarms)
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Limits of changes in chunks of one size: `reach` times `up` above what is expected, or times `down` below."""
+
+    up: Floats
+    down: Floats
+    reach: float
+
+
+class Noise:
+    """Errors of estimates of chunks whose rows are drawn from one mix, simulated for sizes that are powers of 2."""
+
+    def __init__(self, draw: Draw, mix: Floats, columns: Ints, random_state: int) -> None:
+        self.draw, self.mix, self.columns, self.random_state = draw, mix, columns, random_state
+        self._known: dict[int, tuple[Floats, Floats]] = {}
+
+    def errors(self, size: float) -> Floats:
+        """(n_pool, n_columns): errors around their mean."""
+        octave = _octave(size)
+        return self._simulated(octave)[1] * np.sqrt(2**octave / size)
+
+    def bias(self, size: float) -> Floats:
+        """(n_columns,): mean of the estimates less the mix."""
+        return self._simulated(_octave(size))[0]
+
+    def variance(self, size: float) -> Floats:
+        """(n_columns,): variance of the errors, of one row at least."""
+        return np.maximum(self.errors(size).var(0), size**-2.0)
+
+    def _simulated(self, octave: int) -> tuple[Floats, Floats]:
+        if octave not in self._known:
+            rng = np.random.default_rng([self.random_state, octave])
+            found = self.draw(self.mix, 2**octave, _POOL, rng)[:, self.columns]
+            self._known[octave] = found.mean(0) - self.mix[self.columns], found - found.mean(0)
+        return self._known[octave]
+
+
+@dataclass(frozen=True)
+class Unshifted:
+    """What a reference says about chunks without a shift.
+
+    The mix of a chunk varies around the mean by an unknown spread, and its estimate around that by `Noise`. The spread
+    is unknown, too: values from 0 to the largest that there is are weighted by how likely they make the reference, and
+    by a prior ``1 / (s + spread)``, with *s* the standard deviation by chance: for large spreads it is the one under
+    which predictions of a normal variable keep their level. So few chunks make wide limits.
+
+    Attributes
+    ----------
+    mean : (n_columns,)
+        Mean mix.
+    spreads, weights : (n_spreads, n_columns)
+        Standard deviations between chunks, and how likely they are.
+    centers, unsure : (n_spreads, n_columns)
+        The mean mix given the spread, and its standard error.
+    noise : Noise
+        Errors of estimates.
+    """
+
+    mean: Floats
+    spreads: Floats
+    weights: Floats
+    centers: Floats
+    unsure: Floats
+    noise: Noise
+
+    @classmethod
+    def fit(cls, estimates: Floats, sizes: Floats, columns: Ints, draw: Draw, random_state: int) -> Unshifted:
+        """Learn from the estimates ``(n_chunks, n_classes)`` of a reference."""
+        mix = np.clip(np.average(estimates, axis=0, weights=sizes), 0, 1)
+        noise = Noise(draw, mix / mix.sum(), columns, random_state)
+        found, place = np.unique(sizes, return_inverse=True)
+        own = np.array([noise.variance(size) for size in found.tolist()])[place]
+        p = estimates[:, columns] - np.array([noise.bias(size) for size in found.tolist()])[place]
+        typical, most = np.sqrt(own.mean(0)), np.sqrt(mix * (1 - mix))[columns]
+        wide = np.geomspace(typical / 20, np.maximum(most, 2 * typical), _SPREADS - 1)
+        spreads = np.concatenate([np.zeros((1, len(columns))), wide])
+        variances = own + spreads[:, None] ** 2
+        precision = (1 / variances).sum(1)
+        centers = (p / variances).sum(1) / precision
+        misfit = ((p - centers[:, None]) ** 2 / variances + np.log(variances)).sum(1) + np.log(precision)
+        prior = np.diff(spreads, axis=0, append=spreads[-1:]) / (typical + spreads)
+        weights = np.exp((misfit.min(0) - misfit) / 2) * prior
+        weights /= weights.sum(0)
+        return cls((weights * centers).sum(0), spreads, weights, centers, precision**-0.5, noise)
+
+    def expected(self, sizes: Floats) -> Floats:
+        """(n_chunks, n_columns): mean estimates of chunks of these sizes."""
+        octaves, place = np.unique([_octave(size) for size in sizes.tolist()], return_inverse=True)
+        return self.mean + np.array([self.noise.bias(2.0**octave) for octave in octaves.tolist()])[place]
+
+    def changes(self, size: float, n_streams: int, n_chunks: int, rng: np.random.Generator) -> Floats:
+        """(n_streams, n_chunks, n_columns): simulated changes of chunks of this size; a stream has one reference."""
+        column, drawn = np.arange(len(self.mean)), rng.random((len(self.mean), n_streams))
+        below = np.cumsum(self.weights, axis=0).T
+        chosen = np.stack([np.searchsorted(row, at) for row, at in zip(below, drawn, strict=True)], axis=1)
+        chosen = np.minimum(chosen, _SPREADS - 1)
+        off = self.centers[chosen, column] - self.mean + self.unsure[chosen, column] * rng.normal(size=chosen.shape)
+        mixes = _varied_mixes(self.mean, self.spreads[chosen, column], n_chunks, rng)
+        pool, variance = self.noise.errors(size), self.noise.variance(size)
+        errors = pool[rng.integers(len(pool), size=(n_streams, n_chunks))]
+        normal = rng.normal(size=errors.shape) * np.sqrt(variance)
+        errors = np.sqrt(1 - _SMOOTH**2) * errors + _SMOOTH * normal
+        # A mix that is nearer to a half has more of the variance p (1 − p) / n by which rows are drawn.
+        share = np.clip(self.mean + mixes, 0, 1)
+        more = (share * (1 - share) - self.mean * (1 - self.mean)) / (size * variance)
+        return off[:, None] + mixes + np.sqrt(np.maximum(1 + more, 0)) * errors
+
+    def limits(self, size: float, level: float) -> Limits:
+        """Limits that one of 52 chunks of this size passes with a probability of half the level."""
+        rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 1])
+        changes = self.changes(size, _DRAWS, 1, rng)
+        up, down = _scales(changes, size)
+        farthest = np.maximum(changes / up, -changes / down).max((1, 2))
+        return Limits(up, down, float(np.quantile(farthest, 1 - level / 2 / HORIZON)))
+
+    def drift_limit(self, size: float, level: float) -> float:
+        """Limit that the sums of changes of 52 chunks of this size pass with a probability of half the level."""
+        rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 2])
+        changes = self.changes(size, _STREAMS, HORIZON, rng)
+        up, down = _scales(changes, size)
+        highest = np.zeros(_STREAMS)
+        for sided in (changes / up, -changes / down):
+            total = np.cumsum(sided - _ALLOWANCE, axis=1)
+            before = np.minimum.accumulate(np.concatenate([np.zeros_like(total[:, :1]), total[:, :-1]], axis=1), axis=1)
+            highest = np.maximum(highest, (total - before).max((1, 2)))
+        return float(np.quantile(highest, 1 - level / 2))
+
+
+def _scales(changes: Floats, size: float) -> tuple[Floats, Floats]:
+    """(n_columns,) each: standard deviations of changes above and below, of half a row at least."""
+    ends = np.quantile(changes, [1 - _TAIL, _TAIL], axis=(0, 1)) / ndtri(_TAIL)
+    return np.maximum(ends[1], 0.5 / size), np.maximum(-ends[0], 0.5 / size)
+
+
+def _varied_mixes(mean: Floats, spreads: Floats, n_chunks: int, rng: np.random.Generator) -> Floats:
+    """(n_streams, n_chunks, n_columns): how far mixes are from the mean, with the skewness of beta distributions."""
+    most = np.maximum(mean * (1 - mean), 1e-9)  # which the variance of a mix may have
+    part = np.minimum(spreads**2 / most, 1)
+    skewness = np.clip(2 * (1 - 2 * mean) * np.sqrt(part / most) / (1 + part), -2, 2)
+    normal = rng.normal(size=(len(spreads), n_chunks, len(mean)))
+    return spreads[:, None] * (normal + skewness[:, None] / 6 * (normal**2 - 1))
+
+
+def _find_drift(up: Floats, down: Floats, limits: Floats) -> NDArray[np.bool_]:
+    """(n_chunks, n_classes): whether the sum of the changes, above or below, is beyond the limit of a chunk.
+
+    A sum never grows beyond the limit, so that it falls as soon as the changes end.
+    """
+    found, sums = np.zeros(up.shape, bool), np.zeros((2, up.shape[1]))
+    for t, limit in enumerate(limits.tolist()):
+        sums = np.maximum((0.0 if t % HORIZON == 0 else sums) + np.stack([up[t], down[t]]) - _ALLOWANCE, 0)
+        found[t] = (sums > limit).any(0)
+        sums = np.minimum(sums, limit)
+    return found
+
+
+def _step(sizes: Floats) -> Ints:
+    """Number of the largest size with limits of its own that is not above each size."""
+    return np.floor(np.log(sizes) / _STEP + 1e-9).astype(np.int64)
+
+
+def _octave(size: float) -> int:
+    """The power of 2 that is nearest to a size, and not larger than is simulated."""
+    return int(min(max(round(np.log2(size)), 0), np.log2(_MOST_ROWS)))

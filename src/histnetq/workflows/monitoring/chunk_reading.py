@@ -1,0 +1,132 @@
+"""Tables with times → the bags of their chunks and segments, as sketches wherever the model has any."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import wrong
+from histnetq.quantifiers.base import Quantifier
+from histnetq.sketches.sketch import BagSketch
+from histnetq.sketches.tables import sketch_numbered
+from histnetq.tables.budget import name_array
+from histnetq.tables.long_tables import LongTable
+from histnetq.tables.table_files import open_table
+from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods, Runs, with_chunks
+
+
+@dataclass(frozen=True)
+class How:
+    """How rows are divided into chunks and segments.
+
+    Attributes
+    ----------
+    time : str
+        The column of times.
+    period : str or None
+        A name from `histnetq.workflows.monitoring.chunks.PERIODS`.
+    chunk_size, chunk_number : int or None
+        Rows of a chunk, or chunks of a segment, in place of a period.
+    timezone : str or None
+        The zone whose days are meant.
+    by : tuple of str
+        The columns that name a segment.
+    weight : str or None
+        The column of weights.
+    missing : str
+        What is done about features without a value.
+    """
+
+    time: str
+    period: str | None = None
+    chunk_size: int | None = None
+    chunk_number: int | None = None
+    timezone: str | None = None
+    by: tuple[str, ...] = ()
+    weight: str | None = None
+    missing: str = "refuse"
+
+    def __post_init__(self) -> None:
+        given = [name for name in ("period", "chunk_size", "chunk_number") if getattr(self, name) is not None]
+        if len(given) != 1:
+            got = " and ".join(given) or "none of them"
+            raise ValueError(f"period: expected one of period, chunk_size and chunk_number, got {got}; give one.")
+        if self.time in self.by:
+            raise wrong("by", "columns beside that of the times", repr(self.time), "name others, or leave it out")
+        if len(set(self.by)) < len(self.by):
+            raise wrong("by", "different columns", " and ".join(map(repr, self.by)), "name each once")
+
+    def clock(self) -> Clock:
+        """A clock that has read nothing."""
+        return Clock(self.timezone)
+
+
+def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple[Bags | BagSketch, Chunks]:
+    """Read the chunks of a table; each is a bag whose id is what `chunk_id` gives.
+
+    Parameters
+    ----------
+    model : Quantifier
+        The model that has the rows read.
+    source : path, glob, list of paths, or data frame
+        As in `read_bags`.
+    how : How
+        How rows are divided.
+    clock : Clock
+        How times are read, which it comes to know.
+    """
+    table = open_table(source, "source")
+    table.require([how.time, *how.by])
+    for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
+        if used := [name for name in names if name in model.reading().names]:
+            raise wrong(argument, "a column that is no feature of the model", repr(used[0]), "name another")
+    chunks: Chunks
+    if how.period is not None:
+        chunks = Periods(how.period, clock)
+    else:
+        chunks = Runs(table, how.time, how.by, clock, how.chunk_size, how.chunk_number)
+    divided, column = with_chunks(table, how.time, how.by, chunks)
+    keys = [column, *how.by]
+    if model.sketch_kind is None:
+        long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
+        bags = long.as_bags(long.read())
+        bags.ids = name_array([chunk_id(*key) for key in long.bags.place])
+        return bags, chunks
+    codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
+    if found is None:
+        raise ValueError(f"{table.name}: all rows have weight 0, expected some that have more; check the weights.")
+    known = list(codes.place)
+    ids = name_array([chunk_id(*known[i]) for i in np.asarray(found.ids).tolist()])
+    return replace(found, ids=ids, maker=replace(found.maker, keys=None)), chunks
+
+
+def is_chunk_id(name: Any, chunks: Periods, n_columns: int) -> bool:
+    """Whether `chunk_id` may have given a name: that of a chunk of these, in a segment of so many columns.
+
+    Examples
+    --------
+    >>> weeks = Periods("W", Clock())
+    >>> is_chunk_id('[345600, "north"]', weeks, 1), is_chunk_id('[86400, "north"]', weeks, 1)
+    (True, False)
+    """
+    try:
+        chunk, *segment = json.loads(name)
+    except (TypeError, ValueError, RecursionError):
+        return False
+    right = type(chunk) is int and len(segment) == n_columns and all(isinstance(value, str) for value in segment)
+    return right and chunks.has(chunk)
+
+
+def chunk_id(chunk: int, *segment: Any) -> str:
+    """Give the name of the bag of a chunk and segment.
+
+    Examples
+    --------
+    >>> chunk_id(86400, "north")
+    '[86400, "north"]'
+    """
+    return json.dumps([chunk, *map(str, segment)])

@@ -1,0 +1,333 @@
+"""Times of rows → chunks: calendar periods, or so many rows one after the other."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from histnetq.bags.checks import check_choice, check_whole, wrong
+from histnetq.tables.columns import Codes, counted, encode, refuse_long_cells, refuse_nothing
+from histnetq.tables.table_files import Table
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")
+_UNITS = {"min": "m", "h": "h", "D": "D", "M": "M", "Y": "Y"}
+_FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # beyond, pandas names no chunks
+_OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d")
+_TIME = re.compile(r"[1-8]\d{3}(?:-\d\d(?:-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?)?)?")
+_MOST_SEGMENTS = 1000
+_YEAR = 366 * 86_400  # seconds, by which a chunk may begin before its first row
+Times = NDArray[np.datetime64]
+
+
+@dataclass
+class Clock:
+    """How a column of times is read: as local time of a zone, or as it stands where no zone is known.
+
+    Attributes
+    ----------
+    zone : str or None
+        Name of the zone; None takes that of the column, or UTC for texts that have an offset.
+    aware : bool or None
+        Whether the times know their offset from UTC; None before any was read.
+    """
+
+    zone: str | None = None
+    aware: bool | None = None
+
+    def __post_init__(self) -> None:
+        if self.zone is not None:
+            check_zone(self.zone)
+
+    def read(self, column: Any, table: str, name: str, first_row: int) -> Times:
+        """(n_rows,) of datetime64[us]: instants in UTC of times that know their offset, others as they stand."""
+        import pyarrow as pa
+
+        kind = column.type.value_type if hasattr(column, "dictionary") else column.type
+        if pa.types.is_string(kind) or pa.types.is_large_string(kind):
+            return self._read_texts(column, table, name, first_row)
+        if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
+            raise ValueError(
+                f"{table}: column {name!r} holds {kind}, expected times; convert it, such as by pandas.to_datetime."
+            )
+        column = column.dictionary_decode() if hasattr(column, "dictionary") else column
+        self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
+        times = column.to_numpy(zero_copy_only=False)
+        return _within_reach(times, table, name, first_row).astype("datetime64[us]", copy=False)
+
+    def _read_texts(self, column: Any, table: str, name: str, first_row: int) -> Times:
+        place, different = encode(column)
+        refuse_long_cells(different, name, table)
+        texts = pd.Series(different.to_pylist(), dtype=object)
+        offset = texts.str.contains(r"T?\d{1,2}:\d{2}.*(?:Z|[+-]\d{2}:?\d{2})$", regex=True)
+        found = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
+        if found.isna().any():
+            i = int(found.isna().to_numpy()[place].argmax())
+            raise ValueError(
+                f"{table}: {counted(first_row + i)} has {texts[place[i]]!r} in column {name!r}, expected a time such "
+                "as 2026-03-31 or 2026-03-31T18:00:00+02:00; correct it or drop the row."
+            )
+        if offset.nunique() > 1:
+            raise ValueError(
+                f"{table}: column {name!r} has times with an offset from UTC and times without; write all alike."
+            )
+        self._know(bool(offset.iloc[0]), "UTC", table, name)
+        return _within_reach(found.dt.tz_localize(None).to_numpy("datetime64[us]")[place], table, name, first_row)
+
+    def _know(self, aware: bool, zone: str | None, table: str, name: str) -> None:
+        if self.aware not in (None, aware):
+            raise ValueError(
+                f"{table}: column {name!r} {'has' if aware else 'lacks'} an offset from UTC, which those read before "
+                f"{'lack' if aware else 'have'}; write all alike."
+            )
+        self.aware = aware
+        if aware and self.zone is None:
+            try:
+                self.zone = check_zone(str(zone))
+            except ValueError:
+                raise ValueError(
+                    f"{table}: column {name!r} has times of {zone!r}, expected a zone that there is; name one by "
+                    "timezone."
+                ) from None
+
+    def local(self, times: Times) -> Times:
+        """What clocks in the zone show at these times."""
+        if not self.aware:
+            return times
+        shown = pd.DatetimeIndex(times).tz_localize("UTC").tz_convert(self.zone).tz_localize(None)
+        return shown.to_numpy("datetime64[us]")
+
+    def stamps(self, times: Times, instants: bool) -> pd.DatetimeIndex:
+        """Times of the clocks in the zone, or instants, as pandas has them."""
+        index = pd.DatetimeIndex(times.astype("datetime64[us]"))
+        if self.zone is None:
+            return index
+        if instants and self.aware:
+            return index.tz_localize("UTC").tz_convert(self.zone)
+        return index.tz_localize(self.zone, ambiguous=np.ones(len(index), bool), nonexistent="shift_forward")
+
+
+def _within_reach(times: Times, table: str, name: str, first_row: int) -> Times:
+    """Give back the times; refuse one of a year that nobody means."""
+    ends = np.array([times.min(), times.max()]).astype("datetime64[s]")  # finer units do not hold the years beyond
+    if not _FIRST <= ends[0] <= ends[1] < _LAST:
+        seconds = times.astype("datetime64[s]")
+        far = np.flatnonzero((seconds < _FIRST) | (seconds >= _LAST))
+        year = times[far[0]].astype("datetime64[Y]").astype(np.int64) + 1970
+        raise ValueError(
+            f"{table}: {counted(first_row + int(far[0]))} has a time of the year {year} in column {name!r}, expected "
+            "one from 1000 to 8999; correct it or drop the row."
+        )
+    return times
+
+
+def check_zone(zone: str) -> str:
+    """Refuse the name of a zone that there is not."""
+    from zoneinfo import ZoneInfo
+
+    try:
+        if not _OFFSET.fullmatch(zone):
+            ZoneInfo(zone)
+    except (KeyError, ValueError, OSError):
+        raise wrong("timezone", "the name of a zone, such as Europe/Madrid or UTC", repr(zone), "name one") from None
+    return zone
+
+
+@dataclass
+class Periods:
+    """Chunks by the calendar: a row belongs to the minute, hour, day, week from Monday, month, quarter or year.
+
+    Days and longer periods begin at midnight of the clock's zone. Minutes and hours of times that know their offset are
+    those of UTC, so that none is lost or doubled when clocks change.
+    """
+
+    period: str
+    clock: Clock
+
+    def __post_init__(self) -> None:
+        check_choice("period", self.period, PERIODS)
+
+    @property
+    def by_instant(self) -> bool:
+        """Whether chunks begin at an instant, and not at what clocks show."""
+        return self.period in ("min", "h")
+
+    def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
+        """(n_rows,): the beginning of each row's chunk, in seconds."""
+        if self.by_instant or not self.clock.aware:
+            first, last = self._starts(np.array([times.min(), times.max()])).tolist()
+            return np.broadcast_to(np.int64(first), times.shape) if first == last else self._starts(times)
+        return self._starts(self.clock.local(times))
+
+    def _starts(self, times: Times) -> NDArray[np.int64]:
+        return self._floor(times).astype("datetime64[s]").astype(np.int64)
+
+    def has(self, chunk: int) -> bool:
+        """Whether a chunk begins at this second."""
+        first, last = _FIRST.astype(np.int64), _LAST.astype(np.int64)
+        if not first - _YEAR <= chunk < last:
+            return False
+        start = np.array([chunk]).astype("datetime64[s]")
+        return bool(self._floor(start).astype("datetime64[s]")[0] == start[0])
+
+    def _floor(self, times: Times) -> Times:
+        if self.period == "W":
+            days = times.astype("datetime64[D]").astype(np.int64)
+            return ((days + 3) // 7 * 7 - 3).astype("datetime64[D]")  # the first Monday was 3 days before 1970
+        if self.period == "Q":
+            return (times.astype("datetime64[M]").astype(np.int64) // 3 * 3).astype("datetime64[M]")
+        return times.astype(f"datetime64[{_UNITS[self.period]}]")
+
+    def describe(self, chunks: NDArray[np.int64]) -> pd.DataFrame:
+        """One row per chunk: `chunk`, its name, `start` and `end`, before which its last row is."""
+        starts = chunks.astype("datetime64[s]")
+        unit, n = {"W": ("D", 7), "Q": ("M", 3)}.get(self.period, (_UNITS.get(self.period), 1))
+        ends = (starts.astype(f"datetime64[{unit}]") + n).astype("datetime64[s]")
+        begin, end = (self.clock.stamps(times, self.by_instant) for times in (starts, ends))
+        form = {"min": "%Y-%m-%dT%H:%M", "h": "%Y-%m-%dT%H:%M", "M": "%Y-%m", "Y": "%Y"}.get(self.period, "%Y-%m-%d")
+        names = [f"{t.year}Q{t.quarter}" for t in begin] if self.period == "Q" else begin.strftime(form)
+        return pd.DataFrame({"chunk": names, "start": begin, "end": end})
+
+    def is_reference(self, about: pd.DataFrame, reference: Any) -> NDArray[np.bool_]:
+        """Whether each chunk begins in the reference."""
+        return within(about["start"], reference)
+
+
+class Runs:
+    """Chunks of so many rows, or so many chunks, of each segment in the order of time; all times are held in memory.
+
+    Parameters
+    ----------
+    table : Table
+        The table whose rows are divided.
+    time : str
+        The column of times.
+    by : sequence of str
+        The columns that name a segment.
+    clock : Clock
+        How times are read.
+    size, number : int, optional
+        Rows of a chunk, or chunks of a segment; one of both.
+    """
+
+    def __init__(
+        self, table: Table, time: str, by: Sequence[str], clock: Clock, size: int | None, number: int | None
+    ) -> None:
+        self.clock, codes = clock, Codes(table.name, by, table.written)
+        parts: list[tuple[Times, NDArray[np.int64]]] = []
+        for n, batch in table.batches([], [time, *by]):
+            refuse_nothing(batch, [time], table.name, n)
+            parts.append((clock.read(batch.column(time), table.name, time, n), codes.of(batch, n)))
+            _refuse_many(codes)
+        times, segments = (np.concatenate(some) for some in zip(*parts, strict=True))
+        order = np.lexsort([times, segments])
+        counts = np.bincount(segments)
+        rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
+        if size is not None:
+            found = rank // min(check_whole("chunk_size", size), len(rank))
+        else:
+            n_chunks, fewest = check_whole("chunk_number", number), int(counts.min())
+            if n_chunks > fewest:
+                where = f"the {fewest} rows" if not by else f"the {fewest} rows of the smallest segment"
+                raise wrong("chunk_number", f"at most {where}", str(n_chunks), "give fewer")
+            found = rank * n_chunks // np.repeat(counts, counts)
+        self._chunk = np.empty(len(order), np.int64)
+        self._chunk[order] = np.unique(np.stack([segments[order], found]), axis=1, return_inverse=True)[1].ravel()
+        first = np.flatnonzero(np.diff(self._chunk[order], prepend=-1))
+        last = np.append(first[1:], len(order)) - 1
+        self._names, self._starts, self._ends = found[first] + 1, times[order][first], times[order][last]
+
+    def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
+        """(n_rows,): the chunk of each row."""
+        return self._chunk[first_row : first_row + len(times)]
+
+    def describe(self, chunks: NDArray[np.int64]) -> pd.DataFrame:
+        """One row per chunk: `chunk`, its number in the segment, `start` and `end`, its first and last time."""
+        begin, end = (self.clock.stamps(times[chunks], True) for times in (self._starts, self._ends))
+        return pd.DataFrame({"chunk": self._names[chunks], "start": begin, "end": end})
+
+    def is_reference(self, about: pd.DataFrame, reference: Any) -> NDArray[np.bool_]:
+        """Whether all of each chunk is in the reference."""
+        return within(about["start"], reference) & within(about["end"], reference)
+
+
+Chunks = Periods | Runs
+
+
+def within(times: pd.Series, reference: Any) -> NDArray[np.bool_]:
+    """(n_times,): whether each time is in a range such as ``2026-01..2026-06``, whose ends are both included.
+
+    Examples
+    --------
+    >>> within(pd.Series(pd.to_datetime(["2026-01-05", "2026-06-30", "2026-07-01"])), "2026-01..2026-06").tolist()
+    [True, True, False]
+    """
+    first, last = parse_range(reference)
+    shown = times.dt.tz_localize(None).to_numpy("datetime64[us]")
+    return (shown >= first) & (shown < last)
+
+
+def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
+    """Give the first time of a range and the first time after it."""
+    text = reference if isinstance(reference, str) else ""
+    ends = [end.strip() for end in text.split("..")]
+    try:
+        if len(ends) != 2 or not all(map(_TIME.fullmatch, ends)):
+            raise ValueError
+        first, last = (np.datetime64(end) for end in ends)
+    except ValueError:
+        expected = "a range of times such as 2026-01..2026-06, without an offset from UTC"
+        raise wrong("reference", expected, repr(reference), "give its first and last") from None
+    after = last + 1  # of its own unit: a year, a month, a day or a part of it
+    if last < first:
+        raise wrong("reference", "a range that ends after it begins", repr(reference), "exchange its ends")
+    return first.astype("datetime64[us]"), after.astype("datetime64[us]")
+
+
+def _refuse_many(segments: Codes) -> None:
+    if len(segments.place) > _MOST_SEGMENTS:
+        columns = " and ".join(map(repr, segments.columns))
+        raise ValueError(
+            f"by: expected at most {_MOST_SEGMENTS:,} segments, got more from {columns}; divide the rows by columns of "
+            "fewer values."
+        )
+
+
+def _encoded(chunks: NDArray[np.int64]) -> Any:
+    """Give the chunks of rows to arrow; those of rows that are all of one chunk take no time to tell apart."""
+    import pyarrow as pa
+
+    if chunks.strides != (0,):
+        return pa.array(chunks)
+    return pa.DictionaryArray.from_arrays(pa.array(np.zeros(len(chunks), np.int8)), pa.array(chunks[:1]))
+
+
+def with_chunks(table: Table, time: str, by: Sequence[str], chunks: Chunks) -> tuple[Table, str]:
+    """The table with one more column, which has the chunk of each row, and the name of that column."""
+    import pyarrow as pa
+
+    name = f"chunk of {time}"
+    while name in table.types:
+        name = f"another {name}"
+    clock, segments = chunks.clock, Codes(table.name, by, table.written)
+
+    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
+        others, own = [c for c in columns if c not in (name, *names)], [c for c in names if c != name]
+        for n, batch in table.batches(others, list(dict.fromkeys([*own, time]))):
+            refuse_nothing(batch, [time], table.name, n)
+            times = clock.read(batch.column(time), table.name, time, n)
+            if by:
+                segments.of(batch, n)
+                _refuse_many(segments)
+            yield batch.append_column(name, _encoded(chunks.of(times, n)))
+
+    schema = pa.schema([*table.types.items(), (name, pa.int64())])
+    return Table(table.name, schema, batches, table.written), name

@@ -1,0 +1,285 @@
+"""`monitor`: has the mix of the classes moved since the reference?"""
+
+from __future__ import annotations
+
+import json
+import warnings
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_fraction
+from histnetq.quantifiers.base import Quantifier
+from histnetq.simplex import Floats
+from histnetq.sketches.sketch import BagSketch
+from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
+from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
+from histnetq.workflows.monitoring.chunks import Chunks, parse_range
+from histnetq.workflows.monitoring.null_simulation import drawing_of
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+_FEW = 6  # chunks of a reference by which limits are still wide
+_COVERAGE = 0.9
+_DIGITS = 9  # decimals of estimates: more than any has
+COLUMNS = (
+    "chunk", "start", "end", "period", "class", "n", "estimate", "lower", "upper", "reference", "threshold_lower",
+    "threshold_upper", "alert", "verdict",
+)  # fmt: skip
+
+
+class Monitored(pd.DataFrame):
+    """A table with a row for each chunk, segment and class, in the order of time, which `monitor` gives.
+
+    Parameters
+    ----------
+    data : DataFrame
+        The rows.
+    index, columns, dtype, copy : optional
+        As in `pandas.DataFrame`.
+
+    Examples
+    --------
+    >>> issubclass(Monitored, pd.DataFrame)
+    True
+    """
+
+    @property
+    def segments(self) -> list[str]:
+        """Columns that name the segments."""
+        return [str(column) for column in self.columns[: self.columns.get_loc("chunk")]]
+
+    def plot(self, **segment: Any) -> Figure:
+        """Draw the mix over time, and each class with its intervals, thresholds and alerts.
+
+        Parameters
+        ----------
+        **segment : dict
+            Which segment is drawn, such as ``region="north"``, if there are several.
+
+        Returns
+        -------
+        matplotlib.figure.Figure
+            A figure with one panel for the mix and one for each class.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
+        >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
+        >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
+        >>> len(found.plot().axes)
+        3
+        """
+        from histnetq.evaluation.monitor_plots import draw_all
+
+        return draw_all(pick_segment(self, segment))
+
+
+def pick_segment(table: pd.DataFrame, segment: dict[str, Any]) -> pd.DataFrame:
+    """Give the rows of one segment; refuse if several are meant or none."""
+    names = list(table.columns[: table.columns.get_loc("chunk")])
+    if unknown := [name for name in segment if name not in names]:
+        raise ValueError(f"segment: expected some of {names}, got {unknown[0]!r}; name a column that divides.")
+    chosen = table
+    for name, value in segment.items():
+        chosen = chosen[chosen[name] == str(value)]
+    if not len(chosen):
+        raise ValueError(f"segment: no rows have {segment}; name a segment that there is.")
+    if names and len(chosen[names].drop_duplicates()) > 1:
+        raise ValueError(f"segment: expected one, got several; name it by {', '.join(names)}.")
+    return pd.DataFrame(chosen)
+
+
+def monitor(
+    quantifier: Quantifier,
+    source: Any,
+    *,
+    time: str,
+    period: str | None = None,
+    chunk_size: int | None = None,
+    chunk_number: int | None = None,
+    reference: str,
+    by: str | Sequence[str] = (),
+    timezone: str | None = None,
+    weight: str | None = None,
+    missing: str = "refuse",
+    false_alarms: float = 0.05,
+    coverage: float = _COVERAGE,
+    random_state: int = 0,
+) -> Monitored:
+    """Estimate the mix of the classes in chunks of time, and find those in which it differs from a reference.
+
+    Of 52 chunks without a shift there is any alert with a probability of at most `false_alarms`; with segments, in each
+    of them. Half of that is for single chunks, each at the same level, and half for sums of changes, which find slow
+    drift and start anew after 52 chunks. Thresholds are simulated from rows that the classifier had not seen, at the
+    chunk's size; that the mean of the reference is not known exactly, and that mixes vary from chunk to chunk by more
+    than chance, is included.
+
+    Parameters
+    ----------
+    quantifier : Quantifier
+        A fitted quantifier; a network has to be calibrated.
+    source : path, glob, list of paths, or data frame
+        Rows with the features by name, as in `read_bags`. Files may be larger than memory if the quantifier has
+        sketches.
+    time : str
+        The column of times: timestamps, dates or texts such as ``2026-03-31T18:00``.
+    period : {"min", "h", "D", "W", "M", "Q", "Y"}, default=None
+        Chunks are minutes, hours, days, weeks from Monday, months, quarters or years. Those without rows are left out.
+    chunk_size : int, default=None
+        Chunks have so many rows instead, one after the other in time, in each segment.
+    chunk_number : int, default=None
+        There are so many chunks of equal size instead, in each segment.
+    reference : str
+        A range such as ``2026-01..2026-06``, both ends included: the chunks that begin in it are what the others are
+        compared with.
+    by : str or sequence of str, default=()
+        Columns that divide the rows into segments, each with a reference of its own.
+    timezone : str, default=None
+        The zone whose days and months are meant, such as ``Europe/Madrid``; None takes that of the column, or the times
+        as they stand.
+    weight : str, default=None
+        The column of the rows' weights.
+    missing : {"refuse", "drop", "mean"}, default="refuse"
+        What is done about features without a value, as in `read_bags`.
+    false_alarms : float, default=0.05
+        Probability of any alert in 52 chunks without a shift, at least 0.01.
+    coverage : float, default=0.9
+        Probability with which intervals hold the truth, if the quantifier is calibrated.
+    random_state : int, default=0
+        Seed of the simulation.
+
+    Returns
+    -------
+    Monitored
+        A data frame with a row for each chunk and class and the columns of `by`, then chunk, start, end, period
+        ("reference" or "analysis"), class, n, estimate, lower, upper (NaN if not calibrated), reference,
+        threshold_lower, threshold_upper, alert and verdict: "unchanged"; "moved", if some class has an alert; "rows
+        look different", if no mix of the classes explains the rows (see `Quantifier.trust`), so that the estimate is
+        doubtful; and "no reference" in a segment that has fewer than two chunks in the reference.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
+    >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
+    >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
+    >>> found.loc[found["class"] == "a", ["chunk", "period", "n", "alert", "verdict"]].tail(4)
+             chunk     period  n  alert    verdict
+    24  2026-03-30  reference  7  False  unchanged
+    26  2026-04-06   analysis  7  False  unchanged
+    28  2026-04-13   analysis  7  False  unchanged
+    30  2026-04-20   analysis  7  False  unchanged
+    """
+    by = (by,) if isinstance(by, str) else tuple(by)
+    how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)
+    check_options(quantifier, reference, false_alarms, coverage)
+    bags, chunks = read_chunks(quantifier, source, how, how.clock())
+    return judge_chunks(
+        quantifier, bags, chunks, how.by, reference, false_alarms=false_alarms, coverage=coverage,
+        random_state=random_state,
+    )  # fmt: skip
+
+
+def check_options(model: Quantifier, reference: str, false_alarms: float, coverage: float) -> None:
+    """Refuse what is wrong before rows are read."""
+    parse_range(reference)
+    check_rate(false_alarms)
+    check_fraction("coverage", coverage)
+    drawing_of(model)
+
+
+def judge_chunks(
+    model: Quantifier, bags: Bags | BagSketch, chunks: Chunks, by: Sequence[str], reference: str, *,
+    false_alarms: float, coverage: float, random_state: int = 0,
+) -> Monitored:  # fmt: skip
+    """Estimate chunks, compare them with the reference, and give the table."""
+    keys = [json.loads(str(name)) for name in np.asarray(bags.ids)]
+    numbers = np.array([key[0] for key in keys], np.int64)
+    about = chunks.describe(numbers)
+    segments = pd.DataFrame([key[1:] for key in keys], columns=[f"by_{c}" if c in COLUMNS else c for c in by])
+    held = chunks.is_reference(about, reference)
+    if not held.any():
+        first, last = about["start"].min(), about["end"].max()
+        raise ValueError(
+            f"reference: expected chunks in {reference}, got none, as the first begins at {first} and the last ends at "
+            f"{last}; give another range."
+        )
+    estimates, ends = _estimate(model, bags, coverage)
+    sizes, classes = np.asarray(bags.sizes), np.asarray(model.classes_)
+    different = _look_different(model, bags)
+    order = np.lexsort([numbers, *(segments[c] for c in reversed(segments.columns))])
+    groups = segments.iloc[order].groupby(list(segments.columns), sort=False).indices if len(by) else {"": ...}
+    parts = []
+    for name, own in groups.items():
+        some = order[own]
+        alerts, known = _alerts(model, name, estimates[some], sizes[some], held[some], false_alarms, random_state)
+        moved = np.where(alerts["alert"].any(1), "moved", "unchanged" if known else "no reference")
+        verdict = np.where(different[some], "rows look different", moved)
+        flat = {"estimate": estimates[some], "lower": ends[0][some], "upper": ends[1][some], **alerts}
+        parts.append(_long(about.iloc[some], segments.iloc[some], held[some], sizes[some], classes, flat, verdict))
+    return Monitored(pd.concat(parts, ignore_index=True))
+
+
+def _estimate(model: Quantifier, bags: Bags | BagSketch, coverage: float) -> tuple[Floats, tuple[Floats, Floats]]:
+    if not hasattr(model, "calibration_"):
+        estimates = model.predict(bags)
+        return estimates, (np.full_like(estimates, np.nan), np.full_like(estimates, np.nan))
+    found = model.predict_interval(bags, coverage)
+    return found.estimates, (found.lower, found.upper)
+
+
+def _look_different(model: Quantifier, bags: Bags | BagSketch) -> NDArray[np.bool_]:
+    """(n_chunks,): whether no mix of the classes explains the rows."""
+    if not hasattr(model, "trust_"):
+        return np.zeros(len(bags), bool)
+    return model.trust(bags)["trust"].str.startswith("unusual").to_numpy()
+
+
+def _alerts(
+    model: Quantifier, name: Any, estimates: Floats, sizes: NDArray, held: NDArray[np.bool_], false_alarms: float,
+    random_state: int,
+) -> tuple[dict[str, NDArray], bool]:  # fmt: skip
+    """Columns ``(n_chunks, n_classes)`` about alerts, and whether there is a reference to compare with."""
+    n, where = int(held.sum()), f" of segment {name!r}" if name else ""
+    if n < FEWEST:
+        if not name:
+            raise ValueError(f"reference: expected at least {FEWEST} chunks with rows, got {n}; widen it.")
+        warnings.warn(f"The reference{where} has {n} chunks, of {FEWEST}: it has no alerts.", UserWarning, stacklevel=4)
+        nothing = np.full_like(estimates, np.nan)
+        return {
+            "reference": nothing, "threshold_lower": nothing, "threshold_upper": nothing,
+            "alert": np.zeros(estimates.shape, bool),
+        }, False  # fmt: skip
+    if n < _FEW:
+        warnings.warn(
+            f"The reference{where} has {n} chunks, which tell little of how mixes vary: thresholds are wide.",
+            UserWarning, stacklevel=4,
+        )  # fmt: skip
+    found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
+    return {
+        "reference": np.broadcast_to(found.reference, estimates.shape), "threshold_lower": found.lower,
+        "threshold_upper": found.upper, "alert": found.changed | found.drifted,
+    }, True  # fmt: skip
+
+
+def _long(
+    about: pd.DataFrame, segments: pd.DataFrame, held: NDArray, sizes: NDArray, classes: NDArray,
+    flat: dict[str, NDArray], verdict: NDArray,
+) -> pd.DataFrame:  # fmt: skip
+    """One row per chunk and class."""
+    chunk = np.repeat(np.arange(len(about)), len(classes))
+    parts = [part.iloc[chunk].reset_index(drop=True) for part in (segments, about)]
+    period = np.where(held, "reference", "analysis")[chunk]
+    n = sizes if sizes.dtype.kind in "iu" else sizes.round(2)
+    columns = {"period": period, "class": np.tile(classes, len(about)), "n": n[chunk]}
+    columns |= {
+        name: values.ravel() if name == "alert" else values.ravel().round(_DIGITS) for name, values in flat.items()
+    }
+    return pd.concat([*parts, pd.DataFrame({**columns, "verdict": verdict[chunk]})], axis=1)

@@ -1,0 +1,190 @@
+"""`State`: sketches of the chunks that were read so far, and the files that their rows came from."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import os
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from histnetq.quantifiers.base import Quantifier
+from histnetq.sketches.sketch import BagSketch, Maker, SketchSum
+from histnetq.tables.parquet_files import count_parquet_rows, read_parquet_schema
+from histnetq.tables.table_files import find_files
+from histnetq.workflows.monitoring.chunk_reading import How, is_chunk_id, read_chunks
+from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods
+
+_KEY = b"histnetq.monitor"
+_FIELDS = {"path": str, "size": int, "changed": int, "sha256": str}
+_MOST_BAGS = 10_000_000  # chunks of all segments
+
+
+@dataclass(frozen=True)
+class ReadFile:
+    """A file whose rows are in the state: where it was, its size, when it changed (nanoseconds), its checksum."""
+
+    path: str
+    size: int
+    changed: int
+    sha256: str
+
+
+@dataclass
+class State:
+    """What is kept between runs.
+
+    Attributes
+    ----------
+    how : How
+        How rows are divided.
+    clock : Clock
+        What is known of the times.
+    files : list of ReadFile
+        The files that were read.
+    sketch : BagSketch or None
+        The sum of the sketches of all their chunks.
+    n_new : int
+        Number of files that were read in this run.
+    """
+
+    how: How
+    clock: Clock
+    files: list[ReadFile]
+    sketch: BagSketch | None = None
+    n_new: int = 0
+
+    @classmethod
+    def load(cls, path: Path, how: How, model: Quantifier) -> State:
+        """Read a state, or begin one where there is no file; refuse one of another model or way to divide rows."""
+        from pyarrow import ArrowException
+
+        if how.period is None:
+            raise ValueError(
+                "state: expected chunks by period, whose rows stay in their chunk, got chunk_size or chunk_number; "
+                "use period."
+            )
+        maker = model.sketch_maker()
+        if not path.exists():
+            return cls(how, how.clock(), [])
+        try:
+            about = json.loads((read_parquet_schema(path).metadata or {})[_KEY])
+            kept = How(**{**about["how"], "by": tuple(about["how"]["by"])})
+            files = [ReadFile(**file) for file in about["files"]]
+            if not all(type(getattr(file, name)) is kind for file in files for name, kind in _FIELDS.items()):
+                raise ValueError
+            clock = Clock(about["zone"], about["aware"])
+            if not 0 < sum(count_parquet_rows(path)) <= _MOST_BAGS or about["aware"] not in (True, False):
+                raise ValueError
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ArrowException):
+            raise ValueError(f"state: {path} is no state that histnetq monitor wrote; name another file.") from None
+        for name, value in asdict(kept).items():
+            if value != asdict(how)[name]:
+                raise ValueError(
+                    f"state: {path} was made with {name} {_said(value)}, got {_said(asdict(how)[name])}; use the same, "
+                    "or begin another state."
+                )
+        state = cls(kept, clock, files, _read_sketch(path, kept, clock, maker))
+        if about.get("checksum") != state._checksum():
+            raise ValueError(
+                f"state: {path} is damaged, it has another checksum than what it holds; begin another state."
+            )
+        return state
+
+    def add(self, model: Quantifier, source: Any) -> tuple[BagSketch, Chunks]:
+        """Read the files that are new, and give the sketches and chunks of all."""
+        assert self.how.period is not None
+        new = self._new_files(find_files(source, "source"))
+        if new:
+            found, _ = read_chunks(model, list(new), self.how, self.clock)
+            assert isinstance(found, BagSketch)
+            total = SketchSum()
+            for part in (self.sketch, found):
+                if part is not None:
+                    total.add(part)
+            self.sketch = total.result()
+        self.files, self.n_new = [*self.files, *new.values()], len(new)
+        assert self.sketch is not None
+        return self.sketch, Periods(self.how.period, self.clock)
+
+    def save(self, path: Path) -> None:
+        """Write the state to a file."""
+        from pyarrow import parquet
+
+        assert self.sketch is not None
+        table = self.sketch.to_arrow()
+        about = {**self._about(), "checksum": self._checksum()}
+        table = table.replace_schema_metadata({**table.schema.metadata, _KEY: json.dumps(about)})
+        buffer = io.BytesIO()
+        parquet.write_table(table, buffer, compression="zstd")
+        path.write_bytes(buffer.getvalue())
+
+    def _about(self) -> dict[str, Any]:
+        """What there is beside the sketches."""
+        files = [asdict(file) for file in self.files]
+        return {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware, "files": files}
+
+    def _checksum(self) -> str:
+        """Checksum of all that is kept, whatever types numbers are kept in."""
+        assert self.sketch is not None
+        found = hashlib.sha256(json.dumps([self._about(), asdict(self.sketch.maker)], sort_keys=True).encode())
+        found.update(json.dumps(np.asarray(self.sketch.ids).tolist()).encode())
+        for numbers in (self.sketch.n_rows, self.sketch.totals, self.sketch.squares, self.sketch.unseen,
+                        self.sketch.values, self.sketch.moments):  # fmt: skip
+            found.update(np.ascontiguousarray(numbers, "<f8").data)
+        return found.hexdigest()
+
+    def _new_files(self, paths: Sequence[str]) -> dict[str, ReadFile]:
+        """The files, by path, whose rows are not in the state.
+
+        Files are known by their bytes alone: size and time of change may stay the same when rows change.
+        """
+        contents = {file.sha256 for file in self.files}
+        known = {file.path: file.sha256 for file in self.files}
+        new: dict[str, ReadFile] = {}
+        for path in paths:
+            place, about = os.path.realpath(path), os.stat(path)
+            file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
+            if known.get(place, file.sha256) != file.sha256:
+                raise ValueError(
+                    f"source: {path} has other rows than when it was read; write new rows to a new file, or begin "
+                    "another state."
+                )
+            if file.sha256 not in contents:
+                contents.add(file.sha256)
+                new[path] = file
+        return new
+
+
+def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
+    """Give the sketches in a state; refuse those of another model, or of chunks that there cannot be."""
+    try:
+        sketch = BagSketch.load(path)
+    except ValueError as error:
+        reason = str(error).removeprefix(f"path: {path} ").partition(";")[0]
+        raise ValueError(f"state: {path} is damaged, it {reason}; begin another state.") from None
+    if sketch.maker.fingerprint != maker.fingerprint:
+        raise ValueError(f"state: {path} was made by another model; use that one, or begin another state.")
+    assert how.period is not None
+    periods, names = Periods(how.period, clock), () if sketch.ids is None else sketch.ids.tolist()
+    right = len(names) > 0 and all(is_chunk_id(name, periods, len(how.by)) for name in names)
+    if not right or not (sketch.totals > 0).all():
+        raise ValueError(f"state: {path} is damaged, it has chunks that there cannot be; begin another state.")
+    return sketch
+
+
+def _file_checksum(path: str) -> str:
+    found = hashlib.sha256()
+    with open(path, "rb") as file:
+        while block := file.read(1 << 20):
+            found.update(block)
+    return found.hexdigest()
+
+
+def _said(value: Any) -> str:
+    return "none" if value in (None, ()) else " and ".join(value) if isinstance(value, tuple) else str(value)

@@ -1,0 +1,49 @@
+"""Class probabilities of the rows of a table, under the estimated mix of their bag."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pandas as pd
+
+from histnetq.bags.bags import Bags
+from histnetq.quantifiers.base import Quantifier
+from histnetq.simplex import Floats
+from histnetq.sketches.sketch import is_sketch
+from histnetq.tables.table_files import find_files
+
+_DIGITS = 9  # decimals of probabilities
+
+
+def refuse_without_rows(source: Any, reading: Mapping[str, Any]) -> None:
+    """Refuse a source whose rows are not all read here, by the options that it is read with."""
+    if reading.get("dask") is not None or any(is_sketch(file) for file in find_files(source, "source")):
+        raise ValueError("row_file: expected tables that are read here, got sketches or --dask; leave one out.")
+    if reading.get("missing") == "drop":
+        raise ValueError(
+            "row_file: expected every row to have a value, got --missing drop; leave out such rows before."
+        )
+
+
+def row_table(model: Quantifier, bags: Bags, estimates: Floats, names: pd.DataFrame) -> pd.DataFrame:
+    """Give the number of each row of a table, the names of its bag, and the probabilities of its classes.
+
+    Parameters
+    ----------
+    model : Quantifier
+        The model that estimated the bags.
+    bags : Bags
+        The bags, whose pool has the rows of the table in its order.
+    estimates : (n_bags, n_classes)
+        Estimated prevalences of the bags.
+    names : DataFrame
+        One row per bag, and a column for each column that names the bags.
+    """
+    found = model.predict_rows(bags, estimates).round(_DIGITS)
+    classes = pd.DataFrame(found, columns=[str(name) for name in model.classes_])
+    own = names.iloc[bags.bag_of_entry].reset_index(drop=True)
+    frame = pd.concat([pd.DataFrame({"row": bags.index + 1}), own, classes], axis=1)
+    if twice := frame.columns[frame.columns.duplicated()].tolist():
+        raise ValueError(f"row_file: two columns would be named {twice[0]!r}; rename the class, or the bag column.")
+    return frame.sort_values("row", ignore_index=True)
