@@ -84,12 +84,12 @@ def _rows(seed: int) -> pd.DataFrame:
 _LOOP = """
 import sys, time
 import histnetq as hq
-from histnetq.workflows.estimating import estimate_by
+from histnetq.workflows.estimating import estimate
 model, rows, n = hq.load(sys.argv[1]), [sys.argv[2]], int(sys.argv[3])
 for i in range(n + 20):
     if i == 20:
         began = time.perf_counter()
-    estimate_by(model, rows, bag=["bag"])
+    estimate(model, rows, bag=["bag"])
 print(n / (time.perf_counter() - began))
 """
 

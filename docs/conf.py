@@ -1,10 +1,10 @@
-"""How Sphinx builds the site: `make docs`. Warnings are errors, and the pages fetch nothing from elsewhere."""
+"""Configuration of Sphinx for `make docs`. Warnings are errors, and the pages fetch nothing from other servers."""
 
 import sys
 from importlib.metadata import version as version_of
 from pathlib import Path
 
-sys.path.insert(0, str(Path(__file__).parent))  # the extension builder
+sys.path.insert(0, str(Path(__file__).parent))  # for the extension `builder`
 
 project = "histnetq"
 author = "the histnetq developers"
@@ -15,13 +15,13 @@ extensions = ["builder", "myst_parser", "numpydoc", "sphinx.ext.autodoc", "sphin
 exclude_patterns = ["tutorials"]
 nitpicky = True
 default_role = "code"
-smartquotes = False  # quotation marks in docstrings are those of code
+smartquotes = False  # docstrings contain quoted code
 toc_object_entries_show_parents = "hide"
 
 myst_enable_extensions = ["colon_fence", "deflist", "dollarmath"]
 myst_heading_anchors = 3
 
-autodoc_typehints = "none"  # numpydoc's tables of parameters tell types in words
+autodoc_typehints = "none"  # numpydoc's parameter tables describe the types
 numpydoc_show_class_members = False
 
 # Every tutorial is executed. The header of the gallery is tutorials/GALLERY_HEADER.rst.
@@ -33,7 +33,7 @@ sphinx_gallery_conf = {
     "download_all_examples": False,
     "show_signature": False,
     "remove_config_comments": True,
-    "ignore_repr_types": r"matplotlib|histnetq\.quantifiers",  # they say nothing to a reader
+    "ignore_repr_types": r"matplotlib|histnetq\.quantifiers",  # their repr does not help a reader
     "write_computation_times": False,
 }
 
@@ -44,7 +44,7 @@ html_css_files = ["site.css"]
 html_math_renderer = "mathml"
 html_copy_source = False
 html_use_index = False
-html_sidebars = {"errors": [], "index": [], "start": []}  # no pages lie below them
+html_sidebars = {"errors": [], "index": [], "start": []}  # these pages have no subpages
 html_theme_options = {
     "navbar_align": "left",
     "header_links_before_dropdown": 8,

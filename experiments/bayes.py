@@ -22,7 +22,7 @@ __all__ = ["DATA", "METHODS", "run_bayes", "summary"]
 
 DATA = ("digits", "imdb", "imdb-500")
 LEVELS = (0.8, 0.9, 0.95)
-METHODS: dict[str, Any] = {"EMQ": hq.EMQ(calibration="bcts"), "PACC": hq.PACC(), "ACC": hq.ACC(), "CC": hq.CC()}
+METHODS: dict[str, Any] = {"EMQ": hq.EMQ(rescaling="bcts"), "PACC": hq.PACC(), "ACC": hq.ACC(), "CC": hq.CC()}
 _CALIBRATION_BAGS = 500
 
 

@@ -91,7 +91,7 @@ def _on_digits(work: Path) -> Trained:
 def _classical(name: str, learned: hq.Bags, C: float, work: Path) -> dict[str, Any]:
     classifier = LogisticRegression(C=C, max_iter=1000)
     return {
-        "EMQ": _kept(work / f"{name}-emq", lambda: hq.EMQ(classifier, calibration="bcts").fit(learned)),
+        "EMQ": _kept(work / f"{name}-emq", lambda: hq.EMQ(classifier, rescaling="bcts").fit(learned)),
         "PACC": _kept(work / f"{name}-pacc", lambda: hq.PACC(classifier).fit(learned)),
     }
 

@@ -115,7 +115,7 @@ def _by_mean_posteriors(calibration: str | None) -> Callable[[Draw], Floats]:
     return estimate
 
 
-# Posteriors are calibrated once for all: "EMQ-BCTS" is what `hq.EMQ(calibration="bcts")` gives.
+# Posteriors are calibrated once for all: "EMQ-BCTS" is what `hq.EMQ(rescaling="bcts")` gives.
 METHODS: dict[str, Callable[[Draw], Floats]] = {
     "EMQ": _learned(hq.EMQ()),
     "EMQ-TS": _learned(hq.EMQ(), "ts"),

@@ -103,7 +103,7 @@ def errors_of(rows: Rows, test: hq.Bags, runs: Runs) -> pd.DataFrame:
 
 def _make(method: str, minutes: float, seed: int) -> Any:
     if method == "EMQ-BCTS":
-        return hq.EMQ(calibration="bcts", random_state=seed)
+        return hq.EMQ(rescaling="bcts", random_state=seed)
     training = hq.Training(minutes=minutes, patience=2, progress=False)
     network = {"HistNetQ": hq.HistNetQ, "EMNetQ": hq.EMNetQ}[method]
     return network(sampler=hq.APP(BAG_SIZE), training=training, random_state=seed)
@@ -114,7 +114,7 @@ def _beside(q: Any, held: hq.Bags, test: hq.Bags) -> Run:
     began = time.perf_counter()
     assert held.labels is not None
     assert held.classes is not None
-    emq = hq.EMQ(calibration="bcts").fit_posteriors(
+    emq = hq.EMQ(rescaling="bcts").fit_posteriors(
         encoder_posteriors(q, held, held.index)[:, _columns(q, held)],
         held.labels[held.index],
         classes=range(len(held.classes)),

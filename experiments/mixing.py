@@ -26,7 +26,7 @@ def label_errors(
     counted = hq.Bags(mixed.rows, mixed.index, mixed.offsets, labels=labels, classes=data.classes).label_prevalences()
     said = {
         "Bag Mixer's labels": mixed.prevalences,
-        "EMQ-BCTS's estimates": experiment.estimate(hq.EMQ(calibration="bcts"), mixed),
+        "EMQ-BCTS's estimates": experiment.estimate(hq.EMQ(rescaling="bcts"), mixed),
     }
     measures = {name: hq.metrics.MEASURES[name] for name in ("ae", "rae")}
     return {

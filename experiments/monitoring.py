@@ -41,7 +41,7 @@ class Reviews:
             rows, labels, split = (file[name] for name in ("X", "y", "split"))
         known, test = split == 0, split == 2
         classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))
-        self.model = hq.EMQ(classifier, calibration="bcts", random_state=0)
+        self.model = hq.EMQ(classifier, rescaling="bcts", random_state=0)
         self.model.fit(rows[known].astype(np.float32), labels[known])
         self.posteriors = self.model.classifier_.predict_proba(rows[test].astype(np.float32))
         self.by_class = [np.flatnonzero(labels[test] == c) for c in (0, 1)]
@@ -152,7 +152,7 @@ def run_verdicts(n_draws: int, n_chunks: int = HORIZON, size: int = 1000, share:
         for seed in range(n_draws):
             world, rng = trust.World(world_name, seed), np.random.default_rng(seed)
             y = rng.integers(world.n_classes, size=1000)
-            q = hq.EMQ(calibration="bcts", random_state=0).fit(hq.Bags.from_labels(world.rows(y, rng), y))
+            q = hq.EMQ(rescaling="bcts", random_state=0).fit(hq.Bags.from_labels(world.rows(y, rng), y))
             q.calibrate(world.calibrated(100, True, 500 + seed))
             mixes = np.tile([1 - share, share], (_REFERENCE, 1))
             known = world.bags(mixes, np.full(_REFERENCE, size), rng)

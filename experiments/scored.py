@@ -95,7 +95,7 @@ def foreseen(seeds: int, n_bags: int = 200, bag_size: int = 200) -> pd.DataFrame
 
 
 def _methods() -> dict[str, Any]:
-    return {"ACC": hq.ACC(), "PACC": hq.PACC(), "EMQ, bcts": hq.EMQ(calibration="bcts"), "KDEy": hq.KDEy()}
+    return {"ACC": hq.ACC(), "PACC": hq.PACC(), "EMQ, bcts": hq.EMQ(rescaling="bcts"), "KDEy": hq.KDEy()}
 
 
 def _measured(y_true: NDArray, y_pred: NDArray) -> dict[str, float]:

@@ -118,7 +118,7 @@ class Staged:
         """Score EMQ-BCTS on the scores of the network's encoder, calibrated on the labelled rows."""
         rows, y = self._labelled()
         own = hq.Bags(rows)
-        emq = hq.EMQ(calibration="bcts").fit_posteriors(
+        emq = hq.EMQ(rescaling="bcts").fit_posteriors(
             encoder_posteriors(q, own, np.arange(len(rows))), y, classes=range(len(self.data.classes))
         )
         test = self.data.test
@@ -131,7 +131,7 @@ class Staged:
     def _classical(self) -> Run:
         crossed, pool = self.posteriors.get({"C": 0.1, "class_weight": None})
         began = time.perf_counter()
-        emq = hq.EMQ(calibration="bcts")
+        emq = hq.EMQ(rescaling="bcts")
         emq.fit_posteriors(crossed, self.posteriors.labels, classes=range(len(self.data.classes)))
         test = self.data.test
         estimates = emq.predict_posteriors(hq.Bags(pool, test.index, test.offsets))

@@ -45,7 +45,7 @@ class Watched:
         self.name, self.size = name, _SIZES[name]
         self.columns = [f"x{j}" for j in range(X.shape[1])]
         classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))
-        self.model = hq.EMQ(classifier, calibration="bcts", random_state=0)
+        self.model = hq.EMQ(classifier, rescaling="bcts", random_state=0)
         self.model.fit(pd.DataFrame(X[part == 0], columns=self.columns), y[part == 0])
         self.known = hq.Bags.from_labels(X[part == 1], y[part == 1])
         self.rows, self.by_class = X[part == 2], [np.flatnonzero(y[part == 2] == c) for c in (0, 1)]

@@ -21,9 +21,11 @@ from histnetq.cli import main
 from histnetq.quantifiers.classical import cross_fitting
 from histnetq.quantifiers.classical.classifiers import CLASSIFIERS, made, prepared
 from histnetq.registry import METHODS, REGISTRY
+from histnetq.training.progress import listening
 from histnetq.workflows import candidates
 from histnetq.workflows.candidates import Candidate
 from histnetq.workflows.fitting import Workbench
+from histnetq.workflows.hold_out import hold_out_to_calibrate, hold_out_to_compare
 from tests.conftest import labelled
 
 CLASSICAL = [name for name, entry in METHODS.items() if "classifier" in entry.space]
@@ -165,10 +167,10 @@ def test_python_and_the_command_line_have_the_same_defaults(table):
 @pytest.mark.filterwarnings("error")
 def test_the_default_classifier_scales_its_features():
     X, y = rings()
-    q = hq.EMQ(calibration="bcts", random_state=0).fit(X * [1.0, 1e6], y)
+    q = hq.EMQ(rescaling="bcts", random_state=0).fit(X * [1.0, 1e6], y)
     assert isinstance(q.classifier_, Pipeline)
     assert [type(step).__name__ for step in q.classifier_] == ["StandardScaler", "LogisticRegression"]
-    same = hq.EMQ(calibration="bcts", random_state=0).fit(X, y)
+    same = hq.EMQ(rescaling="bcts", random_state=0).fit(X, y)
     np.testing.assert_allclose(q.predict(X * [1.0, 1e6]), same.predict(X), atol=1e-6)
 
 
@@ -215,14 +217,14 @@ def test_fit_chooses_by_default_and_tells(table, without_networks):
     assert all(name in why for name in names)
     assert why in told.output
     assert "Calibrated by 60 bags, each estimated by a model that was learned without it: predict" in told.output
-    assert "mean of training" in told.output
+    assert "training mean" in told.output
 
 
 def test_all_bags_calibrate_where_few_would_be_kept_apart(table):
     known = ["fit", "bags.csv", "--bag", "bag", "--label", "kind", "--method", "pacc", "--classifier", "bayes"]
     told = run(*known, "-o", "model")
     assert told.exit_code == 0, told.output
-    about = "Fitting it to all bags, and 10 times without some of them, whose errors calibrate intervals: about "
+    about = "Fitting it to all bags, and calibrating intervals by 10-fold cross-validation: about "
     assert told.stdout.startswith(about)
     q = hq.load("model")
     assert (q.provenance_["bags"], q.provenance_["calibration_bags"], len(q.calibration_.joint_scores)) == (60, 60, 60)
@@ -239,13 +241,19 @@ def kept_apart(bags, monkeypatch, seconds=0.0, **given):
     clock = iter([0.0, seconds])
     monkeypatch.setattr("histnetq.workflows.fitting.time.process_time", lambda: next(clock))
     told = []
-    return Workbench(bags, classifier="bayes", tell=told.append, **given).fit("pacc"), told
+
+    def listen(event):
+        if event["kind"] == "note":
+            told.append(event["text"])
+
+    with listening(listen):
+        return Workbench(bags, classifier="bayes", **given).fit("pacc")[0], told
 
 
 @pytest.mark.parametrize(("seconds", "folds"), [(12, 10), (13, 5), (24, 5)])
 def test_a_slow_fit_is_crossed_by_fewer_folds(monkeypatch, seconds, folds):
     model, told = kept_apart(bags_of_rings(100), monkeypatch, seconds)
-    assert f" and {folds} times without some of them" in told[0]
+    assert f"by {folds}-fold cross-validation" in told[0]
     assert model.provenance_["calibration_bags"] == 100
 
 
@@ -254,19 +262,20 @@ def test_a_slower_fit_keeps_bags_apart(monkeypatch):
     assert told == []
     assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (75, 25)
     assert model.provenance_["calibrated"] == (
-        "by 25 other bags, as it takes 25 seconds to fit it and all bags need several fits"
+        "by 25 held-out bags, because a fit takes 25 seconds and cross-validation needs several fits"
     )
     model, _ = kept_apart(bags_of_rings(60), monkeypatch, 25)
     assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (60, 0)
-    assert model.provenance_["uncalibrated"] == "too few bags to keep some apart for intervals, which takes 80"
+    assert model.provenance_["uncalibrated"] == "too few bags to hold some out for intervals, which takes 80"
 
 
 def test_enough_bags_are_kept_apart(monkeypatch):
     bags = bags_of_rings(200, size=5)
-    assert kept_apart(bags, monkeypatch, calibration=0.5)[0].provenance_["calibrated"] == "by 100 other bags"
-    assert "without it" in kept_apart(bags, monkeypatch, calibration=0.49)[0].provenance_["calibrated"]
+    assert kept_apart(bags, monkeypatch, calibration=0.5)[0].provenance_["calibrated"] == "by 100 held-out bags"
+    crossed = kept_apart(bags, monkeypatch, calibration=0.49)[0].provenance_["calibrated"]
+    assert crossed == "by cross-validated estimates of 200 bags"
     none = kept_apart(bags, monkeypatch, calibration=0)[0].provenance_
-    assert (none["calibration_bags"], none["uncalibrated"]) == (0, "nothing was to be kept apart for intervals")
+    assert (none["calibration_bags"], none["uncalibrated"]) == (0, "nothing was held out for intervals")
     few = kept_apart(bags[:19], monkeypatch)[0].provenance_
     assert few["uncalibrated"] == "too few bags to calibrate intervals, which takes 20"
 
@@ -274,10 +283,12 @@ def test_enough_bags_are_kept_apart(monkeypatch):
 def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch):
     shared = hq.APP(20).draw(bags_of_rings(), 100, random_state=0)
     model, told = kept_apart(shared, monkeypatch)
-    assert told[1].startswith("All bags at once cannot calibrate intervals: expected bags of different rows, as each ")
-    assert model.provenance_["calibrated"] == "by 25 other bags"
+    assert told[1].startswith(
+        "Intervals cannot be calibrated by cross-validation: expected bags of different rows, as each "
+    )
+    assert model.provenance_["calibrated"] == "by 25 held-out bags"
     monkeypatch.setattr("histnetq.workflows.fitting.are_processes_together", lambda: True)
-    assert kept_apart(bags_of_rings(100), monkeypatch)[0].provenance_["calibrated"] == "by 25 other bags"
+    assert kept_apart(bags_of_rings(100), monkeypatch)[0].provenance_["calibrated"] == "by 25 held-out bags"
 
 
 def test_the_choice_fits_each_classifier_once(monkeypatch, without_networks):
@@ -297,7 +308,7 @@ def test_methods_are_chosen_on_a_part_of_many_rows(table, file, without_networks
     monkeypatch.setattr("histnetq.workflows.fitting._MOST_ROWS", 300)
     told = run("fit", *file, "--label", "kind", "--classifier", "bayes", "--calibration", "0", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert re.search(r"PACC \(bayes\) on 30\d of 9\d\d rows, judged by ", told.output)
+    assert re.search(r"PACC \(bayes\) on 30\d of 9\d\d rows on ", told.output)
     assert hq.load("model").provenance_["rows"] == 1200
 
 
@@ -309,7 +320,7 @@ def test_a_classifier_is_chosen_on_the_command_line(table):
     told = run("compare", *known, "--methods", "pacc").output
     assert re.search(r"Trying PACC, judged by 15 bags kept apart:\n  PACC: AE 0\.\d+ after \d+ seconds?\.\n", told)
     found = json.loads(run("compare", *known, "--methods", "cc,pacc", "--classifier", "bayes", "--json").output)
-    assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "mean of training"}
+    assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "training mean"}
     refused = run("fit", *known, "--method", "histnetq", "--classifier", "forest", "-o", "other")
     assert refused.exit_code == 2
     assert "--classifier: HistNetQ has none; leave it out, or name a method such as emq." in refused.output
@@ -332,7 +343,7 @@ def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):
     )
     bags = bags_of_rings(8)
     bare = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes.tolist())
-    model, comparison = Workbench(bare).fit_best()
+    model, comparison = Workbench(bare).fit("auto")
     assert comparison is None
     assert model.provenance_["why"] == ("MLPE is fitted: 8 bags are too few to compare methods on a part of them.")
     with pytest.raises(ValueError, match="bags: expected at least 12 bags to compare methods on a part of them, got 8"):
@@ -374,11 +385,10 @@ def test_labelled_rows_in_no_bags(table, without_networks):
 
 
 def test_rows_kept_apart_are_not_learned_from(table):
-    bench = Workbench(hq.read_bags("rings.csv", label="kind"))
-    apart = bench._kept_apart()
+    apart = hold_out_to_calibrate(hq.read_bags("rings.csv", label="kind"), 0.25, 0)
     assert apart.held is not None
     assert not np.isin(apart.held.index, apart.learned.index).any()
-    judged = Workbench(apart.learned)._to_judge()
+    judged = hold_out_to_compare(apart.learned, 0)
     assert judged.held is not None
     assert not np.isin(judged.held.index, judged.learned.index).any()
     assert not np.isin(judged.held.index, apart.held.index).any()
@@ -386,17 +396,17 @@ def test_rows_kept_apart_are_not_learned_from(table):
 
 def test_few_labelled_bags_are_judged_by_drawn_bags():
     bags = bags_of_rings(8)
-    apart = Workbench(bags)._to_judge()
+    apart = hold_out_to_compare(bags, 0)
     assert len(apart.held) == 200
     assert not np.isin(apart.held.index, apart.learned.index).any()
-    assert set(Workbench(bags).compare(FEW).table.index) == {"CC", "PACC", "mean of training"}
+    assert set(Workbench(bags).compare(FEW).table.index) == {"CC", "PACC", "training mean"}
 
 
 def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
     table[:100].to_csv("few.csv", index=False)
     told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "Too few rows to keep some apart for intervals: predict gives estimates alone, or inter" in told.output
+    assert "Too few rows to hold some out for intervals: predict gives estimates alone, or inter" in told.output
     assert not hasattr(hq.load("model"), "calibration_")
 
 

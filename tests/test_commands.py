@@ -96,7 +96,7 @@ def test_proportions_alone(tables, monkeypatch):
     assert len(lines) == 201
     measured = run("evaluate", "model", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv", "-o", "errors.csv")
     assert "100 bags: mean AE" in measured.output
-    assert "; the mean of training has 0." in measured.output
+    assert "; baseline (training mean): 0." in measured.output
     assert len(pd.read_csv("errors.csv")) == 100
 
 
@@ -105,7 +105,7 @@ def test_the_best_of_a_few_methods(tables, monkeypatch):
     told = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "auto", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "has the lowest mean AE of the methods on 19 bags kept apart:" in told.output
-    assert "mean of training" in told.output
+    assert "training mean" in told.output
     assert "why          " in run("info", "model").output
     facts = json.loads(run("info", "model", "--json").output)
     assert facts["provenance"]["calibration_bags"] == 100
@@ -116,8 +116,8 @@ def test_methods_and_models_compared(tables):
     arguments = ["compare", "rows.csv", "--bag", "tow", "--label", "species"]
     found = json.loads(run(*arguments, "--methods", "cc,pacc", "--json").output)
     assert found["bags"] == 25
-    assert set(found["methods"]) == {"CC", "PACC", "mean of training"}
-    assert found["methods"]["PACC"]["ae"] < found["methods"]["mean of training"]["ae"]
+    assert set(found["methods"]) == {"CC", "PACC", "training mean"}
+    assert found["methods"]["PACC"]["ae"] < found["methods"]["training mean"]["ae"]
     for method in ("cc", "pacc"):
         run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", method, "-o", method)
     told = run(*arguments, "--model", "cc", "--model", "pacc", "-o", "errors.csv")

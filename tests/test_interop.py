@@ -80,7 +80,7 @@ def test_grid_search_chooses_what_a_loop_chooses():
     X, y = labelled()
     held = collection(seed=3)
     protocol = qp.protocol.UPP(held, sample_size=20, repeats=20)
-    grid = {"calibration": [None, "bcts"], "classifier__C": [1e-4, 1.0]}
+    grid = {"rescaling": [None, "bcts"], "classifier__C": [1e-4, 1.0]}
     search = GridSearchQ(
         to_quapy(hq.EMQ(LogisticRegression(max_iter=1000), random_state=0)),
         grid,
@@ -92,13 +92,13 @@ def test_grid_search_chooses_what_a_loop_chooses():
     bags = bags_from_quapy(protocol)
     errors = {}
     for calibration, C in itertools.product(*grid.values()):
-        q = hq.EMQ(LogisticRegression(C=C, max_iter=1000), calibration=calibration, random_state=0).fit(X, y)
+        q = hq.EMQ(LogisticRegression(C=C, max_iter=1000), rescaling=calibration, random_state=0).fit(X, y)
         errors[calibration, C] = hq.metrics.ae(bags.prevalences, q.predict(bags)).mean()
     best = min(errors, key=errors.get)
     assert len(set(errors.values())) == 4
-    assert search.best_params_ == {"calibration": best[0], "classifier__C": best[1]}
+    assert search.best_params_ == {"rescaling": best[0], "classifier__C": best[1]}
     assert search.best_score_ == pytest.approx(errors[best], abs=1e-12)
-    again = hq.EMQ(LogisticRegression(C=best[1], max_iter=1000), calibration=best[0], random_state=0)
+    again = hq.EMQ(LogisticRegression(C=best[1], max_iter=1000), rescaling=best[0], random_state=0)
     again.fit(np.concatenate([X, held.X]), np.concatenate([y, held.y]))
     np.testing.assert_allclose(search.predict(held.X), again.predict(held.X), atol=1e-12)
 
@@ -127,8 +127,8 @@ def test_the_adapter_is_a_view():
     adapter = to_quapy(q)
     assert repr(adapter) == "to_quapy(EMQ())"
     assert not hasattr(adapter, "classes_")
-    adapter.set_params(calibration="bcts", classifier__C=0.5).fit(*labelled())
-    assert (q.calibration, q.classifier[-1].C, q.classifier[-1].max_iter) == ("bcts", 0.5, 1000)
+    adapter.set_params(rescaling="bcts", classifier__C=0.5).fit(*labelled())
+    assert (q.rescaling, q.classifier[-1].C, q.classifier[-1].max_iter) == ("bcts", 0.5, 1000)
     assert adapter.get_params() == q.get_params()
     assert adapter.quantify(labelled()[0]).shape == (3,)
     assert from_quapy(adapter) is q
@@ -142,8 +142,8 @@ def test_copies_of_the_adapter_are_apart(duplicate):
     assert isinstance(twin, BaseQuantifier)
     assert twin.quantifier is not q.quantifier
     np.testing.assert_array_equal(twin.predict(X), q.predict(X))
-    twin.set_params(calibration="ts")
-    assert q.quantifier.calibration is None
+    twin.set_params(rescaling="ts")
+    assert q.quantifier.rescaling is None
 
 
 def test_clone_of_the_adapter_is_unfitted():

@@ -56,7 +56,7 @@ def test_methods_learn_from_the_same_rows_as_they_do_alone(scored):
         assert p.shape == (len(label_shift.SHIFTS), N_CLASSES)
         np.testing.assert_allclose(p.sum(1), 1, err_msg=name)
     for kind in ("ts", "bcts", "vs"):
-        alone = label_shift._learned(hq.EMQ(calibration=kind))(draw)
+        alone = label_shift._learned(hq.EMQ(rescaling=kind))(draw)
         np.testing.assert_allclose(found[f"EMQ-{kind.upper()}"], alone, atol=1e-6)
     # Biases bring mean posteriors to the part of each class, so that the two priors are one.
     np.testing.assert_allclose(found["EMQ-BCTS"], label_shift._by_mean_posteriors("bcts")(draw), atol=1e-3)

@@ -50,8 +50,8 @@ def test_demo(monkeypatch, tmp_path):
     methods = [re.findall(r"^(\S.*?)  +\d\.\d+ ± ", part, flags=re.MULTILINE) for part in parts]
     assert methods == [
         ["CC", "EMQ", "HistNetQ", "EMNetQ"],
-        ["HistNetQ", "EMNetQ", "mean of training", "(CC with labels)", "(EMQ with labels)"],
-        ["CC", "EMQ", "PACC", "HistNetQ", "EMNetQ", "mean of training", "(EMQ with labels)"],
+        ["HistNetQ", "EMNetQ", "training mean", "(CC with labels)", "(EMQ with labels)"],
+        ["CC", "EMQ", "PACC", "HistNetQ", "EMNetQ", "training mean", "(EMQ with labels)"],
     ]
     for text in ("the proportions of 30 bags of 100", "3000 scans", "whose error is the median", "interval"):
         assert text in result.output

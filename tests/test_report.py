@@ -73,7 +73,7 @@ def test_everything_known(model, tmp_path):
         "Error by shift", "Estimates by bag", "Bags", "Trust", "How to repeat this",
     ]  # fmt: skip
     compared = hq.compare(
-        {"PACC (reported)": found.estimates, **rivals, "mean of training": np.tile(model.train_prevalences_, (30, 1))},
+        {"PACC (reported)": found.estimates, **rivals, "training mean": np.tile(model.train_prevalences_, (30, 1))},
         bags,
     )
     assert compared._repr_html_() in text

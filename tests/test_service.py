@@ -551,4 +551,4 @@ def test_a_chosen_model_keeps_the_errors_that_it_was_chosen_by(tmp_path, monkeyp
     run("fit", tmp_path / "rows.csv", "--bag", "tow", "--label", "species", "-o", tmp_path / "model")
     errors = hq.load(tmp_path / "model").provenance_["errors"]
     assert errors["bags"] == 10
-    assert set(errors["ae"]) == {"CC", "PACC", "mean of training"}
+    assert set(errors["ae"]) == {"CC", "PACC", "training mean"}

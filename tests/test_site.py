@@ -44,6 +44,12 @@ def test_every_public_name_has_a_page(builder):
     assert all(f":py:obj:`{name}`" in pages["index.rst"] for name in public)
 
 
+def test_sections_of_the_reference_have_titles_and_not_names_of_packages(builder):
+    titles = re.findall(r"^(.+)\n-+$", builder.reference.pages()["index.rst"], re.MULTILINE)
+    assert "Bags and protocols" in titles
+    assert all(title[0].isupper() or title.startswith("histnetq.") for title in titles), titles
+
+
 def test_pages_of_classes_list_what_is_ours_alone(builder):
     listed = builder.reference.pages()["histnetq.HistNetQ.rst"]
     assert "predict_interval" in listed  # of a base

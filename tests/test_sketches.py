@@ -454,7 +454,7 @@ def test_binned_emq_is_near_the_exact_one():
     for n_classes, tolerance in ((2, 1e-4), (3, 0.02)):
         y = rng.integers(n_classes, size=3000)
         X = rng.normal(size=(3000, 2)) + np.stack([y, y % 2], axis=1)
-        q = hq.EMQ(calibration="bcts").fit(X, y)
+        q = hq.EMQ(rescaling="bcts").fit(X, y)
         bags = hq.APP(bag_size=500).draw(hq.Bags.from_labels(X, y), 20, random_state=1)
         assert np.abs(q.predict(q.sketch(bags)) - q.predict(bags)).mean() < tolerance
 

@@ -14,9 +14,9 @@ from safetensors.numpy import load_file
 from sklearn.base import clone
 
 import histnetq as hq
+from histnetq.bags.text_features import N_HASHED, TextFeatures
 from histnetq.cli import main
-from histnetq.tables import text_features
-from histnetq.tables.text_features import N_HASHED, TextFeatures
+from histnetq.tables import text_columns
 from tests.conftest import exactly
 
 GOOD = ["a fine film", "great acting", "I loved it", "wonderful and moving", "the best film of the year"]
@@ -113,7 +113,7 @@ def test_long_texts_are_learned_from_a_part(tmp_path, monkeypatch):
     table = write_reviews(tmp_path / "reviews.csv")
     seen, fit = [], TextFeatures.fit
     monkeypatch.setattr(TextFeatures, "fit", lambda column, texts: seen.append(texts) or fit(column, texts))
-    monkeypatch.setattr(text_features, "_MOST_IN_MEMORY", 2000)
+    monkeypatch.setattr(text_columns, "_MOST_IN_MEMORY", 2000)
     bags = hq.read_bags(table, bag="month", label="stars", text="review")
     assert 1000 < sum(map(len, seen[0])) <= 2000
     assert seen[0] == table["review"].tolist()[:: len(table) // len(seen[0])]

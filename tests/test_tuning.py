@@ -21,7 +21,7 @@ from histnetq.evaluation import trials
 from histnetq.training.options import TrainingInterrupted
 from tests.conftest import QUICK, SMALL, exactly, known_bags, labelled
 
-RANGE = {"classifier__C": (1e-3, 10.0, "log"), "calibration": [None, "bcts"]}
+RANGE = {"classifier__C": (1e-3, 10.0, "log"), "rescaling": [None, "bcts"]}
 
 
 def search(trials=4, **kwargs):
@@ -29,7 +29,7 @@ def search(trials=4, **kwargs):
 
 
 def suggestions(found) -> list[tuple]:
-    return list(zip(found.trials["classifier__C"], found.trials["calibration"], found.trials["value"], strict=True))
+    return list(zip(found.trials["classifier__C"], found.trials["rescaling"], found.trials["value"], strict=True))
 
 
 @pytest.fixture
@@ -300,11 +300,11 @@ def test_every_kind_of_choice_and_range():
     assert found.trials["tol"].between(1e-6, 1e-3).all()
     distributions = {
         "cv": optuna.distributions.IntDistribution(2, 6, step=2),
-        "calibration": optuna.distributions.CategoricalDistribution([None, "ts"]),
+        "rescaling": optuna.distributions.CategoricalDistribution([None, "ts"]),
     }
     found = hq.tune(hq.EMQ(), distributions, X, y, trials=4, random_state=0)
     assert set(found.trials["cv"]) <= {2, 4, 6}
-    assert set(found.trials["calibration"]) <= {None, "ts"}
+    assert set(found.trials["rescaling"]) <= {None, "ts"}
 
 
 def test_parameters_of_chosen_estimators_are_set_on_copies():
@@ -317,7 +317,7 @@ def test_parameters_of_chosen_estimators_are_set_on_copies():
 def test_a_fitted_classifier_stays_fitted():
     X, y = labelled()
     fitted = LogisticRegression().fit(X, np.unique(y, return_inverse=True)[1])
-    found = hq.tune(hq.EMQ(fitted, cv=None), {"calibration": [None, "bcts"]}, X, y)
+    found = hq.tune(hq.EMQ(fitted, cv=None), {"rescaling": [None, "bcts"]}, X, y)
     assert found.quantifier.classifier_ is fitted
 
 
@@ -344,11 +344,11 @@ def test_every_kind_of_data(how):
 
 
 def test_failed_trials_are_recorded():
-    found = hq.tune(hq.EMQ(), {"calibration": ["nonsense", None]}, *labelled())
+    found = hq.tune(hq.EMQ(), {"rescaling": ["nonsense", None]}, *labelled())
     assert found.trials["state"].tolist() == ["failed", "complete"]
-    assert found.trials["error"][0].startswith("calibration: ")
+    assert found.trials["error"][0].startswith("rescaling: ")
     assert found.trials["error"][1] == ""
-    assert found.best_params == {"calibration": None}
+    assert found.best_params == {"rescaling": None}
     message = "tune: every trial failed, the first of 2 with: cv: expected at least 2 folds, a fraction between 0 and 1"
     with pytest.raises(ValueError, match=f"^{message}"):
         hq.tune(hq.CC(), {"cv": [1, 0]}, *labelled())
@@ -443,8 +443,8 @@ BAD_SPACE = "space: expected for cv a list of choices, (low, high), (low, high, 
         (
             {"space": {"bins": [1]}},
             ValueError,
-            "space: EMQ has no parameter 'bins'; did you mean calibration or classifier or cv or max_iter or "
-            "random_state or smoothness or tol?",
+            "space: EMQ has no parameter 'bins'; did you mean classifier or cv or max_iter or random_state or "
+            "rescaling or smoothness or tol?",
         ),
         ({"space": {}}, ValueError, "space: expected a dict of parameter names and values, got {}."),
         ({"space": {"cv": []}}, ValueError, BAD_SPACE + "[]."),

@@ -1,8 +1,8 @@
-"""What the site has beside its pages in Markdown: a Sphinx extension that writes pages and figures, and checks them.
+"""Sphinx extension that generates pages and figures, and checks the finished site.
 
-Pages about public names and commands are made from the package itself, so that a new method has its page by being in
-the registry. Formulas become MathML, names of the package become links, and a page that fetches something from another
-server is an error.
+The pages about public names and commands are generated from the package itself, so a method in the registry gets its
+page automatically. Formulas become MathML, and names of the package become links. A page that fetches something from
+another server fails the build.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from builder import commands, figures, links, mathml, offline, project, referenc
 
 
 def write_pages(app: Any) -> None:
-    """Write everything that is made at the build into folders of their own."""
+    """Write the generated pages and figures into separate folders."""
     folder = Path(app.srcdir)
     for name, pages in (("api", reference.pages()), ("commands", commands.pages()), ("project", project.pages())):
         replace_files(folder / name, {file: text.encode() for file, text in pages.items()})
@@ -22,7 +22,7 @@ def write_pages(app: Any) -> None:
 
 
 def replace_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Let a folder have these files and no others; those that are the same stay untouched, and are not built again."""
+    """Make a folder contain exactly these files; unchanged files are not written, so they are not built again."""
     folder.mkdir(exist_ok=True)
     for path in folder.iterdir():
         if path.name not in files:
@@ -34,7 +34,7 @@ def replace_files(folder: Path, files: dict[str, bytes]) -> None:
 
 
 def setup(app: Any) -> dict[str, Any]:
-    """Connect the parts to what Sphinx does."""
+    """Register the handlers with Sphinx."""
     app.connect("builder-inited", write_pages)
     app.connect("source-read", project.relink)
     app.connect("doctree-read", links.link_names)

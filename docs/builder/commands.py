@@ -1,4 +1,4 @@
-"""A page for every command, with what its ``--help`` says."""
+"""Reference pages of the commands, generated from their ``--help``."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _EXAMPLES = re.compile("(?:\x08\\s*)?Examples?:")
 
 
 def pages() -> dict[str, str]:
-    """Give the pages in Markdown by file name."""
+    """Return the Markdown pages by file name."""
     found = dict(_commands(main, "histnetq"))
     listed = [
         f"| [`{name}`]({_file(name)}) | {_escaped(command.get_short_help_str(200))} |"
@@ -23,16 +23,16 @@ def pages() -> dict[str, str]:
     files = [_file(name) for name in found]
     lines = [
         "# Commands", "",
-        "Every command refuses what it cannot do by one sentence and exit code 2, and then has written nothing. "
-        "`--json` prints one line for machines.", "",
-        "| command | what it does |", "|---|---|", *listed, "",
+        "If a command fails, it prints one sentence, exits with code 2 and writes nothing. "
+        "`--json` prints one line of JSON for programs.", "",
+        "| command | purpose |", "|---|---|", *listed, "",
         ":::{toctree}", ":hidden:", "", *files, ":::", "",
     ]  # fmt: skip
     return {"index.md": "\n".join(lines)} | {_file(name): _page(name, command) for name, command in found.items()}
 
 
 def _commands(group: click.Group, name: str) -> Iterator[tuple[str, click.Command]]:
-    """Commands and those of their groups, by what one types."""
+    """Yield the commands, including the commands of subgroups, with their full names."""
     for short, command in sorted(group.commands.items()):
         if isinstance(command, click.Group):
             yield from _commands(command, f"{name} {short}")
@@ -46,13 +46,13 @@ def _file(name: str) -> str:
 
 def _page(name: str, command: click.Command) -> str:
     context = click.Context(command, info_name=name)
-    told = [_paragraph(text) for text in inspect.cleandoc(command.help or "").split("\n\n")]
+    paragraphs = [_paragraph(text) for text in inspect.cleandoc(command.help or "").split("\n\n")]
     options = [
         param.get_help_record(context) for param in command.get_params(context) if isinstance(param, click.Option)
     ]
     listed = [f"`{names}`\n: {_escaped(about)}\n" for names, about in options]
     usage = command.get_usage(context).removeprefix("Usage: ")
-    return "\n\n".join([f"# {name}", f"```text\n{usage}\n```", *told, "## Options", *listed])
+    return "\n\n".join([f"# {name}", f"```text\n{usage}\n```", *paragraphs, "## Options", *listed])
 
 
 def _paragraph(text: str) -> str:
@@ -63,5 +63,5 @@ def _paragraph(text: str) -> str:
 
 
 def _escaped(text: str) -> str:
-    """What Markdown shows to the letter."""
+    """Escape the characters that have a meaning in Markdown."""
     return re.sub(r"([\\*_<>\[\]$|^])", r"\\\1", text)

@@ -1,6 +1,6 @@
 """The figures of the site, drawn by the package from simulated fish of three species.
 
-The picture of the README is one of them: `python docs/builder/figures.py mixture docs/images/mixture.svg`.
+One of them is the picture in the README: `python docs/builder/figures.py mixture docs/images/mixture.svg`.
 """
 
 from __future__ import annotations
@@ -19,21 +19,21 @@ import histnetq as hq
 
 SPECIES = ("cod", "eel", "hake")
 COLORS = ("#0072B2", "#E69F00", "#009E73")
-_MEANS = np.array([[34.0, 1.0], [48.0, 0.0], [62.0, 1.5]])  # length, and a second number about each fish
+_MEANS = np.array([[34.0, 1.0], [48.0, 0.0], [62.0, 1.5]])  # length, and a second feature
 _SPREADS = np.array([[6.0, 1.0], [8.0, 1.0], [5.0, 1.0]])
 _EDGES = np.linspace(10, 80, 29)
 _INK, _GREY = "#333333", "#8a939c"
 
 
 def fish(shares: list[float], n: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the features and the species of some fish."""
+    """Simulate the features and the species of n fish."""
     rng = np.random.default_rng(seed)
     kind = rng.choice(len(SPECIES), n, p=shares)
     return _MEANS[kind] + _SPREADS[kind] * rng.standard_normal((n, 2)), np.array(SPECIES)[kind]
 
 
 def mixture() -> Figure:
-    """Draw a bag as a mix of what each species looks like, and the estimate of the mix with intervals and the truth."""
+    """Draw the histogram of a bag as a mix of three species, and the estimated shares with intervals and the truth."""
     X, y = fish([1 / 3] * 3, 1500, 0)
     bag, truth = fish([0.15, 0.5, 0.35], 400, 1)
     held = hq.APP(400).draw(hq.Bags.from_labels(*fish([1 / 3] * 3, 1500, 2)), 200, random_state=0)
@@ -64,13 +64,13 @@ def mixture() -> Figure:
 
 
 def templates() -> Figure:
-    """Draw histograms by class, and those of two bags that are mixes of them."""
+    """Draw the histograms of the classes, and of two bags that are mixes of them."""
     X, y = fish([1 / 3] * 3, 6000, 0)
     figure, axes = _panels(3, 2.6)
     shapes = np.array([np.histogram(X[y == name, 0], _EDGES)[0] / (y == name).sum() for name in SPECIES])
     for name, color, shape in zip(SPECIES, COLORS, shapes, strict=True):
         axes[0].stairs(shape, _EDGES, fill=True, color=color, alpha=0.5, label=name)
-    axes[0].set(title="each class", ylabel="part of the rows")
+    axes[0].set(title="each class", ylabel="fraction of rows")
     for ax, shares, seed in ((axes[1], [0.7, 0.2, 0.1], 5), (axes[2], [0.1, 0.3, 0.6], 6)):
         bag, _ = fish(shares, 1000, seed)
         ax.stairs(np.histogram(bag[:, 0], _EDGES)[0] / len(bag), _EDGES, fill=True, color=_GREY, alpha=0.5, label="bag")
@@ -83,7 +83,7 @@ def templates() -> Figure:
 
 
 def em() -> Figure:
-    """Draw how expectation maximisation climbs, and that the layer's gradient is the slope of its answer."""
+    """Draw the steps of expectation maximisation, and the gradient of the layer as the slope of its result."""
     rng = np.random.default_rng(3)
     scores = torch.tensor(np.where(np.arange(60) < 18, 1.5, -1.5) + 1.5 * rng.standard_normal(60))
     both = torch.stack([scores, torch.zeros(60, dtype=torch.float64)], 1)
@@ -108,7 +108,7 @@ def em() -> Figure:
     def answer(move: torch.Tensor) -> torch.Tensor:
         return layer(both + move * torch.tensor([1.0, 0.0], dtype=torch.float64), offsets)[0, 0]
 
-    right.plot(moves, [float(answer(move)) for move in moves], color=_GREY, label="the answer")
+    right.plot(moves, [float(answer(move)) for move in moves], color=_GREY, label="the estimate")
     for place in (-1.5, 0.0, 1.5):
         move = torch.tensor(place, dtype=torch.float64, requires_grad=True)
         found = answer(move)
@@ -116,20 +116,20 @@ def em() -> Figure:
         near = np.array([-0.5, 0.5])
         right.plot(place + near, found.item() + near * move.grad.item(), color=COLORS[1], linewidth=2.5)
     right.plot([], [], color=COLORS[1], linewidth=2.5, label="gradient of the layer")
-    right.set(title="its answer has a slope", xlabel="added to all scores", ylabel="estimated share", ylim=(0, 1))
+    right.set(title="the estimate has a slope", xlabel="added to all scores", ylabel="estimated share", ylim=(0, 1))
     right.legend(frameon=False, loc="lower right", fontsize=9)
     return figure
 
 
 def mixer() -> Figure:
-    """Draw the proportions of bags, and those of bags that the Mixer makes of their halves."""
+    """Draw the proportions of bags, and of bags that the Mixer makes from their halves."""
     rng = np.random.default_rng(0)
     bags = hq.Bags(np.zeros((40 * 30, 1)), offsets=np.arange(41) * 30, prevalences=rng.dirichlet([0.6] * 3, 40))
     mixed = hq.Mixer(real_proportion=0).draw(bags, 400, random_state=0)
     figure, (left, right) = _panels(2, 3.0)
     for ax, p, color, title in (
         (left, bags.prevalences, COLORS[0], "40 bags of known proportions"),
-        (right, mixed.prevalences, COLORS[1], "400 bags, mixed of halves"),
+        (right, mixed.prevalences, COLORS[1], "400 bags, mixed from halves"),
     ):
         ax.plot([0, 1, 0.5, 0], [0, 0, np.sqrt(0.75), 0], color=_GREY, linewidth=1)
         ax.plot(p[:, 1] + p[:, 2] / 2, p[:, 2] * np.sqrt(0.75), "o", color=color, markersize=4, alpha=0.7)
@@ -145,7 +145,7 @@ def mixer() -> Figure:
 
 
 def conformal() -> Figure:
-    """Draw the errors of calibration bags, and intervals of new bags by their quantile."""
+    """Draw the errors of calibration bags, and the intervals of new bags from the quantile of these errors."""
     q = hq.EMQ(random_state=0).fit(*fish([1 / 3] * 3, 600, 0))
     held = hq.APP(50).draw(hq.Bags.from_labels(*fish([1 / 3] * 3, 1500, 2)), 300, random_state=0)
     new = hq.APP(50).draw(hq.Bags.from_labels(*fish([1 / 3] * 3, 1500, 3)), 30, random_state=1)
@@ -164,7 +164,7 @@ def conformal() -> Figure:
         chosen = held_in == inside
         right.vlines(np.arange(30)[chosen], lower[chosen], upper[chosen], color=color, linewidth=3)
     right.plot(true, "D", color="white", markeredgecolor=_INK, markersize=4, label="truth")
-    right.set(title=f"30 new bags: {held_in.sum()} hold the truth", xlabel="bag", ylabel="share of eel", xticks=[])
+    right.set(title=f"30 new bags: {held_in.sum()} contain the truth", xlabel="bag", ylabel="share of eel", xticks=[])
     right.legend(frameon=False, loc="upper left")
     return figure
 
@@ -175,7 +175,7 @@ FIGURES: dict[str, Callable[[], Figure]] = {
 
 
 def svg(draw: Callable[[], Figure]) -> bytes:
-    """Draw a figure as SVG with texts as texts; the same figure has the same bytes."""
+    """Return a figure as SVG with selectable text; the same figure always has the same bytes."""
     style = {"svg.fonttype": "none", "svg.hashsalt": "histnetq", "font.family": "sans-serif", "font.size": 10.5}
     file = io.BytesIO()
     with mpl.rc_context({**style, "axes.titlesize": 11.5}):
@@ -184,7 +184,7 @@ def svg(draw: Callable[[], Figure]) -> bytes:
 
 
 def _panels(n: int, height: float, widths: tuple[float, ...] | None = None) -> tuple[Figure, np.ndarray]:
-    """A figure that is still read on a phone, and its panels side by side."""
+    """Return a figure that is readable on a phone, and its panels from left to right."""
     figure = Figure(figsize=(6.8, height), layout="constrained")
     axes = figure.subplots(1, n, width_ratios=widths)
     for ax in axes:

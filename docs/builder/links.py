@@ -1,4 +1,4 @@
-"""Names of the package in running text become links to their pages."""
+"""Links from names of the package in running text to their reference pages."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _CALL = re.compile(r"(?P<name>[A-Za-z_][\w.]*)(?:\(.*\))?")
 
 
 def link_names(app: Any, doctree: nodes.document) -> None:
-    """Wrap each literal that is a public name, or a call of one, into a reference."""
+    """Turn each literal that is a public name, or a call of one, into a reference."""
     known = public_names()
     for literal in list(doctree.findall(nodes.literal)):
         target = _target(literal.astext(), known)
@@ -26,7 +26,7 @@ def link_names(app: Any, doctree: nodes.document) -> None:
 
 
 def _target(text: str, known: dict[str, Any]) -> str | None:
-    """The dotted name that a text stands for; `evaluate` alone is a command, while `hq.evaluate` is a name."""
+    """Return the dotted name for a text; plain `evaluate` is a command, while `hq.evaluate` is a name."""
     found = _CALL.fullmatch(text)
     if found is None:
         return None

@@ -1,4 +1,4 @@
-"""Formulas as MathML, which browsers show without a script."""
+"""Formulas as MathML, which browsers display without a script."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def _shown(node: nodes.Element, as_block: bool) -> str:
     formula = node.astext()
     try:
         return tex2mathml(formula, as_block)
-    except (MathError, AttributeError) as error:  # of a row that ends outside of a table
+    except (MathError, AttributeError) as error:  # AttributeError: a row ends outside of a table
         logging.getLogger(__name__).warning("formula %r cannot be shown (%s)", formula, error, location=node)
         return f"<code>{escape(formula)}</code>"
 

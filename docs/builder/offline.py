@@ -1,4 +1,4 @@
-"""The pages fetch nothing from other servers."""
+"""Check that the pages fetch nothing from other servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _FETCHED = re.compile(
 
 
 def check_pages(app: Any, failure: Exception | None) -> None:
-    """Warn, which fails the build, of every address elsewhere that a page or a style sheet would fetch."""
+    """Warn of every external address that a page or a style sheet would fetch; a warning fails the build."""
     if failure is not None:
         return
     for path in sorted(Path(app.outdir).rglob("*")):
@@ -25,5 +25,5 @@ def check_pages(app: Any, failure: Exception | None) -> None:
 
 
 def fetched(text: str) -> list[str]:
-    """List the addresses on other servers that a page or a style sheet fetches when it is shown."""
+    """List the addresses on other servers that a page or a style sheet fetches."""
     return [address for found in _FETCHED.findall(text) for address in found if address]

@@ -1,4 +1,4 @@
-"""The files at the root of the project as pages of the site, and links to them."""
+"""Pages of the site from files at the root of the project, and links to them."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _LINK = re.compile(r"\]\((?P<up>(?:\.\./)?)(?P<path>[A-Z]+\.md)")
 
 
 def pages() -> dict[str, str]:
-    """Give the pages in Markdown by file name; their links lead to the pages of the site."""
+    """Return the Markdown pages by file name, with links that point to pages of the site."""
     found = {name: (_ROOT / file).read_text(encoding="utf-8") for file, name in _FILES.items()}
     return {name: _LINK.sub(_moved, text).replace("](docs/", "](../") for name, text in found.items()}
 
 
 def relink(app: Any, name: str, source: list[str]) -> None:
-    """Let links of a page to files at the root lead to their pages, so that they work in the repository as well."""
+    """Point links to files at the root to their pages; in the repository the same links open the files."""
     source[0] = re.sub(r"\]\(\.\./([A-Z]+\.md)", lambda found: f"](/project/{_FILES[found[1]]}", source[0])
 
 

@@ -1,4 +1,4 @@
-"""A page for every public name of the package, and their list."""
+"""Reference pages of the public names of the package, and their index."""
 
 from __future__ import annotations
 
@@ -10,28 +10,30 @@ from typing import Any
 import histnetq as hq
 from histnetq.registry import REGISTRY
 
-_ROOMS = {
+_PACKAGES = {
     "quantifiers": "Quantifiers",
-    "data": "Bags, tables and protocols",
+    "bags": "Bags and protocols",
+    "tables": "Tables and images",
     "evaluation": "Evaluate, compare, tune",
-    "uncertainty": "Intervals, and labels of some rows",
-    "monitoring": "Monitoring",
+    "uncertainty": "Intervals and audits",
+    "workflows": "Workflows",
     "sketches": "Sketches",
     "training": "Training",
+    "persistence": "Saved models",
     "metrics": "Errors",
 }
 _MODULES = {
     "datasets": "Named data sets",
-    "interop": "QuaPy both ways",
+    "interop": "Conversion from and to QuaPy",
     "metrics": "Errors of estimates",
-    "nn": "Layers and networks, on tensors",
+    "nn": "Layers and networks",
     "plots": "Plots with matplotlib",
     "simplex": "Vectors of proportions",
 }
 
 
 def public_names() -> dict[str, Any]:
-    """Give every public object by its dotted name: those of the package, and those of its public modules."""
+    """Return every public object of the package and of its public modules, by dotted name."""
     found = {}
     for name in hq.__all__:
         thing = getattr(hq, name)
@@ -43,13 +45,13 @@ def public_names() -> dict[str, Any]:
 
 
 def pages() -> dict[str, str]:
-    """Give the pages in reStructuredText by file name."""
+    """Return the reStructuredText pages by file name."""
     names = public_names()
     return {"index.rst": _index(names)} | {f"{dotted}.rst": _page(dotted, thing) for dotted, thing in names.items()}
 
 
 def members(kind: type) -> list[str]:
-    """List the public methods and properties that a class has from this package, also by its bases."""
+    """List the public methods and properties of a class that are defined in this package, including inherited ones."""
     ours = [base for base in kind.__mro__ if base.__module__.startswith("histnetq.")]
     found = dict.fromkeys(name for base in ours for name in vars(base) if not name.startswith("_"))
     return sorted(name for name in found if _is_member(inspect.getattr_static(kind, name), getattr(kind, name)))
@@ -72,20 +74,20 @@ def _page(dotted: str, thing: Any) -> str:
 
 
 def _index(names: dict[str, Any]) -> str:
-    """Sections by room, in which quantifiers come in the order of the registry, then sections by module."""
-    groups: dict[str, list[str]] = {title: [] for title in _ROOMS.values()}
+    """Return the index: sections by package, with quantifiers in the order of the registry, then sections by module."""
+    groups: dict[str, list[str]] = {title: [] for title in _PACKAGES.values()}
     order = [f"histnetq.{name}" for name in REGISTRY]
     for dotted in [*order, *sorted(names.keys() - set(order))]:
         first, _, inner = dotted.removeprefix("histnetq.").partition(".")
         if inner:
             title = f"histnetq.{first}: {_MODULES.get(first, first)}"
         else:
-            room = names[dotted].__module__.split(".")[1]
-            title = _ROOMS.get(room, room)
+            title = _PACKAGES[names[dotted].__module__.split(".")[1]]
         groups.setdefault(title, []).append(dotted)
-    told = "Every public name, as ``import histnetq as hq`` has it. Quantifiers share one contract, "
-    told += ":py:class:`histnetq.Quantifier`.\n"
-    return "\n".join([_title("Reference of Python", "="), told, *_sections(groups, names), _toctree(names)])
+    intro = (
+        "All public names of ``import histnetq as hq``. Every quantifier implements :py:class:`histnetq.Quantifier`.\n"
+    )
+    return "\n".join([_title("Python reference", "="), intro, *_sections(groups, names), _toctree(names)])
 
 
 def _sections(groups: dict[str, list[str]], names: dict[str, Any]) -> Iterator[str]:
@@ -105,7 +107,7 @@ def _toctree(names: dict[str, Any]) -> str:
 
 
 def _summary(thing: Any) -> str:
-    """The first sentence about a thing; of a constant, what it holds."""
+    """Return the first sentence of the docstring, or a description of a constant."""
     if inspect.isclass(thing) or inspect.isroutine(thing):
         return (inspect.getdoc(thing) or "").split("\n\n")[0].replace("\n", " ")
     if isinstance(thing, dict):

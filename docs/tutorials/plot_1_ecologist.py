@@ -2,21 +2,21 @@
 The ecologist: a table of tows
 ==============================
 
-At the end you can turn a table of particles, measured by a camera, into the share of each species in each tow, with an
-interval around every share. You will also know which tows not to trust, and have a report to hand on.
+After this tutorial you can turn a table of particles, measured by a camera, into the share of each species in each tow,
+with an interval for every share. You will also know which tows not to trust, and have a report to pass on.
 
-What you need: a table with one row per particle and a column that says which tow the particle is from. For some tows a
-taxonomist has named every particle. For the others nobody has.
+You need a table with one row per particle and a column that names its tow. For some tows, a taxonomist has named every
+particle. The remaining tows are unlabelled.
 
-A group of rows that you want one answer for is called a **bag** here. Your tows are the bags.
+A group of rows with one answer is called a **bag** here. Your tows are the bags.
 """
 
 # %%
 # The table
 # ---------
-# This page draws its own plankton. Each particle has four measures from the camera. Sixty tows have been looked at by a
-# taxonomist; twelve have not. In the last of these, ``new-12``, the lens was dirty: every particle looks darker and
-# more blurred than it is.
+# This page simulates its own plankton. Each particle has four measurements from the camera. A taxonomist has checked
+# sixty tows; twelve are new. In the last new tow, ``new-12``, the lens was dirty: every particle looks darker and more
+# blurred than it is.
 
 # sphinx_gallery_thumbnail_number = 2
 import tempfile
@@ -73,9 +73,9 @@ new.drop(columns="species").to_csv(folder / "new.csv", index=False)
 checked.head()
 
 # %%
-# No single measure tells the species apart, and even two together leave a doubt about many particles. So a program that
-# names every particle will make mistakes. That is no reason to give up: we want the *shares*, and mistakes that are
-# understood can be taken into account.
+# No single measurement separates the species, and even two together leave many particles ambiguous. So a program that
+# names every particle makes mistakes. This is not a problem: we want the *shares*, and we can correct for mistakes that
+# we understand.
 
 import matplotlib.pyplot as plt
 
@@ -108,8 +108,8 @@ ax.legend(frameon=False)
 # %%
 # Learn from the checked tows
 # ---------------------------
-# All work can be done in a terminal. The small function below types a command for this page and prints what the
-# terminal would show. You type only what stands after the ``$``.
+# You can do all of this in a terminal. The small function below runs a command for this page and prints the output. You
+# type only the text after the ``$``.
 
 import shlex
 import subprocess
@@ -135,13 +135,13 @@ terminal(
 )
 
 # %%
-# ``--bag`` names the column of the tows and ``--label`` the column of the species. All other columns of numbers are
-# measures to learn from. ``--method emq`` is a quick and reliable method. Leave it out, and ``fit`` compares several
-# methods on tows that it keeps apart and takes the best; that takes some minutes.
+# ``--bag`` names the column of the tows and ``--label`` the column of the species. All remaining numeric columns are
+# features. ``--method emq`` is a quick and reliable method. Without it, ``fit`` compares several methods on held-out
+# tows and keeps the best; this takes a few minutes.
 #
-# "Calibrated" means: each checked tow was also estimated by a model that had not seen it, so the program knows how far
-# off its own estimates are. That is where the intervals come from. It needs at least 20 tows. With fewer, ``predict``
-# gives no intervals by itself, but does so with ``--interval bayes``.
+# "Calibrated" means that the errors of the estimates were measured by cross-validation: each checked tow was also
+# estimated by a model that had not seen it. The intervals come from these errors. Calibration needs at least 20 tows.
+# With fewer, ``predict`` gives intervals only with ``--interval bayes``.
 
 # %%
 # Estimate the new tows
@@ -153,7 +153,7 @@ estimates.head(8)
 
 # %%
 # There is one row per tow and species. ``estimate`` is the share of the species in the tow. ``lower`` and ``upper`` are
-# the ends of its interval: nine of ten such intervals hold the true share, if new tows come about like the checked
+# the ends of its interval: nine out of ten such intervals contain the true share, if the new tows are like the checked
 # ones. ``n`` is the number of particles.
 
 figure, ax = plt.subplots(figsize=(7.5, 3.8), layout="constrained")
@@ -182,22 +182,22 @@ ax.set(
 ax.legend(frameon=False, ncol=4, loc="upper center")
 
 # %%
-# Which tows can be trusted?
-# --------------------------
-# The column ``trust`` says "ok" where a tow looks like a mix of the known species, whatever the mix. Where it says
-# "unusual", no mix explains what the camera saw, and neither the estimate nor its interval promises anything. "small"
-# would mean that the tow has fewer particles than any that was learned from, so that nothing is known of such tows.
-# Learn from tows of the sizes that you will have.
+# Tows that you can trust
+# -----------------------
+# The column ``trust`` says "ok" if a tow looks like a mix of the known species, whatever the mix. It says "unusual" if
+# no mix explains the measurements; then there is no guarantee for the estimate or its interval. "small" would mean that
+# the tow has fewer particles than every training tow, so the errors for this size are unknown. Use training tows of the
+# sizes that you expect later.
 
 estimates.groupby("tow")["trust"].first()
 
 # %%
-# The dirty lens was found, though nobody told the program about it. Clean the lens and tow again, or have some
+# The dirty lens was found, although the program had no information about it. Clean the lens and tow again, or have some
 # particles of this tow named by hand (:doc:`/audit` says how many and which).
 #
-# On this page we know the truth, since we drew it. How often do the intervals hold it? About nine of ten are promised
-# where trust is "ok", over many tows; with eleven tows, chance moves that by some percent. In the tow with the dirty
-# lens no interval holds it, and the error is several times as large.
+# On this page we know the truth, because we simulated it. How often do the intervals contain it? Over many tows with
+# trust "ok", about nine out of ten do; with eleven tows, the number varies by a few percent. In the tow with the dirty
+# lens no interval contains the truth, and the error is several times as large.
 
 truth = (
     pd.crosstab(new["tow"], new["species"], normalize="index")
@@ -219,19 +219,20 @@ found.groupby("trust").agg(
 )
 
 # %%
-# A report to hand on
+# A report to pass on
 # -------------------
-# ``report`` writes one page that opens in any browser, without a network. Of tows with known species it also shows how
-# large the errors are.
+# ``report`` writes one page that opens in any browser, without a network connection. For tows with known species it
+# also shows the errors.
 
 terminal("histnetq report model new.csv --bag tow -o report.html")
 
 # %%
 # The same in Python
 # ------------------
-# ``read_bags`` makes bags of a table. ``cross_calibrate`` learns from all of them, and calibrates the intervals as the
-# command did. ``reading()`` tells ``read_bags`` which columns the model needs. (With fewer than 20 tows, ``fit`` takes
-# the place of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` gives intervals, without trust.)
+# ``read_bags`` makes bags from a table. ``cross_calibrate`` learns from all of them, and calibrates the intervals like
+# the command. ``reading()`` gives ``read_bags`` the columns of the model. (With fewer than 20 tows, use ``fit`` instead
+# of ``cross_calibrate``, and ``predict_interval(new_bags, method="bayes")`` for intervals; trust is then not
+# available.)
 
 import histnetq as hq
 
@@ -251,7 +252,7 @@ hq.plots.prevalences(intervals, quantifier.classes_, new_bags.ids, ax)
 quantifier.trust(new_bags).tail(3)
 
 # %%
-# How good are the estimates on the whole? Keep some checked tows apart, and compare estimates with the truth. Dots on
+# Finally, we measure the overall error. Hold out some checked tows, and compare their estimates with the truth. Dots on
 # the line are right. ``ae`` is the mean absolute error of a share: 0.02 means that shares are off by two percentage
 # points.
 
@@ -261,10 +262,11 @@ hq.plots.estimates(table)
 print(f"mean absolute error: {table['ae'].mean():.3f}")
 
 # %%
-# Where to go next
-# ----------------
-# - Your own table: replace ``checked.csv`` and ``new.csv``, and name your columns after ``--bag`` and ``--label``.
-# - No particle has a name, but you know the shares of some tows? :ref:`sphx_glr_auto_tutorials_plot_2_pollster.py`.
-# - Columns with gaps, texts, several files, decimal commas: :doc:`/tables`.
-# - What intervals promise: :doc:`/intervals`. What trust sees, and what it cannot see: :doc:`/trust`.
-# - A few labels of a tow that is not trusted: :doc:`/audit`.
+# Next steps
+# ----------
+# - For your own data, replace ``checked.csv`` and ``new.csv``, and name your columns after ``--bag`` and ``--label``.
+# - If you know the shares of some tows but no species of single particles:
+#   :ref:`sphx_glr_auto_tutorials_plot_2_pollster.py`.
+# - Missing values, texts, several files, decimal commas: :doc:`/tables`.
+# - Guarantees of intervals: :doc:`/intervals`. Strengths and limits of trust: :doc:`/trust`.
+# - Labelling a few rows of a tow that is not trusted: :doc:`/audit`.

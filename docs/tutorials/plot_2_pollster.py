@@ -2,25 +2,25 @@
 The pollster: only totals are known
 ===================================
 
-At the end you can learn from districts of which only the result is known, and estimate the result of districts that
-have not been counted yet, with an interval for each candidate. Nobody's own vote is needed at any step.
+After this tutorial you can learn from districts with known results, and estimate the results of districts that have not
+been counted yet, with an interval for each candidate. You never need the vote of a single person.
 
-What you need: a survey with some voters of each district, and a table with the results of the districts that have been
-counted. The ballot is secret, so no row of the survey says which candidate that person chose.
+You need a survey with some voters of each district, and a table with the results of the counted districts. The ballot
+is secret, so no row of the survey says which candidate the person chose.
 
-A district is a **bag** here: a group of rows for which you want one answer. The answer is the share of each candidate,
-and the shares of a bag are called its **proportions**.
+A district is a **bag** here: a group of rows with one answer. The answer is the share of each candidate, and the shares
+of a bag are called its **proportions**.
 """
 
 # %%
 # Two tables
 # ----------
-# As in New Zealand, voters have two votes: one for a party, one for the candidate of their district. In the survey
-# people tell their party, their age and their income, but not their candidate. This page draws 230 such districts with
-# about 80 people each.
+# As in New Zealand, voters have two votes: one for a party, one for the candidate of their district. In the survey,
+# people give their party, their age and their income, but not their candidate. This page simulates 230 such districts
+# with about 80 people each.
 #
-# Some districts were called by phone, where few young people answer, and others were asked online, where few old people
-# do. The column ``weight`` makes up for that: it is how many voters a person stands for.
+# Some districts were called by phone, where few young people answer. Other districts were asked online, where few old
+# people answer. The column ``weight`` corrects this: it is the number of voters that a person represents.
 
 # sphinx_gallery_thumbnail_number = 2
 import tempfile
@@ -85,15 +85,15 @@ pd.concat(surveys[200:]).to_csv(
 surveys[0].head()
 
 # %%
-# The second table has one row per district and one column per candidate. These are the totals that everybody knows.
+# The second table has one row per district and one column per candidate. These totals are public.
 
 results.head()
 
 # %%
 # Read them together
 # ------------------
-# ``bag`` names the column that both tables share. ``features`` are the columns to learn from; one of texts, such as the
-# party, becomes a column for each text. ``counts=True`` says that the results are votes and not shares.
+# ``bag`` names the column that both tables share. ``features`` are the columns to learn from; a text column, such as
+# the party, becomes one column per value. ``counts=True`` says that the results are votes and not shares.
 
 import histnetq as hq
 
@@ -108,20 +108,20 @@ counted = hq.read_bags(
 counted
 
 # %%
-# We keep 60 districts apart. They will tell how far estimates are off, and give the intervals.
+# We hold out 60 districts, to measure the errors of the estimates and to calibrate the intervals.
 
-learn, apart = counted.split(140 / 200, random_state=0)
+learn, held_out = counted.split(140 / 200, random_state=0)
 print(
-    len(learn), "districts to learn from,", len(apart), "kept apart"
+    len(learn), "districts to learn from,", len(held_out), "held out"
 )
 
 # %%
 # Learn from totals
 # -----------------
-# Two methods learn from bags and their proportions. ``EMNetQ`` learns how much each row speaks for each candidate, such
-# that the most likely mix of the rows is the result of the district. ``HistNetQ`` also looks at how such scores are
-# spread over a district, and learns to read the result from that. Try both. Here each trains for some seconds; leave
-# ``training=`` out for your own data.
+# Two methods learn from bags and their proportions. ``EMNetQ`` learns a score of each row for each candidate, such that
+# the most likely mix of the rows is the result of the district. ``HistNetQ`` also uses the distribution of such scores
+# in a district, and learns to read the result from it. Try both. Here each trains for a few seconds; leave out
+# ``training=`` for your own data.
 
 quick = hq.Training(epochs=10, patience=3)
 emnetq = hq.EMNetQ(training=quick, random_state=0).fit(learn)
@@ -130,37 +130,37 @@ histnetq = hq.HistNetQ(
 ).fit(learn)
 
 # %%
-# How far off are they? The districts that we kept apart can tell. "mean of training" gives the same answer for all
-# districts, the mean of those that were learned from: what is no better than that has learned nothing. AE is the mean
-# error of a share, so that 0.05 means five percentage points. RAE is that error relative to the share. The star marks
-# the best. † and ‡ mark methods that are not clearly worse, as the line below the table says.
+# The held-out districts show the errors. The baseline, the training mean, gives the same answer for all districts; a
+# method that is not better has learned nothing. AE is the mean error of a share, so 0.05 means five percentage points.
+# RAE is this error relative to the share. The star marks the best method. † and ‡ mark methods that are not clearly
+# worse, as the line below the table explains.
 
 mean = hq.MLPE().fit(learn)
 comparison = hq.compare(
     {
         "EMNetQ": emnetq,
         "HistNetQ": histnetq,
-        "mean of training": mean,
+        "training mean": mean,
     },
-    apart,
+    held_out,
 )
 print(comparison)
 
 # %%
-# What has the network seen? The picture shows one score over all voters (grey), and over the voters of those districts
-# where each candidate is strongest (lines). Where the lines part, the score tells the candidates' voters apart. Nobody
-# told the network which voter is which.
+# The next picture shows one score over all voters (grey), and over the voters of the districts where each candidate is
+# strongest (lines). Where the lines differ, the score separates the voters of the candidates. The network never saw the
+# candidate of a single voter.
 
 hq.plots.histograms(histnetq, learn)
 
 # %%
 # Estimate with intervals
 # -----------------------
-# ``calibrate`` looks at the errors in the districts kept apart. From then on each estimate comes with an interval. Nine
-# of ten intervals hold the truth, if the new districts come about like these. ``reading()`` tells ``read_bags`` which
-# columns the model needs.
+# ``calibrate`` measures the errors in the held-out districts. From then on each estimate comes with an interval. Nine
+# out of ten intervals contain the truth, if the new districts are like these. ``reading()`` gives ``read_bags`` the
+# columns of the model.
 
-emnetq.calibrate(apart)
+emnetq.calibrate(held_out)
 waiting = hq.read_bags(
     folder / "not_counted.csv",
     bag="district",
@@ -173,7 +173,7 @@ pd.DataFrame(
 ).head().round(3)
 
 # %%
-# Election night goes on, and the votes of these thirty districts are counted. The picture has a dozen of them; black
+# Later on election night, the votes of these thirty districts are counted. The picture shows a dozen of them; black
 # dashes are the results.
 
 import matplotlib.pyplot as plt
@@ -181,7 +181,7 @@ import matplotlib.pyplot as plt
 truth = results.loc[waiting.ids, emnetq.classes_]
 truth = truth.div(truth.sum(axis=1), axis=0).to_numpy()
 print(
-    f"{found.contains(truth).mean():.0%} of the intervals hold the result."
+    f"{found.contains(truth).mean():.0%} of the intervals contain the result."
 )
 
 dozen = emnetq.predict_interval(waiting[:12], coverage=0.9)
@@ -193,7 +193,8 @@ hq.plots.prevalences(
 # %%
 # Why the weights matter
 # ----------------------
-# The same survey, read without its weights: in some districts the old speak, in others the young. The errors grow.
+# Here is the same survey, read without its weights. In some districts old people are overrepresented, in others young
+# people. The errors grow.
 
 plain = hq.read_bags(
     folder / "survey.csv",
@@ -202,14 +203,14 @@ plain = hq.read_bags(
     prevalences=folder / "results.csv",
     counts=True,
 )
-plain_learn, plain_apart = plain.split(140 / 200, random_state=0)
+plain_learn, plain_held_out = plain.split(140 / 200, random_state=0)
 unweighted = hq.EMNetQ(training=quick, random_state=0).fit(
     plain_learn
 )
 errors = {
-    "with weights": -emnetq.score(apart),
-    "without weights": -unweighted.score(plain_apart),
-    "mean of training": -mean.score(apart),
+    "with weights": -emnetq.score(held_out),
+    "without weights": -unweighted.score(plain_held_out),
+    "training mean": -mean.score(held_out),
 }
 
 figure, ax = plt.subplots(figsize=(6, 2.2), layout="constrained")
@@ -228,7 +229,7 @@ ax.invert_yaxis()
 # %%
 # In a terminal
 # -------------
-# The same without Python. ``fit`` compares a few methods, keeps the best, and calibrates it:
+# You can do the same without Python. ``fit`` compares a few methods, keeps the best, and calibrates it:
 #
 # .. code-block:: sh
 #
@@ -237,10 +238,10 @@ ax.invert_yaxis()
 #     histnetq predict model not_counted.csv --bag district --weight weight -o estimates.csv
 #     histnetq report model not_counted.csv --bag district --weight weight -o report.html
 #
-# Where to go next
-# ----------------
-# - Have hundreds of bags if you can. Dozens teach little where no row has a label.
-# - Some rows have labels, such as an exit poll? ``fit(X, y, bags=bags)`` learns from both (:doc:`/python`).
-# - How ``EMNetQ`` learns, and when ``HistNetQ`` is better: :doc:`/emnetq`.
+# Next steps
+# ----------
+# - Use hundreds of bags if you can. Dozens teach little if no row has a label.
+# - If some rows have labels, such as an exit poll, ``fit(X, y, bags=bags)`` learns from both (:doc:`/python`).
+# - Details of ``EMNetQ``, and cases for ``HistNetQ``: :doc:`/emnetq`.
 # - Two kinds of weights: :doc:`/weights`.
 # - New Zealand's real elections, 30,201 voting units: :doc:`/results`.

@@ -1,19 +1,20 @@
 """
-The ML engineer: has the label mix moved?
-=========================================
+The ML engineer: has the label mix changed?
+===========================================
 
-At the end you can watch a classifier in production without labels: how common each class is each week, which weeks
-differ from before, and how accurate the classifier still is. You can run it each week as one command, or as a service.
+After this tutorial you can monitor a classifier in production without labels: how common each class is in each week,
+which weeks differ from the usual mix, and how accurate the classifier still is. You can run this every week as one
+command, or as a service.
 
-What you need: the scores of your classifier (a probability for each class) on some labelled rows that it was not
-trained on, and its scores on the rows of production with a time.
+You need the scores of your classifier (a probability for each class) on some labelled rows that it was not trained on,
+and its scores on the production rows with a time.
 """
 
 # %%
 # A classifier in production
 # --------------------------
 # Support tickets come in three kinds. A classifier was trained long ago and gives each ticket a probability of each
-# kind. This page draws tickets and trains that classifier, so that there is something to watch; you have one already.
+# kind. This page simulates tickets and trains such a classifier; you already have one.
 
 # sphinx_gallery_thumbnail_number = 1
 import tempfile
@@ -45,10 +46,10 @@ def score(rows):
 
 
 # %%
-# The rest of this page reads files of scores alone. ``scored.csv`` and ``checked.csv`` have labelled tickets that the
-# classifier was *not* trained on; of those that it was trained on, scores are too good to learn from. ``log.csv`` has
-# 40 weeks of production. From week 30 on there are more tickets about billing. In the last three weeks four features
-# are missing, as another team has renamed them, and the scores are no longer what they were.
+# The rest of this page uses only files of scores. ``scored.csv`` and ``checked.csv`` have labelled tickets that the
+# classifier was *not* trained on; scores of training tickets are overconfident. ``log.csv`` has 40 weeks of production.
+# From week 30 on there are more tickets about billing. In the last three weeks four features are missing because
+# another team renamed them, and this distorts the scores.
 
 folder = Path(tempfile.mkdtemp())
 for name, size in (("scored", 1500), ("checked", 1000)):
@@ -77,16 +78,16 @@ log.head()
 # %%
 # Do not count predictions
 # ------------------------
-# The obvious way is to count what the classifier predicts. It is wrong whenever the mix has moved, as a classifier
-# expects the mix that it was trained on. ``EMQ`` learns from the labelled scores how the classifier errs, and finds the
-# mix that explains the scores of a week. Each week is a **bag**: a group of rows with one answer.
+# The obvious way is to count the predictions of the classifier. It is wrong whenever the mix has changed, because a
+# classifier expects the mix of its training data. ``EMQ`` learns the errors of the classifier from the labelled scores,
+# and finds the mix that explains the scores of a week. Each week is a **bag**: a group of rows with one answer.
 
 import histnetq as hq
 
 train = hq.read_bags(folder / "scored.csv", label="kind", proba="p_*")
-quantifier = hq.EMQ(
-    calibration="bcts", random_state=0
-).fit_posteriors(train)
+quantifier = hq.EMQ(rescaling="bcts", random_state=0).fit_posteriors(
+    train
+)
 
 scores = log[quantifier.feature_names_].to_numpy()
 by_week = hq.Bags(scores, offsets=np.arange(0, len(log) + 1, 400))
@@ -94,9 +95,9 @@ estimates = quantifier.predict(by_week)[:, 0]
 counted = (scores.argmax(axis=1) == 0).reshape(40, 400).mean(axis=1)
 
 # %%
-# (``proba="p_*"`` says that these columns are scores, and that the class stands where the star is. ``"bcts"`` rescales
-# scores that are too sure of themselves. ``Bags`` takes the rows of all bags one after the other, and ``offsets`` says
-# where each begins: here every 400 rows.)
+# (``proba="p_*"`` says that these columns are scores, and that the star matches the class. ``"bcts"`` rescales
+# overconfident scores. ``Bags`` contains the rows of all bags in order, and ``offsets`` gives the start of each bag:
+# here every 400 rows.)
 
 import matplotlib.pyplot as plt
 
@@ -122,14 +123,13 @@ print(
 # %%
 # Alerts
 # ------
-# An estimate of 400 tickets is never exact, so weeks differ by chance. ``monitor`` compares each week with a reference,
-# weeks that were fine, and raises an alert if chance is no explanation: in a year without any change, there is any
-# alert at all with a probability of five percent.
+# An estimate from 400 tickets is never exact, so weeks differ by chance. ``monitor`` compares each week with a
+# reference, a period that was fine, and raises an alert if chance does not explain the difference. In a year without
+# any change, the probability of any alert is five percent.
 #
-# ``calibrate`` comes first. It sees bags of known mix, drawn from ``checked.csv``: 200 of them, of 400 tickets each,
-# with all mixes alike likely. From them it learns how far estimates are off, and what a week of tickets looks like.
-# Weeks whose mix has moved are then told from weeks whose *rows* are different, where nobody should believe the
-# estimate.
+# First we call ``calibrate`` with bags of known mix, drawn from ``checked.csv``: 200 bags of 400 tickets each, drawn
+# uniformly over all mixes. From them the model learns the size of its errors, and the usual look of a week of tickets.
+# It can then separate weeks with a changed mix from weeks with different *rows*, where the estimate is not reliable.
 
 checked = hq.read_bags(
     folder / "checked.csv", label="kind", proba="p_*"
@@ -151,22 +151,23 @@ plt.figure(picture)
 # sphinx_gallery_end_ignore
 
 # %%
-# The upper panel has the mix over time. Below, each class has its estimate with an interval, dashed thresholds, and
-# marks for alerts. ``found`` is a data frame with the same facts. The column *verdict* has them in words:
+# The upper panel shows the mix over time. Below, each class has its estimate with an interval, dashed thresholds, and
+# marks for alerts. ``found`` is a data frame with the same information. The column *verdict* summarises it in words:
 
 found[found["class"] == "billing"].groupby("verdict")["chunk"].agg(
     ["min", "max", "count"]
 )
 
 # %%
-# A week is *unchanged*, it has *moved*, or its *rows look different*. The first is good news, the second is for whoever
-# planned for the old mix, and the third is for whoever renamed the features.
+# A week is *unchanged*, it has *moved*, or its *rows look different*. The first is good news. The second matters to
+# everybody who planned for the old mix, and the third to the team that renamed the features.
 #
-# How accurate is the classifier now?
-# -----------------------------------
-# That also follows without labels, as long as rows of a class look as they did: how often the classifier confuses the
-# classes is known from ``scored.csv``, and how common they are is estimated. Where rows look different, the expected
-# accuracy is as wrong as the estimate. (True accuracies of 400 tickets vary by chance, by about two percent.)
+# Accuracy without labels
+# -----------------------
+# The accuracy can also be estimated without labels, if the rows of each class look the same as before. ``scored.csv``
+# shows how often the classifier confuses the classes, and the estimate shows how common they are. If rows look
+# different, the expected accuracy is as wrong as the estimate. (True accuracies on 400 tickets vary by about two
+# percent by chance.)
 
 accuracy = quantifier.estimate_performance(by_week)[
     "accuracy"
@@ -184,16 +185,16 @@ ax.set(xlabel="week", ylabel="accuracy")
 ax.legend(frameon=False)
 
 # %%
-# Each week, as a command
-# -----------------------
+# Every week, as a command
+# ------------------------
 # .. code-block:: sh
 #
 #     histnetq fit scored.csv --label kind --proba 'p_*' --method emq -o model
 #     histnetq monitor model log.csv --time time --period W --reference 2026-01..2026-06 \
 #         -o monitor.html --csv monitor.csv --prometheus mix.prom --force --fail-on-alert
 #
-# ``--fail-on-alert`` ends with exit code 3 if there is an alert, which is what a scheduler needs to send a message.
-# ``--state state.parquet`` keeps what was read, so that the next run reads new files alone.
+# ``--fail-on-alert`` exits with code 3 if there is an alert, so a scheduler can send a message. ``--state
+# state.parquet`` keeps the results of earlier runs, so the next run reads only new files.
 #
 # As a service
 # ------------
@@ -202,14 +203,14 @@ ax.legend(frameon=False)
 #     pip install 'histnetq[serve]'
 #     histnetq serve models                # a directory with the models, here models/tickets
 #
-# Then any program can ask by HTTP, and get the numbers of the command line:
+# Then any program can send requests over HTTP, and gets the same numbers as on the command line:
 #
 # .. code-block:: sh
 #
 #     curl -H 'Content-Type: text/csv' --data-binary @week.csv \
 #         'http://127.0.0.1:8765/v1/models/tickets/predict?coverage=0.9'
 #
-# What comes back has a row for each bag and class. It is what ``predict --json`` prints, so that this page can ask the
+# The response has a row for each bag and class. It equals the output of ``predict --json``, so this page uses the
 # command line instead:
 
 import json
@@ -233,9 +234,9 @@ answer = terminal("histnetq predict models/tickets week.csv --json")
 print(json.dumps(json.loads(answer), indent=1))
 
 # %%
-# Where to go next
-# ----------------
-# - Features instead of scores: fit with ``read_bags(…, label=…)`` and let ``EMQ`` train a classifier of its own.
-# - What an alert promises, segments, state between runs: :doc:`/monitoring`.
+# Next steps
+# ----------
+# - To use features instead of scores, fit with ``read_bags(…, label=…)``; ``EMQ`` then trains its own classifier.
+# - False alarm rates, segments, state between runs: :doc:`/monitoring`.
 # - The service, its limits and its security: :doc:`/serving`.
-# - Scores of your own model in full: :doc:`/scores`.
+# - All options for scores of your own model: :doc:`/scores`.

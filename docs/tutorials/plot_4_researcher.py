@@ -2,8 +2,8 @@
 The researcher: the paper in short sections
 ===========================================
 
-At the end you can use the histogram layer in a network of your own, train with a loss of your own, replace the layer by
-one that you have written, and compare methods with the paper's test. You will also know how to repeat its tables.
+After this tutorial you can use the histogram layer in your own network, train with a custom loss, replace the layer by
+a custom one, and compare methods with the paper's test. You will also know how to reproduce its tables.
 
 The paper is *Quantification using permutation-invariant networks based on histograms* by Pérez-Mon, Moreo, del Coz and
 González. This library is an independent implementation. You should know some PyTorch.
@@ -15,8 +15,8 @@ González. This library is an independent implementation. You should know some P
 # A **bag** is a set of rows. Its **prevalences** *p* are the shares of the classes among them. A quantifier estimates
 # *p* from the rows. Its answer must not depend on the order of the rows, and bags may have any size.
 #
-# We use scikit-learn's handwritten digits: half of the images to learn from, and bags of 100 drawn from the other half,
-# with prevalences drawn uniformly from all possible ones (the protocol ``APP``).
+# We use scikit-learn's handwritten digits. Half of the images are for training. From the second half we draw bags of
+# 100, with prevalences drawn uniformly from all possible ones (the protocol ``APP``).
 
 # sphinx_gallery_thumbnail_number = 2
 import matplotlib.pyplot as plt
@@ -33,8 +33,9 @@ print(data.test)
 # %%
 # 2. Histograms as a layer
 # ------------------------
-# The layer gets the rows of all bags in one tensor, and ``offsets``, which say where each bag begins. It gives one
-# histogram per feature and bag. Values are first squashed to (0, 1) by a sigmoid. Bins have learned places and widths.
+# The layer gets the rows of all bags in one tensor, and ``offsets`` with the start of each bag. It returns one
+# histogram per feature and bag. A sigmoid first squashes the values to (0, 1). The positions and widths of the bins are
+# learned.
 
 torch.manual_seed(0)
 layer = hq.nn.HardHistogram(n_features=1, n_bins=8)
@@ -46,9 +47,10 @@ histograms = layer(rows, offsets)
 print(histograms.shape, histograms.sum(dim=1))
 
 # %%
-# A row falls into one bin, which is a step and has no useful slope. The paper's layer gives a gradient all the same,
-# that of a smooth stand-in, so that everything before it can learn. Four kinds of bins differ in the stand-in:
-# ``"hard"``, ``"soft"``, ``"rbf"`` and ``"sigmoid"``. Here is how much a row counts in the fourth of eight bins.
+# A row falls into one bin, which is a step function without a useful slope. The paper's layer uses the gradient of a
+# smooth approximation instead, so everything before it can learn. Four kinds of bins differ in this approximation:
+# ``"hard"``, ``"soft"``, ``"rbf"`` and ``"sigmoid"``. The picture shows how much a row counts in the fourth of eight
+# bins.
 
 grid = torch.linspace(0, 1, 401)[:, None]
 one_row_per_bag = torch.arange(402)
@@ -71,11 +73,11 @@ ax.set(xlabel="value of the row", ylabel="how much it counts")
 ax.legend(frameon=False, fontsize=8)
 
 # %%
-# 3. Why histograms: a bag is a mixture
-# -------------------------------------
+# 3. A bag is a mixture of histograms
+# -----------------------------------
 # If rows of class *c* have the histogram :math:`M_c`, then a bag with prevalences *p* has, on average, the histogram
-# :math:`h = \sum_c p_c M_c`. So *h* tells *p*, if the histograms of the classes differ. Here: the ink in the middle of
-# an image, for ones, for zeros, and for a bag with 30 ones in 100 images of both.
+# :math:`h = \sum_c p_c M_c`. So *h* determines *p*, if the histograms of the classes differ. The example is the ink in
+# the middle of an image, for ones, for zeros, and for a bag with 30 ones in 100 images of both.
 
 ink = torch.tensor(
     images.reshape(-1, 8, 8)[:, 2:6, 3:5].mean(axis=(1, 2)) / 16,
@@ -113,14 +115,14 @@ ax.set(xlabel="ink in the middle", ylabel="share of the images")
 ax.legend(frameon=False)
 
 # %%
-# ``HistNetQ()`` is built on this: its head knows that it has to unmix, and the layers before it learn features whose
+# ``HistNetQ()`` is built on this: its head unmixes the histograms, and the layers before it learn features whose
 # histograms differ. ``HistNetQ(head=(512,))`` is the paper's network: hidden layers and a softmax, from random weights.
 #
 # 4. The Bag Mixer
 # ----------------
-# Bags of known prevalences are few. The Mixer makes new ones: half of one bag and half of another, labelled with the
-# mean of their prevalences. That is a guess, as the halves are drawn at random, but a good one. Training draws some
-# bags as they are and mixes the others. For three classes one sees where they come from.
+# Bags of known prevalences are rare. The Mixer makes new ones: half of one bag and half of another, labelled with the
+# mean of their prevalences. This label is approximate, because the halves are drawn at random, but it is a good
+# approximation. Training uses some real bags and some mixed bags. With three classes we can see where they are.
 
 three = hq.Bags.from_labels(images[labels < 3], labels[labels < 3])
 few = hq.Dirichlet(0.4, bag_size=100).draw(three, 12, random_state=1)
@@ -157,11 +159,11 @@ ax.legend(frameon=False, loc="upper left")
 # %%
 # 5. Losses
 # ---------
-# A network is trained for the error that you will be judged by. Each is a function of the true and the estimated
-# prevalences. AE is the mean absolute error, RAE the error relative to the true share, which rare classes dominate.
-# Names from ``histnetq.metrics`` work, and so does any function of your own. Here: the digit 0 counts five times.
+# A network should minimise the error that you will be judged by. An error is a function of the true and the estimated
+# prevalences. AE is the mean absolute error. RAE is the error relative to the true share, so rare classes dominate it.
+# You can use the names from ``histnetq.metrics``, or any function. In this example the digit 0 counts five times.
 #
-# Networks on this page train for seconds, to keep it quick to build: ``few_epochs`` says so.
+# To keep this page quick to build, its networks train for seconds; see ``few_epochs``.
 
 
 def zeros_count(p_true, p_pred):
@@ -198,19 +200,19 @@ figure, axes = plt.subplots(
 for ax, network, title in zip(
     axes,
     (paper, own_loss),
-    ("loss: AE", "loss of our own"),
+    ("loss: AE", "custom loss"),
     strict=True,
 ):
     hq.plots.training(network.history_, ax)
     ax.set_title(title)
 
 # %%
-# 6. A layer of your own
-# ----------------------
-# A **pooling** turns the rows of each bag into one vector; a histogram is one. To write your own, say how wide the
-# vector is, and give the method ``pool``. Rows come flat: ``rows[index]`` are those of all bags, one after the other,
-# and ``weights`` are theirs, or None. This layer has the mean and the standard deviation of each feature, and leaves
-# the adding up to a layer that is there, ``Mean``.
+# 6. A custom layer
+# -----------------
+# A **pooling** turns the rows of each bag into one vector; a histogram is one example. To write your own, set the width
+# of the vector and write the method ``pool``. Rows come flat: ``rows[index]`` has the rows of all bags in order, and
+# ``weights`` has their weights, or is None. This layer computes the mean and the standard deviation of each feature,
+# and uses the existing layer ``Mean`` for the sums.
 
 from histnetq.nn import Mean, Pooling
 
@@ -237,9 +239,9 @@ class Moments(Pooling):
 
 
 # %%
-# A quantifier around it is a subclass that makes the layer. The rest is there: training, prediction, intervals, trust,
-# comparison. A model that was saved is read by ``hq.load("directory", estimator=MomentsQ)``. (If parts of a bag are to
-# be added up, as in :ref:`sphx_glr_auto_tutorials_plot_6_big_data.py`, let the layer be a ``MergeablePooling``.)
+# A quantifier with this layer is a subclass that builds the layer. It inherits everything else: training, prediction,
+# intervals, trust, comparison. ``hq.load("directory", estimator=MomentsQ)`` reads a saved model. (To add up parts of a
+# bag, as in :ref:`sphx_glr_auto_tutorials_plot_6_big_data.py`, derive the layer from ``MergeablePooling``.)
 
 
 class MomentsQ(hq.DeepSets):
@@ -261,10 +263,10 @@ own = own.fit(images, labels)
 # %%
 # 7. Compare
 # ----------
-# As in the paper's tables: the mean error over all test bags, and Wilcoxon's signed-rank test against the best method.
-# ‡ marks methods that are *not* significantly worse, † those with a p-value from 0.001 to 0.05.
+# As in the paper's tables, we report the mean error over all test bags, and Wilcoxon's signed-rank test against the
+# best method. ‡ marks methods that are *not* significantly worse, † marks methods with a p-value from 0.001 to 0.05.
 
-emq = hq.EMQ(calibration="bcts", random_state=0).fit(images, labels)
+emq = hq.EMQ(rescaling="bcts", random_state=0).fit(images, labels)
 fewer = hq.Training(
     epochs=10, bags_per_epoch=200, patience=3, validation_bags=100
 )
@@ -286,28 +288,28 @@ comparison = hq.compare(methods, data.test)
 print(comparison)
 
 # %%
-# (``to_latex()`` gives the same for a paper.) The networks would need hundreds of epochs to show what they can do, so
-# do not judge them by this table; the real ones are in :doc:`/results`. The picture has the same errors by shift, the
-# distance between the prevalences of a bag and those of training:
+# (``to_latex()`` returns the same table for a paper.) The networks would need hundreds of epochs to reach their full
+# accuracy, so do not judge them by this table; the full results are in :doc:`/results`. The picture shows the same
+# errors by shift, the distance between the prevalences of a bag and the training prevalences:
 
 hq.plots.error_by_shift(comparison, bins=6)
 
 # %%
-# 8. Repeat a table
-# -----------------
+# 8. Reproduce a table
+# --------------------
 # Every table and figure of the paper has a command. In a clone of the repository:
 #
 # .. code-block:: sh
 #
 #     make reproduce RUN="toy"                                      # section 4, without data to download
 #     make reproduce RUN="lequa-t1a --data DIRECTORY --budget quick --methods EMQ,HistNetQ-hard --seeds 1"
-#     make reproduce RUN="lequa-t1a --data DIRECTORY --budget full" # all methods, as the tables have them
+#     make reproduce RUN="lequa-t1a --data DIRECTORY --budget full" # all methods, as in the tables
 #
-# Runs that are finished are kept in ``runs/`` and never repeated, so that a run that was stopped goes on where it was.
+# Finished runs are stored in ``runs/`` and never repeated, and a stopped run continues from its last checkpoint.
 #
-# Where to go next
-# ----------------
-# - How ``HistNetQ`` learns today, and what each part is worth: :doc:`/histnetq`.
+# Next steps
+# ----------
+# - Training stages of ``HistNetQ``, and the contribution of each part: :doc:`/histnetq`.
 # - Maximum likelihood as a layer: :doc:`/emnetq`.
-# - All results beside the paper's: :doc:`/results`.
+# - All results next to the paper's results: :doc:`/results`.
 # - Training on several processes: :doc:`/training-on-many-processes`.

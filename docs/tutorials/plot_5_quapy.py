@@ -2,10 +2,11 @@
 From QuaPy: side by side
 ========================
 
-At the end you can say in histnetq what you say in QuaPy, use quantifiers of either library in the other, and check that
-both give the same numbers. You can then add what QuaPy does not have: learning from totals, intervals and trust.
+After this tutorial you can translate QuaPy code to histnetq, use quantifiers of both libraries together, and check that
+both give the same numbers. You can then add features that QuaPy does not have: learning from totals, intervals and
+trust.
 
-What you need: some experience with QuaPy, and ``pip install quapy``.
+You need some experience with QuaPy, and ``pip install quapy``.
 """
 
 # %%
@@ -18,16 +19,16 @@ What you need: some experience with QuaPy, and ``pip install quapy``.
 #      - histnetq
 #    * - ``data.LabelledCollection(X, y)``
 #      - ``Bags.from_labels(X, y)``: one bag with labels
-#    * - a protocol such as ``protocol.UPP(test)``, drawn anew on each call
-#      - ``Bags`` that are drawn once: ``APP(bag_size).draw(test, n_bags)``
+#    * - a protocol such as ``protocol.UPP(test)``, which draws again on each call
+#      - ``Bags``, drawn once: ``APP(bag_size).draw(test, n_bags)``
 #    * - ``protocol.UPP``; ``protocol.APP``, a grid; ``protocol.NPP``
 #      - ``APP``; no grid, draw more bags; ``NPP``
 #    * - ``qp.environ["SAMPLE_SIZE"]``
 #      - none: each bag knows its size
 #    * - ``aggregative.EMQ(cls, calib="bcts")``, ``aggregative.KDEyML(cls)``, ``aggregative.PACC(cls)``
-#      - ``EMQ(cls, calibration="bcts")``, ``KDEy(cls)``, ``PACC(cls)``
-#    * - ``q.predict(X)``, of one sample
-#      - ``q.predict(X)`` of one bag, ``q.predict(bags)`` of all at once
+#      - ``EMQ(cls, rescaling="bcts")``, ``KDEy(cls)``, ``PACC(cls)``
+#    * - ``q.predict(X)`` for one sample
+#      - ``q.predict(X)`` for one bag, ``q.predict(bags)`` for all at once
 #    * - ``q.aggregate(posteriors)``
 #      - ``q.predict_posteriors(posteriors)``
 #    * - ``qp.evaluation.evaluate(q, protocol, "mae")``
@@ -74,7 +75,7 @@ print(qp.evaluation.evaluate(theirs, protocol, error_metric="mae"))
 
 import histnetq as hq
 
-plt.style.use("default")  # QuaPy makes all letters in pictures larger
+plt.style.use("default")  # QuaPy enlarges all text in plots
 ours = hq.EMQ(LogisticRegression(), random_state=0).fit(X, y)
 bags = hq.APP(bag_size=100).draw(
     hq.Bags.from_labels(X_test, y_test), 200, random_state=0
@@ -82,9 +83,9 @@ bags = hq.APP(bag_size=100).draw(
 print(hq.evaluate(ours, bags)["ae"].mean())
 
 # %%
-# These are other samples, so the numbers differ a little. Take the very samples of the protocol, and the estimates are
-# the same. ``bags_from_quapy`` makes bags of a protocol or a collection, without copying a row. (QuaPy stops its
-# iterations at steps of 0.0001, which leaves differences of 0.002; here we let it go on.)
+# These samples are different, so the numbers differ a little. With the samples of the protocol, the estimates are the
+# same. ``bags_from_quapy`` makes bags from a protocol or a collection, without copying a row. (QuaPy stops its
+# iterations at steps of 0.0001, which leaves differences of 0.002; here we let it continue.)
 
 same = hq.interop.bags_from_quapy(protocol)
 of_theirs = np.array(
@@ -107,10 +108,10 @@ ax.scatter(
 )
 
 # %%
-# Theirs in ours
-# --------------
-# ``evaluate`` and ``compare`` take quantifiers of both libraries. With ``from_quapy`` a quantifier of QuaPy also gets
-# the rest: prediction of many bags, and intervals after ``calibrate``.
+# QuaPy's quantifiers in histnetq
+# -------------------------------
+# ``evaluate`` and ``compare`` accept quantifiers of both libraries. ``from_quapy`` adds everything else to a quantifier
+# of QuaPy: prediction of many bags, and intervals after ``calibrate``.
 
 methods = {
     "EMQ, QuaPy": theirs,
@@ -130,12 +131,12 @@ print(hq.compare(methods, same))
 
 # %%
 # The lowest mean has a star, and ‡ marks methods that are not significantly worse. PACC and KDEy divide the training
-# rows into folds at random, so the two libraries differ by chance there. A difference in the fourth digit may still be
-# significant, as it is with EMQ here: the test asks whether a method is better in most samples, not by how much.
+# rows into random folds, so the two libraries differ by chance there. A difference in the fourth digit may still be
+# significant, as with EMQ here: the test asks whether a method is better in most samples, not by how much.
 #
-# Ours in theirs
-# --------------
-# ``to_quapy`` makes a quantifier that QuaPy takes for its own, in its evaluation and in ``GridSearchQ``.
+# histnetq's quantifiers in QuaPy
+# -------------------------------
+# ``to_quapy`` makes a quantifier that works in QuaPy's evaluation and in ``GridSearchQ``.
 
 inside = hq.interop.to_quapy(
     hq.PACC(LogisticRegression(), random_state=0)
@@ -151,7 +152,7 @@ search.fit(X, y)
 print(search.best_params_)
 
 # %%
-# Ours alone would be (``pip install 'histnetq[tune]'``):
+# In histnetq alone it is (``pip install 'histnetq[tune]'``):
 
 found = hq.tune(
     hq.PACC(LogisticRegression(), random_state=0),
@@ -163,15 +164,15 @@ found = hq.tune(
 print(found.best_params)
 
 # %%
-# What comes on top
-# -----------------
-# **Intervals** for any quantifier, also for one of QuaPy. Half of the samples calibrate; the others show how often the
-# intervals hold the truth.
+# Additional features
+# -------------------
+# **Intervals** work for any quantifier, including QuaPy's. Half of the samples calibrate the intervals; the second half
+# shows how often the intervals contain the truth.
 
 wrapped = hq.interop.from_quapy(theirs).calibrate(same[:100])
 intervals = wrapped.predict_interval(same[100:], coverage=0.9)
 print(
-    f"{intervals.contains(same[100:].prevalences).mean():.0%} of the intervals of 90 % hold the truth"
+    f"{intervals.contains(same[100:].prevalences).mean():.0%} of the 90 % intervals contain the truth"
 )
 
 twelve = same[100:112]
@@ -182,14 +183,14 @@ ax = hq.plots.prevalences(
 )
 
 # %%
-# **Trust**: a sample whose cells look otherwise is told, such as one from a microscope that magnifies too much.
+# **Trust** flags samples whose cells look different, for example from a microscope that magnifies too much.
 
 print(
     wrapped.trust([X_test[:100], X_test[:100] + 1])["trust"].tolist()
 )
 
 # %%
-# **Learning from totals**: the labels of rows are not needed if the proportions of bags are known.
+# **Learning from totals** needs no labels of rows, only the proportions of bags.
 
 train = hq.APP(bag_size=50).draw(
     hq.Bags.from_labels(X, y), 100, random_state=1
@@ -212,8 +213,8 @@ print(
 )
 
 # %%
-# Where to go next
-# ----------------
-# - Which data need which method: :doc:`/methods`.
-# - Learning from totals in full: :ref:`sphx_glr_auto_tutorials_plot_2_pollster.py`.
-# - Networks, layers and losses of your own: :ref:`sphx_glr_auto_tutorials_plot_4_researcher.py`.
+# Next steps
+# ----------
+# - Choosing a method for your data: :doc:`/methods`.
+# - Learning from totals in detail: :ref:`sphx_glr_auto_tutorials_plot_2_pollster.py`.
+# - Custom networks, layers and losses: :ref:`sphx_glr_auto_tutorials_plot_4_researcher.py`.

@@ -2,17 +2,17 @@
 Big data: sketches, streams and clusters
 ========================================
 
-At the end you can estimate bags with more rows than fit into memory, add up what was computed on different days or
+After this tutorial you can estimate bags with more rows than fit into memory, add up results from different days or
 machines, and spread the work over a cluster. The answer is the same as if all rows had been in one place.
 
-What you need: a model, and rows in Parquet files with a column that says which bag a row belongs to.
+You need a model, and rows in Parquet files with a column that names the bag of each row.
 """
 
 # %%
 # A model
 # -------
-# A shop sorts its customers' photos into four kinds of goods, by ten features of each photo. The model is learned once,
-# from a few thousand labelled photos, which is small data. What is big comes after.
+# A shop sorts its customers' photos into four kinds of goods, using ten features of each photo. The model is fitted
+# once, to a few thousand labelled photos. The large data come later.
 
 # sphinx_gallery_thumbnail_number = 1
 import tempfile
@@ -43,7 +43,7 @@ model.fit(
 )
 
 # %%
-# It is calibrated as well, so that estimates have intervals, and bags that look different are told.
+# We also calibrate the model, so that estimates have intervals and bags that look different are flagged.
 
 labels = rng.integers(4, size=3000)
 other = hq.Bags.from_labels(
@@ -54,8 +54,8 @@ model.calibrate(hq.APP(bag_size=500).draw(other, 100, random_state=0))
 # %%
 # Many rows
 # ---------
-# Eight days, one file each, with photos from six shops. There are 400,000 rows here, to keep this page quick to build;
-# nothing below depends on how many there are.
+# There are eight days, one file each, with photos from six shops. To keep this page quick to build, there are only
+# 400,000 rows; everything below works the same way with more.
 
 folder = Path(tempfile.mkdtemp())
 (folder / "rows").mkdir()
@@ -77,8 +77,8 @@ table[["shop", "day", "f0", "f1", "f2"]].head(3)
 # %%
 # A sketch instead of the rows
 # ----------------------------
-# ``HistNetQ`` needs only the histograms of a bag, and a histogram is a count. Counts of parts add up to the counts of
-# the whole. A **sketch** holds these counts for each bag: rows are read once, then forgotten.
+# ``HistNetQ`` needs only the histograms of a bag, and a histogram is a set of counts. The counts of the parts add up to
+# the counts of the whole. A **sketch** holds these counts for each bag: rows are read once and then discarded.
 
 monday, tuesday = (
     model.sketch(
@@ -110,7 +110,7 @@ print(
 )
 
 # %%
-# How small is it? The size of a sketch depends on the number of bags, not on the number of rows.
+# The size of a sketch depends on the number of bags, not on the number of rows.
 
 import matplotlib.pyplot as plt
 
@@ -135,7 +135,7 @@ ax.set(xlabel="kilobytes on disk", xscale="log", xlim=(1, 1e5))
 ax.invert_yaxis()
 
 # %%
-# A sketch can be saved, loaded, and asked for everything: estimates, intervals and trust.
+# A sketch can be saved and loaded. It is enough to compute estimates, intervals and trust.
 
 week = hq.BagSketch.load(sketch_file)
 found = model.predict_interval(week, coverage=0.9)
@@ -149,8 +149,8 @@ print(model.trust(week)["trust"].tolist())
 # Streams
 # -------
 # Rows may also come in pieces of any size and in any order, from files or from a queue. ``predict_stream`` takes pairs
-# of the names of the bags and the rows. Memory holds the sketches and one piece. Give the columns that the model has
-# learned from, ``feature_names_``, and no others: columns that were constant in training may have been left out.
+# of bag names and rows. Memory holds the sketches and one piece. Pass exactly the columns of the model,
+# ``feature_names_``: columns that were constant in training may have been dropped.
 
 import pyarrow.dataset as ds
 
@@ -166,9 +166,9 @@ ids, estimates = model.predict_stream(pieces)
 pd.DataFrame(estimates, index=ids, columns=model.classes_).round(3)
 
 # %%
-# In a terminal it is one command. ``predict`` never holds all rows of such a model, so the files may be larger than
-# memory. ``sketch`` keeps sketches where rows come day by day, here by shop *and* day. ``predict`` then adds them up to
-# what you ask for.
+# In a terminal this is one command. For such a model, ``predict`` never holds all rows, so the files may be larger than
+# memory. If rows arrive day by day, ``sketch`` saves sketches, here by shop *and* day. ``predict`` then adds them up to
+# the requested bags.
 
 import shlex
 import subprocess
@@ -199,8 +199,8 @@ terminal("histnetq predict model sketches.parquet --bag day --wide")
 # A cluster
 # ---------
 # `Dask <https://www.dask.org>`_ spreads the work over many machines (``pip install 'histnetq[dask]'``). Each worker
-# reads some of the files and sends back sketches, so that hardly anything travels. This page starts two workers within
-# itself; on a cluster, pass the address of its scheduler, ``client="tcp://host:8786"``.
+# reads some of the files and returns sketches, so very little data is sent. This page starts two workers in its own
+# process; on a cluster, pass the address of its scheduler, ``client="tcp://host:8786"``.
 
 from distributed import Client
 
@@ -224,11 +224,11 @@ print(
 )
 
 # %%
-# Which methods have sketches?
-# ----------------------------
-# Sketches that add up exactly: ``HistNetQ``, ``DeepSets`` with mean or maximum, ``CC``, ``ACC``, ``PCC``, ``PACC``,
-# ``HDy`` and ``DyS``. ``EMQ`` and ``KDEy`` have sketches that are very near. ``EMNetQ``, ``QuaNet`` and
-# ``SetTransformer`` need all rows of a bag at once, and say so:
+# Methods with sketches
+# ---------------------
+# These methods have sketches that add up exactly: ``HistNetQ``, ``DeepSets`` with mean or maximum, ``CC``, ``ACC``,
+# ``PCC``, ``PACC``, ``HDy`` and ``DyS``. The sketches of ``EMQ`` and ``KDEy`` are close approximations. ``EMNetQ``,
+# ``QuaNet`` and ``SetTransformer`` need all rows of a bag at once, and raise an error:
 
 labels = rng.integers(4, size=400)
 slow = hq.EMNetQ(training=hq.Training(epochs=1), random_state=0).fit(
@@ -240,8 +240,8 @@ except TypeError as error:
     print(error)
 
 # %%
-# Where to go next
-# ----------------
-# - How fast, how exact, and what a cluster would do: :doc:`/scaling`.
+# Next steps
+# ----------
+# - Speed, exactness and estimates for a cluster: :doc:`/scaling`.
 # - Training on rows that stay on disk, or on several processes: :doc:`/training-on-many-processes`.
-# - Watching a stream for change: :ref:`sphx_glr_auto_tutorials_plot_3_engineer.py`.
+# - Monitoring a stream for changes: :ref:`sphx_glr_auto_tutorials_plot_3_engineer.py`.

@@ -50,6 +50,9 @@ if TYPE_CHECKING:
     from histnetq.uncertainty.intervals import Intervals
     from histnetq.uncertainty.rogan_gladen import rogan_gladen
     from histnetq.uncertainty.row_samples import RowSample, sample_rows
+    from histnetq.workflows.auditing import estimate_audited, sample_table
+    from histnetq.workflows.estimating import Estimates, estimate
+    from histnetq.workflows.fitting import fit_best
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
 
 __version__ = "0.1.0"
@@ -62,10 +65,11 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
     os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="5000")
 
 __all__ = [
-    *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
-    "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training", "Tuned", "audit", "compare",
-    "datasets", "evaluate", "interop", "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags",
-    "read_images", "rogan_gladen", "sample_rows", "simplex", "tune",
+    *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
+    "Dirichlet", "Estimates", "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training",
+    "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best", "interop",
+    "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags", "read_images", "rogan_gladen",
+    "sample_rows", "sample_table", "simplex", "tune",
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
@@ -81,6 +85,9 @@ _HOME = {
     "evaluation.errors": ["compare", "evaluate"],
     "evaluation.tuning": ["Tuned", "tune"],
     "metrics": ["CostSensitiveAE"],
+    "workflows.auditing": ["estimate_audited", "sample_table"],
+    "workflows.estimating": ["Estimates", "estimate"],
+    "workflows.fitting": ["fit_best"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
     "persistence.saving": ["load"],

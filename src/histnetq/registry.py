@@ -57,7 +57,8 @@ class Entry:
 REGISTRY: dict[str, Entry] = {
     entry.name: entry
     for entry in (
-        Entry("HistNetQ", "networks.histnetq", "proportions", {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}, network=True),
+        Entry("HistNetQ", "networks.histnetq", "proportions",
+              {**_NETWORK, **_ENCODERS, "n_bins": [8, 16, 32]}, network=True),
         Entry("DeepSets", "networks.set_networks", "proportions",
               {**_NETWORK, **_ENCODERS, "pooling": ["mean", "median", "max"]}, network=True),
         Entry("SetTransformer", "networks.set_networks", "proportions",
@@ -74,8 +75,9 @@ REGISTRY: dict[str, Entry] = {
         Entry("BBSE", "classical.label_shift", "labels", _CLASSIFIER),
         Entry("RLLS", "classical.label_shift", "labels", {**_CLASSIFIER, "alpha": (1e-3, 1.0, "log")}),
         Entry("Friedman", "classical.friedman", "labels", _CLASSIFIER),
-        Entry("MS", "classical.thresholds", "labels", {**_CLASSIFIER, "policy": ["median", "median2", "max", "t50", "x"]}),
-        Entry("EMQ", "classical.emq", "labels", {**_CLASSIFIER, "calibration": [None, "ts", "bcts", "shrunk", "vs"]}),
+        Entry("MS", "classical.thresholds", "labels",
+              {**_CLASSIFIER, "policy": ["median", "median2", "max", "t50", "x"]}),
+        Entry("EMQ", "classical.emq", "labels", {**_CLASSIFIER, "rescaling": [None, "ts", "bcts", "shrunk", "vs"]}),
         Entry("HDy", "classical.matching", "labels", _CLASSIFIER),
         Entry("DyS", "classical.matching", "labels",
               {**_CLASSIFIER, "n_bins": [5, 8, 16, 32], "divergence": ["topsoe", "hellinger"]}),

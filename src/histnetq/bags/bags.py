@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -12,11 +12,14 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags import checks, constructors, known_classes
 from histnetq.bags.fingerprint import fingerprint
 from histnetq.bags.indexing import offsets_of, ranges, selected
+from histnetq.bags.table_facts import TableFacts
+from histnetq.bags.text_features import TextFeatures
 from histnetq.simplex import Ints, check_prevalences
-from histnetq.tables.column_inspection import Facts
 
-if TYPE_CHECKING:
-    from histnetq.tables.text_features import TextFeatures
+_PARTS = (
+    "rows", "index", "offsets", "weights", "weight_kind", "prevalences", "classes", "ids", "labels", "feature_names",
+    "facts", "scores", "text",
+)  # fmt: skip
 
 
 class Bags:
@@ -70,9 +73,9 @@ class Bags:
     array([5])
     """
 
-    facts: Facts | None = None  # about the table that the bags were read from
-    scores: NDArray | None = None  # the class of each column, where rows are probabilities of the classes
-    text: TextFeatures | None = None  # how features were computed from a column of texts
+    facts: TableFacts | None  # about the table that the bags were read from
+    scores: NDArray | None  # the class of each column, where rows are probabilities of the classes
+    text: TextFeatures | None  # how features were computed from a column of texts
 
     def __init__(
         self,
@@ -101,6 +104,7 @@ class Bags:
         prevalences, classes = checks.name_columns(prevalences, classes)
         n_classes = None if classes is None else len(classes)
         self.prevalences = self.labels = self.classes = None
+        self.facts = self.scores = self.text = None
         if prevalences is not None:
             self.prevalences = check_prevalences(prevalences, len(self), n_classes, normalize=normalize)
             n_classes = self.prevalences.shape[1]
@@ -129,7 +133,8 @@ class Bags:
         offsets : (n_bags + 1,) of int64
             Where each bag starts in `index`, and the end.
         **parts : dict
-            Any of the other parameters of `Bags`, except `normalize`, as arrays of their final types.
+            Any other parameters of `Bags`, except `normalize`, as arrays of their final types; also `facts`, `scores`
+            and `text`, which a reader of tables knows.
 
         Returns
         -------
@@ -141,15 +146,33 @@ class Bags:
         >>> Bags.trusted(np.zeros((2, 1)), np.array([1, 0]), np.array([0, 1, 2])).sizes
         array([1, 1])
         """
-        bags = cls.__new__(cls)
-        bags.rows, bags.index, bags.offsets = rows, index, offsets
-        for name in ("weights", "weight_kind", "prevalences", "classes", "ids", "labels", "feature_names"):
-            setattr(bags, name, parts.pop(name, None))
-        if parts:
-            raise TypeError(f"parts: expected the names of parameters of Bags, got {', '.join(parts)}.")
-        bags.weight_kind = bags.weight_kind or "count"
-        bags.ids = np.arange(len(bags)) if bags.ids is None else bags.ids
-        return bags
+        defaults = dict.fromkeys(_PARTS) | {"weight_kind": "count", "ids": np.arange(len(offsets) - 1)}
+        return cls.__new__(cls).replaced(**defaults | {"rows": rows, "index": index, "offsets": offsets} | parts)
+
+    def replaced(self, **parts: Any) -> Bags:
+        """Copy the bags with some parts replaced by others that are known to be right; see `trusted`.
+
+        Parameters
+        ----------
+        **parts : dict
+            Names and values of the parts.
+
+        Returns
+        -------
+        Bags
+            The new bags, which share all other parts with these.
+
+        Examples
+        --------
+        >>> Bags(np.zeros((2, 1))).replaced(ids=np.array(["a"])).ids
+        array(['a'], dtype='<U1')
+        """
+        unknown = [name for name in parts if name not in _PARTS]
+        if unknown:
+            raise TypeError(f"parts: expected the names of parameters of Bags, got {', '.join(unknown)}.")
+        new = copy.copy(self)
+        vars(new).update(parts)
+        return new
 
     # Each of these stands with its documentation in a file of its own.
     from_arrays = classmethod(constructors.from_arrays)
@@ -204,9 +227,7 @@ class Bags:
         array(['b'], dtype='<U1')
         """
         prevalences = None if self.prevalences is None else self.prevalences[bags]
-        new = self.drawn(index, offsets, weights, prevalences)
-        new.ids = self.ids[bags]
-        return new
+        return self.drawn(index, offsets, weights, prevalences).replaced(ids=self.ids[bags])
 
     def drawn(self, index: Ints, offsets: Ints, weights: NDArray | None, prevalences: NDArray | None) -> Bags:
         """Make new bags on the same pool, numbered from 0.
@@ -232,10 +253,8 @@ class Bags:
         >>> Bags(np.zeros((4, 1))).drawn(np.array([3, 3, 0]), np.array([0, 2, 3]), None, None).sizes
         array([2, 1])
         """
-        new = copy.copy(self)
-        new.index, new.offsets, new.weights, new.prevalences = index, offsets, weights, prevalences
-        new.ids = np.arange(len(offsets) - 1)
-        return new
+        ids = np.arange(len(offsets) - 1)
+        return self.replaced(index=index, offsets=offsets, weights=weights, prevalences=prevalences, ids=ids)
 
     @property
     def sizes(self) -> NDArray:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,10 +21,8 @@ def align(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
     >>> align(Bags(np.zeros((4, 1)), prevalences=[[0.75, 0.25]], classes=["a", "b"]), ["b", "a"]).prevalences
     array([[0.25, 0.75]])
     """
-    new = copy.copy(bags)
     names, wanted = _matched(bags, [str(name) for name in classes])
-    new.classes = np.array(names)
-    return new.with_classes(wanted)
+    return bags.replaced(classes=np.array(names)).with_classes(wanted)
 
 
 def with_all_classes(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags.checks import as_pool, column_names, encode_labels, join_weights, sort_groups, stack
 from histnetq.bags.indexing import offsets_of
@@ -117,8 +116,7 @@ def from_labels(cls: type[Bags], X: Any, y: ArrayLike, groups: ArrayLike | None 
             raise ValueError(f"weights: expected one per row ({len(order)}), got {len(weights)}.")
         kwargs["weights"] = weights[order]
     bags = cls(pool, order, offsets, **kwargs)
-    bags.prevalences = bags.label_prevalences()
-    return bags
+    return bags.replaced(prevalences=bags.label_prevalences())
 
 
 def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
@@ -150,20 +148,21 @@ def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
         raise ValueError("parts: expected at least one Bags, got an empty list.")
     parts = _align_classes(parts)
     _refuse_mixture(parts)
-    joined = copy.copy(parts[0])
-    joined.text = next((part.text for part in parts if part.text is not None), None)
-    joined.feature_names = next((p.feature_names for p in parts if p.feature_names is not None), None)
-    starts = _join_rows(joined, parts)
-    joined.index = np.concatenate([p.index + start for p, start in zip(parts, starts, strict=True)])
-    joined.offsets = offsets_of(np.concatenate([np.diff(p.offsets) for p in parts]))
+    rows, labels, starts = _join_rows(parts)
     weighted = [p for p in parts if p.weights is not None]
-    if weighted:
-        joined.weights = np.concatenate([p.entry_weights() for p in parts])
-        joined.weight_kind = weighted[0].weight_kind
-    joined.ids = np.concatenate([p.ids for p in parts])
     known = [p.prevalences for p in parts if p.prevalences is not None]
-    joined.prevalences = np.concatenate(known) if len(known) == len(parts) else None
-    return joined
+    return parts[0].replaced(
+        rows=rows,
+        labels=labels,
+        index=np.concatenate([p.index + start for p, start in zip(parts, starts, strict=True)]),
+        offsets=offsets_of(np.concatenate([np.diff(p.offsets) for p in parts])),
+        weights=np.concatenate([p.entry_weights() for p in parts]) if weighted else None,
+        weight_kind=(weighted or parts)[0].weight_kind,
+        ids=np.concatenate([p.ids for p in parts]),
+        prevalences=np.concatenate(known) if len(known) == len(parts) else None,
+        text=next((p.text for p in parts if p.text is not None), None),
+        feature_names=next((p.feature_names for p in parts if p.feature_names is not None), None),
+    )
 
 
 def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
@@ -200,13 +199,13 @@ def _refuse_mixture(parts: Sequence[Bags]) -> None:
         raise ValueError("parts: some have count weights and some survey weights; give all the same kind.")
 
 
-def _join_rows(joined: Bags, parts: Sequence[Bags]) -> list[int]:
-    """Give `joined` the rows and labels of all parts; where the rows of each part start among them."""
-    same = (p.labels is joined.labels or np.array_equal(p.labels, joined.labels) for p in parts)  # type: ignore[arg-type]
-    if all(p.rows is joined.rows for p in parts) and all(same):
-        return [0] * len(parts)
-    joined.rows = stack([p.rows for p in parts])
+def _join_rows(parts: Sequence[Bags]) -> tuple[Any, NDArray | None, list[int]]:
+    """Return one pool with the rows of all parts, its labels, and where the rows of each part start."""
+    first = parts[0]
+    same = (p.labels is first.labels or np.array_equal(p.labels, first.labels) for p in parts)  # type: ignore[arg-type]
+    if all(p.rows is first.rows for p in parts) and all(same):
+        return first.rows, first.labels, [0] * len(parts)
+    labels = None
     if any(p.labels is not None for p in parts):
-        unknown = (np.full(p.rows.shape[0], -1) if p.labels is None else p.labels for p in parts)
-        joined.labels = np.concatenate(list(unknown))
-    return offsets_of([p.rows.shape[0] for p in parts])[:-1].tolist()
+        labels = np.concatenate([np.full(p.rows.shape[0], -1) if p.labels is None else p.labels for p in parts])
+    return stack([p.rows for p in parts]), labels, offsets_of([p.rows.shape[0] for p in parts])[:-1].tolist()

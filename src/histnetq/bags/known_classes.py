@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -63,12 +62,11 @@ def with_prevalences(self: Bags, prevalences: ArrayLike, *, normalize: bool = Fa
     >>> Bags(np.zeros((4, 1))).with_prevalences([[3, 1]], normalize=True).prevalences
     array([[0.75, 0.25]])
     """
-    new = copy.copy(self)
     table, classes = checks.name_columns(prevalences, self.classes)
     n_classes = None if classes is None else len(classes)
-    new.prevalences = check_prevalences(table, len(self), n_classes, normalize=normalize)
-    new.classes = np.arange(new.prevalences.shape[1]) if classes is None else np.asarray(classes)
-    return new
+    checked = check_prevalences(table, len(self), n_classes, normalize=normalize)
+    names = np.arange(checked.shape[1]) if classes is None else np.asarray(classes)
+    return self.replaced(prevalences=checked, classes=names)
 
 
 def with_known_prevalences(self: Bags) -> Bags:
@@ -118,11 +116,10 @@ def with_classes(self: Bags, classes: Sequence[Any] | NDArray) -> Bags:
     names = checks.check_names("classes", classes, len(classes), "class")
     way_out = "rename it, drop its rows or column, or learn from bags that have it."
     target = checks.match_names(self.classes, names, "classes: {} is not among the expected {}; " + way_out)
-    new = copy.copy(self)
-    new.classes = names
-    if self.labels is not None and not np.array_equal(target, np.arange(len(target))):
-        new.labels = np.append(target, -1)[self.labels]
-    if self.prevalences is not None:
-        new.prevalences = np.zeros((len(self), len(names)))
-        new.prevalences[:, target] = self.prevalences
-    return new
+    labels, prevalences = self.labels, self.prevalences
+    if labels is not None and not np.array_equal(target, np.arange(len(target))):
+        labels = np.append(target, -1)[labels]
+    if prevalences is not None:
+        prevalences = np.zeros((len(self), len(names)))
+        prevalences[:, target] = self.prevalences
+    return self.replaced(classes=names, labels=labels, prevalences=prevalences)

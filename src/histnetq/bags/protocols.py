@@ -369,8 +369,7 @@ def _draw_by_class(
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:
     """Bags of these rows, with the proportions of their labels."""
     bags = source.drawn(index, offsets_of(sizes), None, None)
-    bags.prevalences = bags.label_prevalences()
-    return bags
+    return bags.replaced(prevalences=bags.label_prevalences())
 
 
 def _numbered(bags: Bags) -> Bags:

@@ -87,7 +87,9 @@ def predict(
             raise ValueError("row_file: expected another file than that of the estimates; name one.")
     reading = how_to_read(reading)
     if audited is None:
-        found = estimate(model, new, progress=not as_json, with_rows=row_file is not None, **reading)
+        if not reading["images"]:
+            reading["progress"] = not as_json
+        found = estimate(model, new, rows=row_file is not None, **reading)
     else:
         found = _audited(model, new, audited, random=random, **reading)
     table = found.to_frame(wide)
@@ -178,9 +180,9 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
         write_table(errors, output, force, index=True)
     means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
     told = f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
-    told += f"the mean of training has {floor['ae']:.4f} and {floor['rae']:.4f}."
+    told += f"baseline (training mean): {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
-        told += " The model is no better than the mean of training: it has learned nothing from these features."
+        told += " The model is no better than the baseline: it has learned nothing from these features."
     lines = [told, *([found.learned_nothing] if found.learned_nothing else [])]
     if covered:
         lines.append(
@@ -188,7 +190,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
             f"their mean width is {covered['mean width']:.4f}."
         )
     lines += [] if output is None else [f"written to {output}."]
-    facts = {"bags": len(errors), **means, "mean of training": floor, "learned_nothing": found.learned_nothing}
+    facts = {"bags": len(errors), **means, "baseline": floor, "learned_nothing": found.learned_nothing}
     say(as_json, facts | ({"coverage": covered} if covered else {}), lines)
 
 
@@ -211,11 +213,11 @@ def report(model: Path, table: list[str], output: Path, force: bool, as_json: bo
               histnetq report model checked.csv --bag tow --label species --against other
               histnetq report model new-scans --images
     """
-    from histnetq.workflows.estimating import report as write
+    from histnetq.report.table_report import report_table
 
     if None not in (known["prevalences"], known["label"]):
         refuse_unknown(known["prevalences"], known["label"])
-    write(output, model, table, command=command_line(), force=force, **how_to_read(known))
+    report_table(output, model, table, command=command_line(), force=force, **how_to_read(known))
     say(as_json, {"output": str(output)}, [f"written to {output}; open it in a browser."])
 
 

@@ -28,9 +28,10 @@ def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool
     Example: histnetq sample model new.csv --bag site --n 200 -o to_label.csv
              histnetq predict model new.csv --bag site --audited to_label.csv
     """
-    from histnetq.workflows.auditing import draw
+    from histnetq.workflows.auditing import sample_table
 
-    drawn, n_bags = draw(model, new, **reading)
+    drawn = sample_table(model, new, random_state=reading.pop("seed"), **reading)
+    n_bags = len(drawn.drop_duplicates(reading["bag"])) if reading["bag"] else 1
     write_table(drawn, output, force)
     facts = {"output": str(output), "rows": len(drawn), "bags": n_bags}
     say(as_json, facts, [

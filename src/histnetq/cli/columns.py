@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from histnetq.tables.text_features import TextFeatures
+    from histnetq.bags.text_features import TextFeatures
 
 _OWN_MODEL = (
     "These are taken to be scores of rows that your model was not trained on: of others they are too sure, and all "

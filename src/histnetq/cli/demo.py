@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.protocols import APP
 from histnetq.datasets import digits
-from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
@@ -82,7 +82,7 @@ def _labelled_rows(train: Bags, test: Bags, say: Say) -> tuple[_Fitted, Comparis
     fitted = _fit(
         {
             "CC": CC(random_state=0),
-            "EMQ": EMQ(calibration="bcts", random_state=0),
+            "EMQ": EMQ(rescaling="bcts", random_state=0),
             "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, sampler=same, training=_HISTNETQ, random_state=0),
             "EMNetQ": EMNetQ(encoder=(64,), sampler=same, training=_EMNETQ, random_state=0),
         },
@@ -107,7 +107,7 @@ def _proportions_only(train: Bags, test: Bags, from_labels: _Fitted, say: Say) -
         {
             "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, training=_HISTNETQ, random_state=0),
             "EMNetQ": EMNetQ(encoder=(64,), training=_EMNETQ, random_state=0),
-            "mean of training": MLPE(),
+            BASELINE: MLPE(),
         },
         (bags,), test, say,
     )  # fmt: skip
@@ -128,13 +128,13 @@ def _other_scanners(train: Bags, test: Bags, from_labels: _Fitted, say: Say) -> 
     networks = {
         "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, training=_HISTNETQ, random_state=0),
         "EMNetQ": EMNetQ(encoder=(64,), training=_EMNETQ, random_state=0),
-        "mean of training": MLPE(),
+        BASELINE: MLPE(),
     }
     fitted = _fit(networks, (bags,), scanned, say)
     classical: dict[str, Quantifier] = {name: from_labels.quantifiers[name] for name in ("CC", "EMQ")}
     classical["PACC"] = PACC(random_state=0).fit(train.rows, _labels(train))
     estimates = {name: quantifier.predict(scanned) for name, quantifier in classical.items()} | fitted.estimates
-    told = EMQ(calibration="bcts", random_state=0).fit(bags.rows, _labels(drawn)[drawn.index])
+    told = EMQ(rescaling="bcts", random_state=0).fit(bags.rows, _labels(drawn)[drawn.index])
     comparison = compare(estimates | {"(EMQ with labels)": told.predict(scanned)}, scanned)
     _show(
         comparison,

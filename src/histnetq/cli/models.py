@@ -23,10 +23,11 @@ from histnetq.cli.reading import how_to_read, read_training, require_known
 from histnetq.cli.terminal import Interrupted, echo
 from histnetq.registry import METHODS
 from histnetq.tables.files import is_first_process
-from histnetq.training.progress import tell_event
+from histnetq.training.progress import listening, report_event
 
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
+    from histnetq.training.progress import Listener
     from histnetq.workflows.fitting import Workbench
 
 _LEARNING = ("methods", "classifier", "features", "ignore", "proba", "prediction", "text", "image_size", "color")
@@ -66,13 +67,11 @@ def fit(
 
     check_choice("method", method, ("auto", *METHODS))
     chosen = {"loss": loss, "calibration": calibration, "classifier": classifier, "random_state": seed}
-    bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
-    if method == "auto" and not bench.hard:
-        model, comparison = bench.fit_best()
-        shown = [] if comparison is None else ["", *str(comparison).split("\n"), ""]
-        _keep(model, output, force, as_json, *shown, model.provenance_["why"])
-    else:
-        _keep(bench.fit("acc" if method == "auto" else method), output, force, as_json)
+    bench = _workbench(train, table, **chosen, keep_interrupted=keep_interrupted)
+    with listening(_listener(as_json)):
+        model, comparison = bench.fit(method)
+    shown = [] if comparison is None else ["", *str(comparison).split("\n"), ""]
+    _keep(model, output, force, as_json, *shown, *([model.provenance_["why"]] if "why" in model.provenance_ else []))
 
 
 @main.command()
@@ -96,8 +95,9 @@ def tune(
               histnetq tune scans --images --label taxon --method pacc -o model
     """
     chosen = {"calibration": calibration, "classifier": classifier, "random_state": seed}
-    bench = _workbench(train, table, as_json, **chosen, keep_interrupted=keep_interrupted)
-    model = bench.tune(method, trials, storage)
+    bench = _workbench(train, table, **chosen, keep_interrupted=keep_interrupted)
+    with listening(_listener(as_json)):
+        model = bench.tune(method, trials, storage)
     _keep(model, output, force, as_json, model.provenance_["why"])
 
 
@@ -128,8 +128,9 @@ def compare(
         how = how_to_read(known) | {"label": require_known(table, known)}
         found = compare_models(models, table, **{name: how[name] for name in how if name not in _LEARNING})
     else:
-        bench = _workbench(table, known, as_json, classifier=classifier, random_state=seed)
-        found, learned = bench.compare(methods), _inputs_told(bench)
+        bench = _workbench(table, known, classifier=classifier, random_state=seed)
+        with listening(_listener(as_json)):
+            found, learned = bench.compare(methods), _inputs_told(bench)
         facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
     if output is not None:
@@ -153,14 +154,22 @@ def _inputs_told(bench: Workbench) -> list[str]:
     return columns_told(columns_shown(bags.feature_names, bags.text), bench.table_facts, bags.scores is not None)
 
 
-def _workbench(train: list[str], given: dict[str, Any], as_json: bool, **chosen: Any) -> Workbench:
+def _listener(as_json: bool) -> Listener | None:
+    """Print notes about progress, unless the output is for machines."""
+
+    def listen(event: dict[str, Any]) -> None:
+        if event["kind"] == "note":
+            echo(event["text"])
+
+    return None if as_json else listen
+
+
+def _workbench(train: list[str], given: dict[str, Any], **chosen: Any) -> Workbench:
     from histnetq.workflows.fitting import Workbench
 
     scored = given["proba"] is not None or given["prediction"] is not None
     if scored and chosen.get("classifier") is not None:
         raise click.UsageError("expected no --classifier beside --proba or --prediction, which are a classifier's.")
-    if not as_json:
-        chosen["tell"] = echo
     hard, about = given["prediction"] is not None, {"command": command_line(), "sources": train}
     return Workbench(read_training(train, given), hard=hard, about=about, **chosen)
 
@@ -169,7 +178,7 @@ def _keep(model: Quantifier, output: Path, force: bool, as_json: bool, *before: 
     """Save the model, and only then tell what comes before and what the model is."""
     interrupted = model.provenance_.get("interrupted", "")
     place = interrupted_place(output) if interrupted else output
-    tell_event("saving")
+    report_event("saving")
     if is_first_process():
         model.save(place, overwrite=force)
     if interrupted:

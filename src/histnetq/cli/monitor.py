@@ -103,20 +103,13 @@ def monitor(
 
 
 def _run(model: Quantifier, source: list[str], **asked: Any) -> tuple[pd.DataFrame, State | None]:
-    """Give the table, and the state that has the rows of all files, if one is kept."""
-    from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
-    from histnetq.workflows.monitoring.monitor import check_options, judge_chunks
-    from histnetq.workflows.monitoring.state import State
+    """Return the table, and the state if one is kept."""
+    from histnetq.workflows.monitoring.chunk_reading import How
+    from histnetq.workflows.monitoring.monitor import monitor_chunks
 
-    rates = {name: asked[name] for name in ("false_alarms", "coverage")}
     how = How(by=tuple(asked["by"]), **{name: asked[name] for name in _DIVIDED})
-    check_options(model, asked["reference"], **rates)
-    if asked["state"] is None:
-        bags, chunks = read_chunks(model, source, how, how.clock())
-        return judge_chunks(model, bags, chunks, how.by, asked["reference"], **rates), None
-    state = State.load(asked["state"], how, model)
-    bags, chunks = state.add(model, source)
-    return judge_chunks(model, bags, chunks, how.by, asked["reference"], **rates), state
+    rates = {name: asked[name] for name in ("false_alarms", "coverage")}
+    return monitor_chunks(model, source, how, asked["reference"], asked["state"], **rates)
 
 
 def _page(model: Quantifier, table: pd.DataFrame, **asked: Any) -> str:

@@ -19,12 +19,12 @@ from sklearn.base import BaseEstimator
 
 from histnetq.bags import protocols
 from histnetq.bags.limits import LONGEST_NAME, brief
+from histnetq.bags.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
 from histnetq.persistence.classifier_files import from_plain, to_plain
 from histnetq.persistence.model_files import read_model, require_known_method, write_model
 from histnetq.persistence.skops_files import dump_classifier, load_classifier, require_trust
 from histnetq.registry import REGISTRY
-from histnetq.tables.text_features import N_HASHED, TextFeatures
 from histnetq.training.options import Training
 from histnetq.uncertainty.conformal import Calibration
 from histnetq.uncertainty.trust import Trust
@@ -294,9 +294,8 @@ def restored(
     """Make the fitted quantifier that `to_config` described."""
     files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
     require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
-    quantifier = estimator(
-        **{name: _from_json(name, value, arrays, trust, custom) for name, value in config["params"].items()}
-    )
+    params = {name: _from_json(name, value, arrays, trust, custom) for name, value in config["params"].items()}
+    quantifier = _constructed(estimator, params)
     quantifier.provenance_ = config.get("provenance") or {}
     quantifier.classes_ = np.asarray(config["classes"])
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
@@ -307,6 +306,11 @@ def restored(
     for part in (*quantifier.stored, *_CALIBRATED):
         part.restore(quantifier, arrays, learned)
     return quantifier
+
+
+def _constructed(estimator: type[Quantifier], params: dict[str, Any]) -> Quantifier:
+    """Construct a quantifier from stored parameters; earlier models may store them under former names."""
+    return estimator(**{estimator.renamed_params.get(name, name): value for name, value in params.items()})
 
 
 def _is_file(value: Any) -> bool:
@@ -373,7 +377,7 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
         return custom[name]
     if "quantifier" in value:
         params = {own: _from_json(own, v, arrays, trust, {}) for own, v in value["params"].items()}
-        return REGISTRY[value["quantifier"]].load()(**params)
+        return _constructed(REGISTRY[value["quantifier"]].load(), params)
     if "sklearn" in value:
         return from_plain(value["sklearn"], arrays)
     if _is_file(value):

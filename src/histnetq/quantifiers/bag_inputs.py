@@ -11,9 +11,9 @@ from sklearn.exceptions import NotFittedError
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.same_features import require_features, require_range
+from histnetq.bags.text_features import TextFeatures
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.columns import Reading
-from histnetq.tables.text_features import TextFeatures
 
 
 class BagInputs(BaseEstimator):

@@ -5,7 +5,6 @@ Its parts are in `bag_inputs` (bags that it takes), `sketching` and `calibrating
 
 from __future__ import annotations
 
-import copy
 import dataclasses
 import os
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -60,6 +59,7 @@ class Quantifier(Calibrating):
     """
 
     stored: ClassVar[tuple[Stored, ...]] = ()
+    renamed_params: ClassVar[dict[str, str]] = {}  # former names of parameters, which stored models may have
     training: Training
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
@@ -142,9 +142,8 @@ class Quantifier(Calibrating):
         if y is None:
             bags = self._bags_to_estimate(X).with_known_prevalences()
         elif self._are_several(X):
-            bags = copy.copy(self._bags_to_estimate(X))
-            bags.classes = self.classes_ if bags.classes is None else bags.classes
-            bags = bags.with_prevalences(y)
+            bags = self._bags_to_estimate(X)
+            bags = bags.replaced(classes=self.classes_ if bags.classes is None else bags.classes).with_prevalences(y)
         else:
             bags = Bags.from_labels(X, y)
         known, p_pred = with_all_classes(bags, self.classes_).prevalences, self.predict(bags)

@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.indexing import natural_keys
-from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare, evaluate, tell_missed
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures, require_pages
@@ -30,8 +30,6 @@ from histnetq.uncertainty.trust import DOUBT
 
 if TYPE_CHECKING:
     import pandas as pd
-
-_BASELINE = "mean of training"
 
 
 @dataclass(frozen=True)
@@ -135,7 +133,7 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
     estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p}
     for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name theirs
         estimates[key] = other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes))
-    estimates.setdefault(_BASELINE, np.tile(prior, (len(bags), 1)))
+    estimates.setdefault(BASELINE, np.tile(prior, (len(bags), 1)))
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # the page tells of classes without estimates
         comparison = compare(estimates, bags, train_prevalences=prior)
@@ -152,7 +150,7 @@ def _page(facts: Facts) -> str:
     doubts = ["" if why in ("ok", "unchecked") else why for why in reasons]
     rows = list(zip(doubts, map("".join, zip(*columns, strict=True)), strict=True))
     means = {} if facts.comparison is None else dict(facts.comparison.table["ae", "mean"])
-    rivals = [name for name in list(means)[1:] if name != _BASELINE]
+    rivals = [name for name in list(means)[1:] if name != BASELINE]
     packages = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
     environment = Environment(
         loader=PackageLoader("histnetq.report", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined,
@@ -161,7 +159,7 @@ def _page(facts: Facts) -> str:
     environment.filters["number"] = format
     return environment.get_template("page.html").render(
         facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
-        doubt=DOUBT, baseline=_BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
+        doubt=DOUBT, baseline=BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
         figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
         rows=[rows[i] for i in facts.order], missed=tell_missed(facts.missed) if len(facts.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},

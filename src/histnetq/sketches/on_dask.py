@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tqdm import tqdm
 
 from histnetq.sketches.sketch import BagSketch, SketchSum
+from histnetq.sketches.sketcher import SketchingModel
 from histnetq.sketches.tables import name_bags, sketch_numbered
 from histnetq.tables.columns import Codes
 from histnetq.tables.long_tables import NoRowsError
@@ -25,8 +26,6 @@ from histnetq.tables.table_files import Part, open_part, split_files
 
 if TYPE_CHECKING:
     from distributed import Client
-
-    from histnetq.quantifiers.base import Quantifier
 
 _ROWS_PER_PART = 1 << 20
 _ADDED_AT_ONCE = 8
@@ -37,7 +36,7 @@ _Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketche
 
 
 def predict_dask(
-    model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
+    model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Estimate the bags of files that are larger than one machine, wherever their rows stand.
@@ -77,7 +76,7 @@ def predict_dask(
 
 
 def sketch_dask(
-    model: Quantifier, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
+    model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> BagSketch:  # fmt: skip
     """Make the sketch of all rows; the parameters are those of `predict_dask`."""
@@ -103,7 +102,9 @@ def sketch_dask(
     return name_bags(bags, found)
 
 
-def _sketch_part(model: Quantifier, part: Part, keys: list[str], weight: str | None, missing: str = "refuse") -> _Found:
+def _sketch_part(
+    model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
+) -> _Found:
     table = open_part(part)
     if table.is_empty():
         return Codes(part.path, keys), None

@@ -2,12 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from typing import Any, Protocol
+
 import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
+from histnetq.tables.columns import Reading
+
+
+class SketchingModel(Protocol):
+    """A fitted model that sketches the bags of a table; every `Quantifier` is one."""
+
+    def reading(self) -> Reading:
+        """Return how the features of the model are read from a table."""
+
+    def sketch_maker(self) -> Maker:
+        """Return who makes the sketches; raise an error if the model makes none."""
+
+    def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
+        """Sketch bags whose rows come in pieces."""
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Estimate the prevalence of each class."""
 
 
 class Sketcher:

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from histnetq.sketches.sketch import BagSketch, NoSketchError
+from histnetq.sketches.sketcher import SketchingModel
 from histnetq.sketches.streams import CheckedRows
 from histnetq.tables.budget import name_array
 from histnetq.tables.columns import Codes
 from histnetq.tables.long_tables import LongTable, weightless
 from histnetq.tables.table_files import Table, open_table, release_memory
 
-if TYPE_CHECKING:
-    from histnetq.quantifiers.base import Quantifier
-
 
 def sketch_table(
-    model: Quantifier, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
+    model: SketchingModel, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
     n_threads: int | None = None,
 ) -> BagSketch:  # fmt: skip
     """Sketch the bags of a table that has the columns which the model learned from.
@@ -49,7 +47,7 @@ def sketch_table(
 
 
 def sketch_numbered(
-    model: Quantifier, table: Table, bag: Sequence[str], weight: str | None, missing: str, n_threads: int | None
+    model: SketchingModel, table: Table, bag: Sequence[str], weight: str | None, missing: str, n_threads: int | None
 ) -> tuple[Codes, BagSketch | None]:
     """The bags of a table, and their sketches, whose ids are the numbers of the bags; None if no row has any weight."""
     rows = _Rows(model, table, list(bag), weight, missing)
@@ -74,7 +72,7 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
 class _Rows:
     """Iterates over the checked rows of a table, and counts those of each bag with texts not met in training."""
 
-    def __init__(self, model: Quantifier, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
+    def __init__(self, model: SketchingModel, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
         self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing)
         self.bags, self.unseen = self.table.bags, np.zeros(0, np.int64)
 

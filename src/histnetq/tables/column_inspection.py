@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, field
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,28 +18,6 @@ _EXACT = 1 << 24  # whole numbers up to here are told apart in float32
 _SURE = 1000  # rows after which a column that repeats its values is no key
 _FEW = 20_000  # rows that are looked at for counters before all are
 _COLUMNS_AT_ONCE = 64
-
-
-@dataclass(frozen=True)
-class Facts:
-    """What a reader tells of a table beside its bags.
-
-    Attributes
-    ----------
-    left_out : dict
-        Columns that are no features, and why, in words.
-    means : (n_features,)
-        Mean of each feature over the rows that have a value.
-    dropped : int
-        Number of rows that were left out because a feature has no value in them.
-    filled : int
-        Number of cells without a value that got the mean.
-    """
-
-    left_out: dict[str, str] = field(default_factory=dict)
-    means: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
-    dropped: int = 0
-    filled: int = 0
 
 
 class Watch:

@@ -19,7 +19,7 @@ from histnetq.tables.table_files import Table, can_name, is_number
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from histnetq.tables.text_features import TextFeatures
+    from histnetq.bags.text_features import TextFeatures
 
 _MOST_CATEGORIES = 1000
 OTHER = "1 - "  # before the name of a column of scores: those of the other class of two

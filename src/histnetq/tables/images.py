@@ -135,14 +135,16 @@ def _as_bags(
         rows, readable[np.argsort(numbers, kind="stable")], offsets_of(np.bincount(numbers)), ids=np.array(bags.values)
     )
     if prevalences is not None:
-        found.prevalences, found.classes = read_prevalences(prevalences, bags, counts, classes)
-    elif listed.labels is not None:
-        names, labels = code("label", listed.labels)
-        found.classes, places = order_classes(names.values, classes)
-        found.labels = np.full(len(rows), -1)
-        found.labels[readable] = places[labels]
-        found.prevalences = found.label_prevalences()
-    return found
+        known, names = read_prevalences(prevalences, bags, counts, classes)
+        return found.replaced(prevalences=known, classes=names)
+    if listed.labels is None:
+        return found
+    read, codes = code("label", listed.labels)
+    names, places = order_classes(read.values, classes)
+    labels = np.full(len(rows), -1)
+    labels[readable] = places[codes]
+    found = found.replaced(classes=names, labels=labels)
+    return found.replaced(prevalences=found.label_prevalences())
 
 
 def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:

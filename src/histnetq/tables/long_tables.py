@@ -13,8 +13,10 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice, check_weights, drop_weightless, wrong
 from histnetq.bags.indexing import offsets_of
+from histnetq.bags.table_facts import TableFacts
+from histnetq.bags.text_features import TextFeatures
 from histnetq.tables.budget import current_budget, name_array
-from histnetq.tables.column_inspection import Facts, Watch
+from histnetq.tables.column_inspection import Watch
 from histnetq.tables.columns import (
     Codes,
     Plan,
@@ -31,7 +33,7 @@ from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
 from histnetq.tables.table_files import Table, open_table, release_memory
-from histnetq.tables.text_features import TextFeatures, read_text_features, with_text
+from histnetq.tables.text_columns import read_text_features, with_text
 
 Names = str | Sequence[str] | None
 MISSING = ("refuse", "drop", "mean")
@@ -147,7 +149,8 @@ def read_bags(
         opened, features = with_text(opened, learned), [*(features or ()), *learned.names]
     table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or ())
     bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
-    bags.text = learned or bags.text
+    if learned is not None:
+        bags = bags.replaced(text=learned)
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
         warn_exchanged(bags.rows, bags.labels, scores, bags.feature_names, opened.name)
     return bags
@@ -212,7 +215,7 @@ class LongTable:
         The bags and classes met so far, in the order in which they first occur; `labels` is None without `label`.
     plan : Plan
         The features, and in the end the columns that are none.
-    facts : Facts
+    facts : TableFacts
         What is known of the table after `read`.
     dropped : int
         Number of rows left out so far.
@@ -251,7 +254,7 @@ class LongTable:
         exact = all(is_exact(table.types[column]) for column in self.plan.numbers)
         double = not exact if self.reading is None else self.reading.double
         self._dtype: Any = np.float64 if double else np.float32
-        self.facts, self.dropped = Facts(), 0
+        self.facts, self.dropped = TableFacts(), 0
         self._empty: dict[str, list[int]] = {}  # features without a value: number of cells, and the first row
 
     def __iter__(self) -> Iterator[Piece]:
@@ -346,7 +349,7 @@ class LongTable:
         """Leave out the columns that are no features, fill in means, and note both."""
         filled = 0 if self.missing == "drop" else sum(cells for cells, _ in self._empty.values())
         if self.reading is not None:
-            self.facts = Facts(dropped=self.dropped, filled=filled)
+            self.facts = TableFacts(dropped=self.dropped, filled=filled)
             return rows
         no_features = watch.left_out(rows, bags) if self._chosen else {}
         kept = np.array([j for j in range(len(self.plan.parts)) if j not in no_features], np.int64)
@@ -354,7 +357,7 @@ class LongTable:
         if not len(kept):
             listed = ", ".join(f"{column} ({why})" for column, why in left_out.items())
             raise ValueError(f"{self.table.name}: has no columns to learn from, only {listed}; name the features.")
-        self.facts = Facts(left_out, watch.means[kept], self.dropped, filled)
+        self.facts = TableFacts(left_out, watch.means[kept], self.dropped, filled)
         if no_features or filled:
             self.plan = Plan([self.plan.parts[j] for j in kept], left_out)
             rows = copy_rows(rows, grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
@@ -377,19 +380,19 @@ class LongTable:
         # Without a further scan: the readers of columns have checked every number.
         bags = Bags.trusted(
             read.rows, order, offsets, weights=weights, weight_kind=weight_kind, ids=name_array(self.bags.values),
-            feature_names=self.plan.names,
+            feature_names=self.plan.names, facts=self.facts,
+            scores=None if self.scores is None else np.array(self.scores),
+            text=None if self.reading is None else self.reading.text,
         )  # fmt: skip
-        bags.facts = self.facts
-        bags.scores = None if self.scores is None else np.array(self.scores)
-        bags.text = None if self.reading is None else self.reading.text
         if prevalences is not None:
             if self.labels is not None:
                 raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
             if not self.bags.columns:
                 raise wrong("bag", "the columns that name the bags of prevalences", "none", "name them")
-            bags.prevalences, bags.classes = read_prevalences(prevalences, self.bags, counts, classes)
-        elif self.labels is not None:
-            bags.classes, places = order_classes(self.labels.values, classes)
-            bags.labels = places[read.labels]
-            bags.prevalences = bags.label_prevalences()
-        return bags
+            known, names = read_prevalences(prevalences, self.bags, counts, classes)
+            return bags.replaced(prevalences=known, classes=names)
+        if self.labels is None:
+            return bags
+        names, places = order_classes(self.labels.values, classes)
+        bags = bags.replaced(classes=names, labels=places[read.labels])
+        return bags.replaced(prevalences=bags.label_prevalences())

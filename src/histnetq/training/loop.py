@@ -43,7 +43,7 @@ from histnetq.training.checkpoint import (
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
-from histnetq.training.progress import ProgressLines, tell_event
+from histnetq.training.progress import ProgressLines, report_event
 
 _COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
 _FINE_RATE = 0.1  # part of the learning rate at which weights are tuned that are good already
@@ -217,7 +217,7 @@ class Run:
                 bar.set_postfix(train=f"{record['train_loss']:.4g}", validation=f"{record['validation_loss']:.4g}")
                 if first:
                     lines.step(self.progress.epoch, f"loss {record['validation_loss']:.4f}")
-                    tell_event("epoch", done=self.progress.epoch, total=self.n_epochs, part=self._part_done())
+                    report_event("epoch", done=self.progress.epoch, total=self.n_epochs, part=self._part_done())
                 due = self._ends() or record["epoch"] % options.checkpoint_every == 0
                 if options.checkpoint is not None and due and first:
                     self._save(options.checkpoint)

@@ -1,22 +1,21 @@
-"""Lines for logs that tell how far long work is: the logger ``histnetq.progress``, which is silent unless it is asked.
+"""Progress of long work: lines of the logger ``histnetq.progress``, and events for a listener.
 
-``logging.getLogger("histnetq.progress").setLevel("INFO")`` asks it, as does the command line without a terminal.
-A program that started this process may read the same as events: one line of JSON each, from a pipe.
+The logger is silent until ``logging.getLogger("histnetq.progress").setLevel("INFO")``, which the command line calls
+when it has no terminal. Events are dicts that `listening` sends to a function.
 """
 
 from __future__ import annotations
 
-import json
+import contextlib
 import logging
-import os
-import select
-import signal
-import threading
 import time
+from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from typing import Any
 
 LOG = logging.getLogger("histnetq.progress")
-EVENTS = "HISTNETQ_PROGRESS_PIPE"  # variable with the number of the pipe's descriptor
+Listener = Callable[[dict[str, Any]], None]
+_listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _EVERY = 30.0  # seconds between two lines
 _UNITS = ((5400, 3600, "hours"), (90, 60, "minutes"), (0, 1, "seconds"))  # at least, seconds of one, name
 
@@ -50,36 +49,25 @@ class ProgressLines:
         LOG.info("%s: %s %d of %d, %s, about %s left.", self.work, self.unit, done, self.total, found, in_words(left))
 
 
-def tell_event(kind: str, **facts: Any) -> None:
-    """Write an event to the pipe of the program that started this process, if it gave one.
-
-    Where that program is gone, nobody wants the result: this counts as an interruption.
-    """
-    pipe = os.environ.get(EVENTS)
-    if pipe is None:
-        return
+@contextlib.contextmanager
+def listening(listener: Listener | None) -> Iterator[None]:
+    """Send the events of all work inside to a listener; None keeps the listener that is there."""
+    token = _listener.set(_listener.get() if listener is None else listener)
     try:
-        os.write(int(pipe), json.dumps({"kind": kind, **facts}).encode() + b"\n")
-    except BrokenPipeError:
-        raise KeyboardInterrupt from None
+        yield
+    finally:
+        _listener.reset(token)
 
 
-def end_with_listener() -> None:
-    """Let this process be told to end when the program that reads its events is gone; it may be busy with a long step.
+def report_event(kind: str, **facts: Any) -> None:
+    """Send an event to the listener, if there is one: its kind, and facts that JSON can hold.
 
-    Called once, when a process starts that does nothing else.
+    Kinds are "note" (a sentence for people, `text`), "methods", "method" and "judged" (of a comparison), "fitting",
+    "epoch" (of a network), "calibrating" and "saving".
     """
-    pipe = os.environ.get(EVENTS)
-    if pipe is None:
-        return
-
-    def wait() -> None:
-        watched = select.poll()
-        watched.register(int(pipe), 0)  # reports that the other end was closed, whatever is asked for
-        watched.poll()
-        os.kill(os.getpid(), signal.SIGTERM)
-
-    threading.Thread(target=wait, daemon=True).start()
+    listener = _listener.get()
+    if listener is not None:
+        listener({"kind": kind, **facts})
 
 
 def in_words(seconds: float) -> str:

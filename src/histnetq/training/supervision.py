@@ -15,7 +15,7 @@ from histnetq.bags.class_names import are_scores
 from histnetq.bags.limits import brief
 from histnetq.bags.protocols import APP, Combined, Mixer, Protocol
 from histnetq.bags.same_features import require_features
-from histnetq.tables.text_features import TextFeatures
+from histnetq.bags.text_features import TextFeatures
 
 _CHUNK = 1 << 24  # numbers looked at together when standardising
 _BAGS_PER_EPOCH = 500  # drawn from labelled rows
@@ -136,9 +136,10 @@ class Supervision:
                 return self._split_rows(fraction, seed)
         kept, held = self.bags.split(1 - fraction, seed)
         if self.one_pool and rows is not None:
-            kept.labels = kept.labels.copy()  # type: ignore[union-attr]
-            kept.labels[held.index] = -1
-            rows = _labelled_part(kept, kept.labels[kept.index] >= 0)
+            labels = np.array(kept.labels)
+            labels[held.index] = -1
+            kept = kept.replaced(labels=labels)
+            rows = _labelled_part(kept, labels[kept.index] >= 0)
         how = f"{len(held)} of {len(self.bags)} bags, whole"
         return replace(self, rows=rows, bags=kept), Supervision(None, held, how=how)
 

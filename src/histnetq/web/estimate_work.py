@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.report.monitor_page import page
+from histnetq.report.table_report import report_table
 from histnetq.web.errors import RefusedError, told_to_users
 from histnetq.web.limits import Limits
 from histnetq.web.model_store import Shelf
@@ -25,7 +26,7 @@ from histnetq.web.serializers import (
     tell_chunks,
     tell_estimates,
 )
-from histnetq.workflows.estimating import Estimates, report
+from histnetq.workflows.estimating import Estimates
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
 _LARGEST_REPORT = 1 << 30  # bytes of a table, whose rows a report holds in memory
@@ -173,7 +174,7 @@ class EstimateWork:
             if self.path.stat().st_size > _LARGEST_REPORT:
                 raise RefusedError(422, "table: it is too large for a report here; use histnetq report.")
             with Reading(self.path, self.limits)():
-                report(
+                report_table(
                     self.folder / REPORT,
                     self.shelf.find(asked.model),
                     [str(self.path)],

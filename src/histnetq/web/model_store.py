@@ -11,6 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from histnetq.evaluation.comparison import BASELINE
 from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
 from histnetq.persistence.saving import load
 from histnetq.quantifiers.base import Quantifier
@@ -167,7 +168,7 @@ def _card(name: str, path: Path) -> dict[str, Any]:
 def _errors(errors: dict[str, Any]) -> dict[str, Any]:
     """Give the errors that methods were compared by, the lowest of which is that of the model."""
     methods = {str(name): float(value) for name, value in errors["ae"].items()}
-    own = {name: value for name, value in methods.items() if name != "mean of training"}
+    own = {name: value for name, value in methods.items() if name != BASELINE}
     return {"bags": int(errors["bags"]), "ae": min(own.values()), "methods": methods}
 
 

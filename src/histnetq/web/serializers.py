@@ -19,14 +19,14 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from histnetq.quantifiers.base import Quantifier
-from histnetq.tables.budget import TooLargeError, limited_to
+from histnetq.tables.budget import limited_to
 from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import release_memory, watched
 from histnetq.web.errors import told_to_users
 from histnetq.web.limits import Limits
-from histnetq.workflows.estimating import Estimates, estimate_by
-from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
-from histnetq.workflows.monitoring.monitor import check_options, judge_chunks
+from histnetq.workflows.estimating import Estimates, estimate
+from histnetq.workflows.monitoring.chunk_reading import How
+from histnetq.workflows.monitoring.monitor import monitor_chunks
 
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
@@ -89,7 +89,7 @@ def collect_warnings() -> None:
 def estimate_file(model: Quantifier, reading: Reading, **options: Any) -> tuple[Estimates, list[str]]:
     """Estimate the bags of a file as `histnetq predict` does, and give warnings, too."""
     with reading() as messages:
-        found = estimate_by(model, [str(reading.path)], **options)
+        found = estimate(model, [str(reading.path)], **options)
     if len(found) > 1 and (found.about["n"] == 1).all():
         messages.append(f"Each of the {len(found):,} bags has one row alone: is this the right bag column?")
     return found, [message.replace(f"{reading.path.parent}/", "") for message in messages]
@@ -105,22 +105,11 @@ def monitor_file(
     """
     with reading() as messages:
         how = How(time, period, by=tuple(by), missing=missing)
-        check_options(model, reference or "2000..2001", FALSE_ALARMS, coverage)
-        bags, chunks = read_chunks(model, [str(reading.path)], how, how.clock())
         most = max(1, _MOST_IN_CHUNKS // len(model.classes_))
-        if len(bags) > most:
-            raise TooLargeError(
-                f"period: expected at most {most:,} chunks, got {len(bags):,}; use a longer period or fewer segments."
-            )
-        if reference is None:
-            begins = np.sort([json.loads(str(name))[0] for name in np.asarray(bags.ids)])
-            first, last = chunks.describe(begins[[0, (len(begins) - 1) // 2]])["start"].dt.tz_localize(None)
-            form = "%Y-%m-%dT%H:%M" if period in ("min", "h") else "%Y-%m-%d"
-            reference = f"{first:{form}}..{last:{form}}"
-        table = judge_chunks(
-            model, bags, chunks, how.by, reference, false_alarms=FALSE_ALARMS, coverage=coverage
-        )  # fmt: skip
-    return table, reference, [message.replace(f"{reading.path.parent}/", "") for message in messages]
+        asked = model, [str(reading.path)], how, reference
+        table, _ = monitor_chunks(*asked, most_chunks=most, false_alarms=FALSE_ALARMS, coverage=coverage)
+    found = [message.replace(f"{reading.path.parent}/", "") for message in messages]
+    return table, table.attrs["reference"], found
 
 
 def csv_parts(found: Estimates, wide: bool) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Rows of a table that are drawn to be labelled, and estimates of its bags from these labels."""
+"""Audits: rows of a table that are drawn for labelling, and estimates of its bags from these labels."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import shown, wrong
 from histnetq.bags.indexing import natural_keys
 from histnetq.bags.shared_rows import row_hashes
-from histnetq.persistence.saving import load
+from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats, Ints
 from histnetq.tables.columns import counted
 from histnetq.tables.long_tables import read_bags_and_unseen
@@ -24,65 +24,141 @@ from histnetq.tables.names import name_of, of_one_type
 from histnetq.tables.table_files import Table, is_number, open_table
 from histnetq.uncertainty.audit import extend_labels
 from histnetq.uncertainty.row_samples import RowSample, sample_rows
-from histnetq.workflows.estimating import Estimates, judge, name_columns
+from histnetq.workflows.estimating import COVERAGE, Estimates, Place, as_model, judge, name_columns
+from histnetq.workflows.reading import columns_of
 
-Place = str | os.PathLike[str]
 LABEL = "label"  # the column that a person fills in
 _OWN = ("audit_row", "audit_stratum", "audit_stratum_rows", "audit_share", "audit_probability", "audit_check")
 _DIGITS = 9  # decimals of shares and probabilities
 
 
-def draw(
-    path: Place, source: Any, *, n: int, seed: int, bag: Sequence[str], weight: str | None, missing: str
-) -> tuple[pd.DataFrame, int]:
-    """Draw rows of each bag of a table to be labelled, by a stored model.
+def sample_table(
+    model: Quantifier | Place,
+    table: Any,
+    *,
+    n: int = 200,
+    bag: str | Sequence[str] | None = None,
+    weight: str | None = None,
+    missing: str = "refuse",
+    random_state: int = 0,
+) -> pd.DataFrame:
+    """Draw rows of each bag of a table for labelling, more of them where the model is in doubt.
 
-    Returns
-    -------
-    rows : DataFrame
-        The drawn rows as they stand in the table, with an empty column ``label`` before them, and columns ``audit_…``
-        after them by which `estimate_audited` finds them again.
-    n_bags : int
-        How many bags they were drawn from.
-    """
-    table = open_table(source, "source")
-    for name in (LABEL, *_OWN):
-        if name in table.types:
-            raise ValueError(f"{table.name}: has a column {name!r}, which the drawn rows get; rename or leave it out.")
-    model = load(path)
-    bags, _ = _read(model, source, bag, weight, missing)
-    drawn = sample_rows(model, bags, n, random_state=seed)
-    facts = pd.DataFrame({
-        "audit_row": drawn.rows + 1, "audit_stratum": drawn.strata + 1, "audit_stratum_rows": drawn.stratum_rows,
-        "audit_share": drawn.shares.round(_DIGITS), "audit_probability": drawn.probabilities.round(_DIGITS),
-    })  # fmt: skip
-    facts["audit_check"] = _checks(bags, drawn.entries, facts)
-    rows = _take_rows(table, drawn.rows)
-    return pd.concat([pd.Series("", rows.index, name=LABEL), rows, facts], axis=1), len(bags)
-
-
-def estimate_audited(
-    path: Place, source: Any, labelled: Place, *, random: bool = False, coverage: float | None = None,
-    bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
-) -> Estimates:  # fmt: skip
-    """Estimate the bags of a table from the labels of some of their rows.
+    This is what ``histnetq sample`` does. Fill in the column ``label``, then pass the table to `estimate_audited`.
 
     Parameters
     ----------
-    labelled : path
-        The table that `draw` gave, with labels; or, if `random`, rows of the table that are a simple random sample of
-        each bag, with a column ``label``.
+    model : Quantifier or path
+        A fitted quantifier that gives row probabilities, or the directory of a stored one.
+    table : path, glob, list of paths, or data frame
+        The rows.
+    n : int, default=200
+        Number of rows drawn from each bag; smaller bags give all their rows.
+    bag : str or sequence of str, default=None
+        Columns that name the bag of each row; None takes all rows as one bag.
+    weight : str, default=None
+        Column of survey weights.
+    missing : {"refuse", "mean"}, default="refuse"
+        Refuse rows with missing values, or fill them with the training mean.
+    random_state : int, default=0
+        Seed of the draw.
+
+    Returns
+    -------
+    DataFrame
+        The drawn rows: an empty column ``label``, the columns of the table, and columns ``audit_…``, which
+        `estimate_audited` needs to find the rows again.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 20})
+    >>> q = hq.PACC(random_state=0).fit(rows, ["a", "b"] * 20)
+    >>> len(hq.sample_table(q, rows, n=10))
+    10
     """
-    model = load(path)
+    opened = open_table(table, "source")
+    for name in (LABEL, *_OWN):
+        if name in opened.types:
+            raise ValueError(f"{opened.name}: has a column {name!r}, which the drawn rows get; rename or drop it.")
+    bags, _ = _read(as_model(model), table, columns_of(bag), weight, missing)
+    drawn = sample_rows(as_model(model), bags, n, random_state=random_state)
+    facts = pd.DataFrame(
+        {
+            "audit_row": drawn.rows + 1,
+            "audit_stratum": drawn.strata + 1,
+            "audit_stratum_rows": drawn.stratum_rows,
+            "audit_share": drawn.shares.round(_DIGITS),
+            "audit_probability": drawn.probabilities.round(_DIGITS),
+        }
+    )
+    facts["audit_check"] = _checks(bags, drawn.entries, facts)
+    rows = _take_rows(opened, drawn.rows)
+    return pd.concat([pd.Series("", rows.index, name=LABEL), rows, facts], axis=1)
+
+
+def estimate_audited(
+    model: Quantifier | Place,
+    table: Any,
+    labelled: Any,
+    *,
+    random: bool = False,
+    bag: str | Sequence[str] | None = None,
+    weight: str | None = None,
+    missing: str = "refuse",
+    coverage: float | None = None,
+) -> Estimates:
+    """Estimate the bags of a table from labels of some of their rows, which hold under any shift.
+
+    This is what ``histnetq predict --audited`` does. The model's predictions reduce the variance; a wrong model widens
+    the intervals but does not bias the estimates.
+
+    Parameters
+    ----------
+    model : Quantifier or path
+        A fitted quantifier that gives row probabilities, or the directory of a stored one.
+    table : path, glob, list of paths, or data frame
+        The rows.
+    labelled : path or data frame
+        The result of `sample_table` with labels filled in; or, with `random`, a simple random sample of the rows of
+        each bag with a column ``label``.
+    random : bool, default=False
+        Whether the labelled rows are a simple random sample of each bag.
+    bag : str or sequence of str, default=None
+        Columns that name the bag of each row; None takes all rows as one bag.
+    weight : str, default=None
+        Column of survey weights.
+    missing : {"refuse", "mean"}, default="refuse"
+        Refuse rows with missing values, or fill them with the training mean.
+    coverage : float, default=None
+        Probability that an interval contains the truth; None means 0.9.
+
+    Returns
+    -------
+    Estimates
+        Estimates with intervals by bag, and the number of labels of each bag; see `estimate`.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 20})
+    >>> q = hq.PACC(random_state=0).fit(rows, ["a", "b"] * 20)
+    >>> drawn = hq.sample_table(q, rows, n=20).assign(label=lambda drawn: drawn["x"].map({0.0: "a", 1.0: "b"}))
+    >>> hq.estimate_audited(q, rows, drawn).to_frame()[["class", "estimate", "labels"]]
+      class  estimate  labels
+    0     a       0.5      20
+    1     b       0.5      20
+    """
+    model, source, bag = as_model(model), table, columns_of(bag)
     bags, unseen = _read(model, source, bag, weight, missing)
-    table = open_table([labelled], "audited")
+    table = open_table(labelled if hasattr(labelled, "columns") else [labelled], "audited")
     if LABEL not in table.types:
         raise ValueError(f"{table.name}: has no column {LABEL!r}; add one with the class of each row.")
     labels = _read_labels(table)
     if random and "audit_probability" in table.types:
         raise ValueError(
             f"{table.name}: has the column 'audit_probability', so histnetq sample drew its rows, not all with the "
-            "same probability; leave out --random."
+            "same probability; leave out random."
         )
     if random:
         sample = RowSample.simple(bags, bags.index[_find_rows(model, bags, labelled, labels, bag, missing)])
@@ -97,7 +173,7 @@ def estimate_audited(
     if ((np.bincount(sample.bags) == 1) & (np.diff(bags.offsets) > 1)).any():
         raise wrong("audited", "at least 2 labels of each bag", "one alone", "label more rows")
     posteriors = model.predict_rows(bags)
-    found = extend_labels(posteriors, bags, sample, codes, len(classes), 0.9 if coverage is None else coverage)
+    found = extend_labels(posteriors, bags, sample, codes, len(classes), COVERAGE if coverage is None else coverage)
     values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     trust = judge(model, bags, unseen[with_labels])["trust"].to_numpy()
     kind = "simple random sample" if random else "stratified sample"
@@ -147,7 +223,7 @@ def _find_drawn(bags: Bags, table: Table, labels: NDArray) -> tuple[RowSample, N
         place = counted(int(np.argmax(kept & ~has_label)))
         raise ValueError(
             f"{table.name}: {place} has nothing in column {LABEL!r}, though others of its bag have; label all rows "
-            "that were drawn from a bag, or sample fewer by --n."
+            "that were drawn from a bag, or sample fewer rows."
         )
     facts, entries = facts[kept], entries[kept]
     strata, n_rows = (facts[name].to_numpy(np.int64) for name in ("audit_stratum", "audit_stratum_rows"))
@@ -171,7 +247,7 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
         if name not in table.types:
             raise ValueError(
                 f"{table.name}: has no column {name!r}, which histnetq sample gives the rows that it draws; keep its "
-                "columns, or pass --random if these rows are a simple random sample of each bag."
+                "columns, or say random if these rows are a simple random sample of each bag."
             )
     numbers = [name for name in _OWN[:-1] if is_number(table.types[name])]  # a column with a slip of the pen is a text
     batches = [batch.to_pandas() for _, batch in table.batches(numbers, [n for n in _OWN if n not in numbers])]
@@ -186,7 +262,7 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
     if not known.all():
         raise ValueError(
             f"{table.name}: {counted(int(np.argmin(known)))} is not one that histnetq sample drew from this table, as "
-            "this model reads it; give the same table and leave the columns audit_... as they were, or pass --random "
+            "this model reads it; give the same table and leave the columns audit_... as they were, or say random "
             "if the rows are a simple random sample of each bag."
         )
     twice = row.duplicated().to_numpy()
@@ -196,11 +272,11 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
 
 
 def _find_rows(
-    model: Any, bags: Bags, labelled: Place, labels: NDArray, bag: Sequence[str], missing: str
+    model: Any, bags: Bags, labelled: Any, labels: NDArray, bag: Sequence[str], missing: str
 ) -> Ints:  # fmt: skip
     """The entry of each labelled row, found by what the row holds; refuse rows that the bags lack."""
-    given, _ = _read(model, [labelled], bag, None, missing)
-    name = os.fspath(labelled)
+    given, _ = _read(model, labelled if hasattr(labelled, "columns") else [labelled], bag, None, missing)
+    name = "audited" if hasattr(labelled, "columns") else os.fspath(labelled)
     if (labels == "").any():
         place = counted(int(np.argmax(labels == "")))
         raise ValueError(f"{name}: {place} has nothing in column {LABEL!r}; fill it in.")

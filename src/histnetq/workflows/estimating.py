@@ -1,11 +1,10 @@
-"""Estimate and judge the bags of a table by stored models."""
+"""`estimate`: prevalences, intervals and trust for the bags of a table. Also scores and comparisons of models."""
 
 from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.indexing import natural_keys
 from histnetq.evaluation.comparison import Comparison
@@ -20,19 +20,17 @@ from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
 from histnetq.persistence.saving import load
 from histnetq.quantifiers.base import Quantifier
-from histnetq.report.page import write_report
 from histnetq.simplex import Floats
-from histnetq.sketches.sketch import BagSketch, SketchSum, is_sketch
+from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import sketch_table
 from histnetq.tables.budget import require
 from histnetq.tables.images import is_image_table
-from histnetq.tables.table_files import find_files
 from histnetq.uncertainty.methods import INTERVALS
-from histnetq.workflows.reading import reader
-from histnetq.workflows.row_probabilities import refuse_without_rows, row_table
+from histnetq.workflows.reading import columns_of, reader
+from histnetq.workflows.row_probabilities import refuse_without_rows, row_table, stored_sketches
 
 Place = str | os.PathLike[str]
-_COVERAGE = 0.9  # part of the intervals that should hold the truth
+COVERAGE = 0.9  # part of the intervals that should hold the truth
 _BAG_BYTES, _NUMBER_BYTES = 1500, 100  # that the estimates of a bag take: once, and for each class
 _DIGITS = 9  # decimals of estimates that are written: more than any has
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
@@ -91,8 +89,8 @@ class Estimates:
         """Names that repeat by reference: as texts of one width, each would take the room of the longest."""
         return self.classes.astype(object) if self.classes.dtype.kind == "U" else self.classes
 
-    def to_frame(self, wide: bool) -> pd.DataFrame:
-        """Give a row per bag with columns for the classes, or a row per bag and class."""
+    def to_frame(self, wide: bool = False) -> pd.DataFrame:
+        """Return a row per bag and class, or with `wide` a row per bag with columns for the classes."""
         if not wide:
             repeated = np.repeat(np.arange(len(self)), len(self.classes))
             names, about = (part.iloc[repeated].reset_index(drop=True) for part in (self.names, self.about))
@@ -105,48 +103,88 @@ class Estimates:
             columns |= {f"{name}_{end}": self.values[end][:, j] for end in ("lower", "upper") if end in self.values}
         frame = pd.concat([self.names, pd.DataFrame(columns), self.about], axis=1)
         if twice := frame.columns[frame.columns.duplicated()].tolist():
-            raise ValueError(f"wide: two columns would be named {twice[0]!r}; rename the class, or leave out --wide.")
+            raise ValueError(f"wide: two columns would be named {twice[0]!r}; rename the class, or leave out wide.")
         return frame
 
 
 def estimate(
-    path: Place, source: Any, *, coverage: float | None = None, interval: str | None = None, with_rows: bool = False,
-    **reading: Any,
-) -> Estimates:  # fmt: skip
-    """Estimate the bags of a table, or of sketches, by a stored model.
+    model: Quantifier | Place,
+    table: Any,
+    *,
+    bag: str | Sequence[str] | None = None,
+    weight: str | None = None,
+    missing: str = "refuse",
+    coverage: float | None = None,
+    interval: str | None = None,
+    rows: bool = False,
+    images: bool = False,
+    dask: str | None = None,
+    **options: Any,
+) -> Estimates:
+    """Estimate the bags of a table, with intervals and trust; this is what ``histnetq predict`` does.
+
+    Sketches replace the rows where this changes nothing: if the model's sketches are exact and neither the interval nor
+    the result needs single rows, the table is read in one pass and may be larger than memory. Otherwise all rows are
+    read into memory. `dask` and stored sketches always use sketches, which some methods bin (`sketch_kind`).
 
     Parameters
     ----------
-    source : paths
-        Of tables, which are read in one pass where the model's sketches are exact and intervals need no rows; or of
-        sketches that `sketch` wrote, all of them added up.
-    interval : str, optional
-        A name from `histnetq.uncertainty.methods`; default: conformal if the model is calibrated, else none.
-    with_rows : bool
-        Whether the class probabilities of the rows, which all are in memory then, are given too.
-    **reading
-        `bag`, the columns that name the bags (none keeps the bags of sketches as they are, and takes a table for one
-        bag), and `weight`, `missing`, `dask` and `progress` as in `sketch`; or `images` and the options of
-        `read_images`.
+    model : Quantifier or path
+        A fitted quantifier, or the directory of a stored one.
+    table : path, glob, list of paths, or data frame
+        Rows with the features by name; or files of sketches, which are added up.
+    bag : str or sequence of str, default=None
+        Columns that name the bag of each row; None takes all rows as one bag.
+    weight : str, default=None
+        Column of survey weights.
+    missing : {"refuse", "drop", "mean"}, default="refuse"
+        Refuse rows with missing values, drop them, or fill them with the training mean.
+    coverage : float, default=None
+        Probability that an interval contains the truth; None means 0.9 for calibrated models and no intervals
+        for others.
+    interval : str, default=None
+        Interval method, see `Quantifier.predict_interval`; None means "conformal" for calibrated models.
+    rows : bool, default=False
+        Whether the class probabilities of each row are computed, too.
+    images : bool, default=False
+        Whether `table` names images, as in `read_images`.
+    dask : str, default=None
+        Address of a Dask scheduler whose workers read the table, or "local".
+    **options : dict
+        Options of `read_images` for images; ``progress=True`` shows the progress of Dask.
+
+    Returns
+    -------
+    Estimates
+        Estimates, intervals, sizes and trust by bag; `to_frame` returns a data frame.
+
+    Examples
+    --------
+    >>> import pandas as pd, histnetq as hq
+    >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
+    >>> hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0], "site": ["n", "n", "s"]}), bag="site").to_frame()
+      site class  estimate  n      trust
+    0    n     a       0.5  2  unchecked
+    1    n     b       0.5  2  unchecked
+    2    s     a       0.0  1    one row
+    3    s     b       1.0  1    one row
     """
-    return estimate_by(load(path), source, coverage=coverage, interval=interval, with_rows=with_rows, **reading)
-
-
-def estimate_by(
-    model: Quantifier, source: Any, *, coverage: float | None = None, interval: str | None = None,
-    with_rows: bool = False, images: bool = False, progress: bool = False, **reading: Any,
-) -> Estimates:  # fmt: skip
-    """Estimate bags by a model that is loaded already; the rest is as in `estimate`."""
+    model, keys = as_model(model), columns_of(bag)
     if images:
-        bags, unseen = reader(source, images=True, **reading)(model)
-        return _estimated(model, bags, unseen, _image_keys(source, reading["bag"]), coverage, interval)
-    whole = "" if interval is None else INTERVALS[interval].needs_rows
-    if with_rows:
-        refuse_without_rows(source, reading)
-        whole = whole or "probabilities are of rows"
-    found, unseen = _find_bags(model, source, whole, progress=progress, **reading)
-    keys = reading["bag"] or (isinstance(found, BagSketch) and found.maker.keys) or ["bag"]
-    return _estimated(model, found, unseen, list(keys), coverage, interval, with_rows)
+        bags, unseen = reader(table, images=True, bag=keys, **options)(model)
+        return _estimated(model, bags, unseen, _image_keys(table, keys), coverage, interval)
+    needs_rows = "" if interval is None else INTERVALS[check_choice("interval", interval, tuple(INTERVALS))].needs_rows
+    if rows:
+        refuse_without_rows(table, missing, dask)
+        needs_rows = needs_rows or "probabilities are of rows"
+    found, unseen = _find_bags(model, table, needs_rows, bag=keys, weight=weight, missing=missing, dask=dask, **options)
+    keys = keys or (isinstance(found, BagSketch) and list(found.maker.keys or ())) or ["bag"]
+    return _estimated(model, found, unseen, keys, coverage, interval, rows)
+
+
+def as_model(model: Quantifier | Place) -> Quantifier:
+    """Return a quantifier as it is, or load a stored one."""
+    return model if isinstance(model, Quantifier) else load(model)
 
 
 def _estimated(
@@ -161,7 +199,7 @@ def _estimated(
     if interval is None:
         values = {"estimate": model.predict(bags)}
     else:
-        found = model.predict_interval(bags, _COVERAGE if coverage is None else coverage, method=interval)
+        found = model.predict_interval(bags, COVERAGE if coverage is None else coverage, method=interval)
         values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     names = name_columns(np.asarray(bags.ids), keys)
     rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
@@ -249,9 +287,9 @@ class Score:
     learned_nothing: str
 
 
-def score(path: Place, source: Any, *, coverage: float = _COVERAGE, **options: Any) -> Score:
-    """Measure the errors of a stored model on bags of known proportions; options are those of `reader`."""
-    model = load(path)
+def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE, **options: Any) -> Score:
+    """Measure the errors of a model on bags of known proportions; options are those of `reader`."""
+    model = as_model(model)
     bags = reader(source, **options)(model)[0]
     errors = evaluate(model, bags)
     known = with_all_classes(bags.with_known_prevalences(), model.classes_).prevalences
@@ -272,27 +310,7 @@ def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Compa
     read = reader(source, **options)
     models = {str(path): load(path) for path in paths}
     bags = [read(model)[0] for model in models.values()]
-    return compare({name: _by_class(models[name], own) for name, own in zip(models, bags, strict=True)}, bags[0])
-
-
-def report(
-    path: Path, model_path: Place, source: Any, *, against: Sequence[Place] = (), coverage: float = _COVERAGE,
-    command: str = "", sources: Sequence[str] | None = None, force: bool = False, **options: Any,
-) -> None:  # fmt: skip
-    """Write a page about a stored model and the bags of a table, of known proportions or not.
-
-    The page calls the table by its path, or by the names in `sources`.
-    """
-    model, read = load(model_path), reader(source, **options)
-    bags, unseen = read(model)
-    intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
-    others = {str(other): load(other) for other in against}
-    rivals = {name: _by_class(other, read(other)[0]) for name, other in others.items()}
-    write_report(
-        path, model=model, bags=bags, intervals=intervals, trust=judge(model, bags, unseen), rivals=rivals,
-        command=command, force=force,
-        sources=sources if sources is not None else source if isinstance(source, list) else [source],
-    )  # fmt: skip
+    return compare({name: by_class(models[name], own) for name, own in zip(models, bags, strict=True)}, bags[0])
 
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
@@ -312,21 +330,25 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
 
 
 def _find_bags(
-    model: Quantifier, source: Any, whole: str, *, bag: Sequence[str], weight: str | None = None,
-    missing: str = "refuse", dask: str | None = None, progress: bool = False,
-) -> tuple[Bags | BagSketch, Floats]:  # fmt: skip
-    """Bags or their sketches, and the part of each bag's rows with texts not met in training."""
-    files = find_files(source, "source")
-    stored = [is_sketch(file) for file in files]
-    if any(stored) and not all(stored):
-        raise ValueError("source: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.")
-    if whole and (any(stored) or dask is not None):
-        raise ValueError(f"interval: {whole}, which sketches do not hold; leave it out.")
-    if any(stored) and (weight is not None or dask is not None):
+    model: Quantifier,
+    source: Any,
+    needs_rows: str,
+    *,
+    bag: Sequence[str],
+    weight: str | None,
+    missing: str,
+    dask: str | None,
+    progress: bool = False,
+) -> tuple[Bags | BagSketch, Floats]:
+    """Return bags or their sketches, and the fraction of each bag's rows with texts that training did not have."""
+    stored = stored_sketches(source)
+    if needs_rows and (stored or dask is not None):
+        raise ValueError(f"interval: {needs_rows}, which sketches do not hold; leave it out.")
+    if stored and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
-    if any(stored):
-        found = _add_up(files, bag)
-    elif dask is not None or (model.sketch_kind == "exact" and not whole):
+    if stored:
+        found = _add_up(stored, bag)
+    elif dask is not None or (model.sketch_kind == "exact" and not needs_rows):
         found = sketch(model, source, bag=bag, weight=weight, missing=missing, dask=dask, progress=progress)
     else:
         return reader(source, bag=bag, weight=weight, missing=missing)(model)
@@ -342,6 +364,6 @@ def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
     return replace(found, ids=np.zeros(1, np.int64)) if found.ids is None else found
 
 
-def _by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
+def by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
     """Estimates with the classes as columns."""
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])

@@ -1,4 +1,4 @@
-"""Fit, choose and tune quantifiers on the bags of a table, and calibrate them by bags that they have not seen."""
+"""`fit_best`: compare methods, fit the best one and calibrate its intervals."""
 
 from __future__ import annotations
 
@@ -9,17 +9,14 @@ import platform
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import metadata
 from typing import Any
 
-import numpy as np
-
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
-from histnetq.bags.protocols import APP
-from histnetq.evaluation.comparison import Comparison
+from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
@@ -27,8 +24,7 @@ from histnetq.quantifiers.classical.classifiers import CLASSIFIERS
 from histnetq.registry import METHODS
 from histnetq.tables.files import are_processes_together
 from histnetq.training.options import TrainingInterrupted
-from histnetq.training.progress import LOG, in_words, tell_event
-from histnetq.training.supervision import Supervision
+from histnetq.training.progress import LOG, Listener, in_words, listening, report_event
 from histnetq.workflows.candidates import (
     MINUTES_TO_COMPARE,
     MINUTES_TO_FIT,
@@ -40,134 +36,174 @@ from histnetq.workflows.candidates import (
     from_scores,
     installed,
 )
+from histnetq.workflows.hold_out import (
+    FEWEST_TO_CALIBRATE,
+    Split,
+    are_rows_alone,
+    can_compare,
+    hold_out_to_calibrate,
+    hold_out_to_compare,
+    take_part,
+    why_uncalibrated,
+)
+from histnetq.workflows.reading import read_training
 
-_FLOOR = "mean of training"
-_HELD_OUT = 0.25  # part of the bags or rows that methods are compared on
-_FEWEST_TO_CALIBRATE = 20  # bags: fewer give intervals for no usual coverage
-_ENOUGH_TO_CALIBRATE = 100  # bags: where fewer would be kept apart, all bags calibrate instead
-_FEWEST_ROWS = 50  # kept apart from rows in no bags, to draw calibration bags from
-_FEWEST_TO_JUDGE = 3  # bags
+_ENOUGH_TO_CALIBRATE = 100  # held-out bags; with fewer, all bags calibrate by cross-validation
 _ON_PREDICTIONS = ("acc", "cc", "mlpe")
-_MOST_ROWS = 30_000  # that methods learn from where one is to be chosen
-_DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from rows kept apart, and their rows
+_MOST_ROWS = 30_000  # rows that methods learn from in a comparison
 
 
-@dataclass(frozen=True)
-class Apart:
-    """What is learned from, and bags that are kept apart from it.
+def fit_best(
+    train: Any,
+    y: Any = None,
+    *,
+    method: str = "auto",
+    classifier: str | None = None,
+    loss: str = "ae",
+    calibration: float = 0.25,
+    random_state: int = 0,
+    on_event: Listener | None = None,
+    **reading: Any,
+) -> tuple[Quantifier, Comparison | None]:
+    """Compare a few methods, fit the best one to everything, and calibrate its intervals.
 
-    Attributes
+    This is what ``histnetq fit`` does. Methods are compared by mean absolute error on held-out bags. Labelled rows
+    without bags are enough: bags are then drawn from held-out rows.
+
+    Parameters
     ----------
-    learned : Bags
-        What is learned from.
-    held : Bags or None
-        Bags of other rows, if there are enough; or, where each was estimated by a model without it, the same bags.
-    words : str
-        What these are.
-    """
+    train : Bags, table or array of rows
+        Bags with labels or prevalences; a table (path, glob, list of paths or data frame) that `read_bags` reads; or
+        an array of rows, with their labels as `y`.
+    y : array, default=None
+        The label of each row of an array.
+    method : str, default="auto"
+        Fit this method instead of comparing some, such as "emq" or "histnetq".
+    classifier : str, default=None
+        Name of the classifier of classical methods; None compares a logistic regression and a random forest.
+    loss : str, default="ae"
+        Loss that networks minimise, a name from `histnetq.metrics`.
+    calibration : float, default=0.25
+        Fraction of the bags, or of rows without bags, that calibrates intervals; 0 calibrates none. If the fraction is
+        fewer than 100 bags and a fit is fast, all bags calibrate intervals by cross-validation instead.
+    random_state : int, default=0
+        Seed of everything that is drawn.
+    on_event : callable, default=None
+        Called with a dict for each step: its "kind", and facts such as the "text" of a note.
+    **reading : dict
+        Options of `read_bags` for a table, such as ``bag="tow", label="species"``.
 
-    learned: Bags
-    held: Bags | None = None
-    words: str = ""
+    Returns
+    -------
+    quantifier : Quantifier
+        The fitted quantifier. Its attribute `provenance_` says how it came about.
+    comparison : Comparison or None
+        Errors of the compared methods on held-out bags; None if none were compared.
+
+    Examples
+    --------
+    >>> import numpy as np, histnetq as hq
+    >>> rng = np.random.default_rng(0)
+    >>> y = rng.integers(2, size=400)
+    >>> q, comparison = hq.fit_best(rng.normal(size=(400, 1)) + 4 * y[:, None], y, method="pacc")
+    >>> q.provenance_["calibration_bags"]
+    200
+    """
+    hard = reading.get("prediction") is not None
+    chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
+    with listening(on_event):
+        check_choice("method", method, ("auto", *METHODS))
+        bench = Workbench(read_training(train, y, **reading), hard=hard, **chosen)  # type: ignore[arg-type]
+        return bench.fit(method)
 
 
 @dataclass(frozen=True)
 class Workbench:
-    """Bags of known proportions, or of labelled rows, and how quantifiers are fitted to them.
+    """Bags of known proportions or labels, and how quantifiers are fitted to them.
 
     Attributes
     ----------
     bags : Bags
-        All that is known. Labelled rows that lie in no bags are a single one.
-    loss : str
-        What networks are trained for, a name from `histnetq.metrics`.
-    classifier : str or None
-        Name of the classifier of classical methods; None for the default, and for a choice among some.
-    calibration : float
-        Part of the bags, or of rows in no bags, that is kept apart to calibrate by; 0 for none. Where these are fewer
-        than 100 bags, all bags calibrate instead, unless a fit takes long.
-    random_state : int
-        Seed of all that is drawn.
+        Everything that is known. Labelled rows without a bag column are a single bag.
+    loss, classifier, calibration, random_state
+        As in `fit_best`.
     keep_interrupted : bool
-        Whether an interruption of the last training, or of a search, is no error but keeps what was found so far.
+        Whether an interrupted training or search returns the best result so far instead of raising.
     hard : bool
-        Whether rows are predicted classes in place of probabilities.
+        Whether rows are predicted classes instead of probabilities.
     about : dict
         Where the bags come from, for the model's `provenance_`.
-    tell : callable
-        Where sentences about the progress of a choice go.
     """
 
     bags: Bags
-    loss: str = "ae"  # the measure that methods are chosen by
+    loss: str = "ae"
     classifier: str | None = None
     calibration: float = 0.25
     random_state: int = 0
     keep_interrupted: bool = False
     hard: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
-    tell: Callable[[str], None] = lambda sentence: None
 
-    def fit(self, method: str) -> Quantifier:
-        """Fit a quantifier, by its name in lower case, and calibrate it by bags that it has not seen."""
-        model = self.make(Candidate(method, self.classifier))
+    def fit(self, method: str) -> tuple[Quantifier, Comparison | None]:
+        """Fit a method by its name in lower case, or with "auto" the best of a few, and calibrate it."""
+        if method == "auto" and not self.hard:
+            return self._fit_best()
+        model = self.make(Candidate("acc" if method == "auto" else method, self.classifier))
         if self.loss != "ae" and "loss" not in model.get_params(deep=False):
-            raise ValueError(f"loss: {type(model).__name__} has none, as it is no network; leave it out.")
-        began, apart = time.perf_counter(), self._kept_apart()
-        return self._finished(*self._learned(model, apart), began)
+            raise ValueError(f"loss: {type(model).__name__} is not a network and has no loss; leave it out.")
+        began = time.perf_counter()
+        return self._finished(*self._learned(model, self._hold_out()), began), None
 
-    def fit_best(self) -> tuple[Quantifier, Comparison | None]:
-        """Compare a few methods on bags that are kept apart, and fit the one of the lowest mean AE to all.
+    def _fit_best(self) -> tuple[Quantifier, Comparison | None]:
+        """Compare a few methods on held-out bags, and fit the one with the lowest mean AE to everything.
 
-        Where too few bags of known proportions are given for a comparison, there is none: the first method is fitted.
+        With too few bags of known proportions for a comparison, the first method is fitted.
         """
-        began, apart = time.perf_counter(), self._kept_apart()
-        suited, left_out = self._candidates(None)
+        began, split = time.perf_counter(), self._hold_out()
+        suited, skipped = self._candidates(None)
         candidates = {candidate.name: candidate for candidate in suited}
         comparison = None
-        if self.bags.labels is None and _n_held(apart.learned) < _FEWEST_TO_JUDGE:
+        if self.bags.labels is None and not can_compare(split.learned):
             best = next(iter(candidates))
-            why = f"{best} is fitted: {len(apart.learned)} bags are too few to compare methods on a part of them."
+            why = f"{best} was fitted without a comparison: {len(split.learned)} bags are too few to hold some out."
         else:
-            comparison = replace(self, bags=apart.learned).compare(None)
+            comparison = replace(self, bags=split.learned).compare(None)
             best, why = _best(comparison)
-        why = f"{why} {left_out}".rstrip()
-        self.tell(f"Fitting {best} to all that was not kept apart for intervals.")
-        tell_event("fitting", name=best)
-        model = self.make(candidates[best], MINUTES_TO_FIT)
-        model, apart = self._learned(model, apart)
+        report_event("note", text=f"Fitting {best} to all rows that are not held out for intervals.")
+        report_event("fitting", name=best)
+        model, split = self._learned(self.make(candidates[best], MINUTES_TO_FIT), split)
         errors = None if comparison is None else _mean_errors(comparison)
-        return self._finished(model, apart, began, why=why, errors=errors), comparison
+        return self._finished(model, split, began, why=f"{why} {skipped}".rstrip(), errors=errors), comparison
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
-        """Fit methods to most of the bags and compare them on the others; default: a few that suit what is known."""
-        # Made first: what cannot learn from these bags is refused before anything is fitted.
+        """Fit methods to most of the bags and compare them on held-out bags; None compares a few that suit the data."""
+        # Made first, so that methods that cannot learn from these bags are refused before anything is fitted.
         minutes = MINUTES_TO_COMPARE if methods is None else None
-        candidates, left_out = self._candidates(methods)
+        candidates, skipped = self._candidates(methods)
         models = {candidate.name: self.make(candidate, minutes) for candidate in candidates}
-        floor, apart = self.make(Candidate("mlpe")), self._to_judge()
-        held = apart.held
+        baseline, split = self.make(Candidate("mlpe")), hold_out_to_compare(self.bags, self.random_state)
+        held = split.held
         assert held is not None
         assert held.prevalences is not None
         bounded = minutes is not None and any(hasattr(model, "training") for model in models.values())
         limit = f" (networks for at most {minutes:g} min each)" if bounded else ""
-        learned, n_rows = apart.learned, len(apart.learned.index)
+        learned, n_rows = split.learned, len(split.learned.index)
         if methods is None and n_rows > _MOST_ROWS:
-            learned = _part(learned, _MOST_ROWS / n_rows, self.random_state)
+            learned = take_part(learned, _MOST_ROWS / n_rows, self.random_state)
             limit += f" on {len(learned.index):,} of {n_rows:,} rows"
-        tell_event("methods", names=list(models))
-        if left_out:
-            self.tell(left_out)
-        self.tell(f"Trying {', '.join(models)}{limit}, judged by {apart.words}:")
+        report_event("methods", names=list(models))
+        if skipped:
+            report_event("note", text=skipped)
+        report_event("note", text=f"Comparing {', '.join(models)}{limit} on {split.words}:")
         truth = held.prevalences
-        found = Trial(models, self.tell, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
-        found[_FLOOR] = floor.fit(learned).predict(held)
-        return compare(found, held, train_prevalences=floor.train_prevalences_)
+        found = Trial(models, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
+        found[BASELINE] = baseline.fit(learned).predict(held)
+        return compare(found, held, train_prevalences=baseline.train_prevalences_)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
-        """Search the method's parameters by AE on bags that are kept apart, and fit the best.
+        """Search the method's parameters by AE on held-out bags, and fit the best.
 
-        Of methods on posteriors, the classifier is searched too, or the parameters of the one that is named.
+        For classifier-based methods, the search includes the classifier, or the parameters of the named classifier.
         """
         from histnetq.evaluation.tuning import tune
 
@@ -180,34 +216,35 @@ class Workbench:
         if not space:
             on_scores = " on scores" if self.bags.scores is not None else ""
             raise ValueError(f"method: {type(model).__name__} has nothing to tune{on_scores}; fit it.")
-        apart = self._kept_apart()
+        split = self._hold_out()
         options: dict[str, Any] = {"measure": "ae", "storage": storage, "random_state": self.random_state}
         with self._keeping():
-            found = tune(model, space, apart.learned, trials=trials, **options)
+            found = tune(model, space, split.learned, trials=trials, **options)
         if found.quantifier is None:  # another process has the best so far
             raise KeyboardInterrupt
-        why = f"The best of {len(found.trials)} trials by mean AE, {found.best_value:.4f}: {found.best_params}."
+        why = f"The best of {len(found.trials)} trials has mean AE {found.best_value:.4f}: {found.best_params}."
         n_done = int((found.trials["error"] != "interrupted").sum())
         stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
         model = found.quantifier
         if not stopped:
-            model, apart = self._cross_calibrated(model, apart, float(found.trials["seconds"].median()))
-        return self._finished(model, apart, began, why=why, **stopped)
+            model, split = self._cross_calibrated(model, split, float(found.trials["seconds"].median()))
+        return self._finished(model, split, began, why=why, **stopped)
 
     @property
     def table_facts(self) -> dict[str, Any]:
-        """What the reader of the table told beside the bags."""
+        """Facts about the table that the bags were read from."""
         facts = self.bags.facts
         if facts is None:
             return {}
-        means = facts.means.tolist()
         return {
-            "left_out": facts.left_out, "feature_means": means, "dropped_rows": facts.dropped,
+            "left_out": facts.left_out,
+            "feature_means": facts.means.tolist(),
+            "dropped_rows": facts.dropped,
             "filled_cells": facts.filled,
-        }  # fmt: skip
+        }
 
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
-        """Make an unfitted quantifier that can learn from the bags; a network trains for so many minutes at most."""
+        """Construct a quantifier that can learn from the bags; a network trains for at most this many minutes."""
         entry = METHODS[check_choice("method", candidate.method, tuple(METHODS))]
         if self.bags.labels is None and entry.learns_from == "labels":
             raise ValueError(
@@ -232,7 +269,7 @@ class Workbench:
         return model.set_params(**wanted)
 
     def _candidates(self, methods: Sequence[str] | None) -> tuple[list[Candidate], str]:
-        """Give methods by their names, or a few that suit what is known and a sentence about others that would."""
+        """Return methods by their names, or a few that suit the data and a sentence about methods that need torch."""
         if methods is not None:
             return [Candidate(method, self.classifier) for method in methods], ""
         if self.bags.labels is None:
@@ -241,147 +278,95 @@ class Workbench:
             return installed([Candidate("acc"), Candidate("cc")] if self.hard else from_scores())
         return installed(from_labels() if self.classifier is None else from_labels([self.classifier]))
 
-    def _learned(self, model: Quantifier, apart: Apart) -> tuple[Quantifier, Apart]:
-        """Fit a model to what is not kept apart, or to all bags where few are; give what calibrates it, too."""
-        learned = apart.learned
+    def _hold_out(self) -> Split:
+        return hold_out_to_calibrate(self.bags, self.calibration, self.random_state)
+
+    def _learned(self, model: Quantifier, split: Split) -> tuple[Quantifier, Split]:
+        """Fit a model to the bags that are not held out, or to all bags if few would be; return what calibrates it."""
+        learned = split.learned
         source = f"{len(learned)} bags" if len(learned) > 1 else f"{len(learned.index):,} rows"
         LOG.info("%s: learning from %s.", type(model).__name__, source)
-        began = time.process_time()  # which other work on the machine does not change
+        began = time.process_time()  # unlike wall time, it does not depend on other work of the machine
         with self._keeping():
             model = model.fit(learned)
-        return self._cross_calibrated(model, apart, time.process_time() - began)
+        return self._cross_calibrated(model, split, time.process_time() - began)
 
-    def _cross_calibrated(self, model: Quantifier, apart: Apart, seconds: float) -> tuple[Quantifier, Apart]:
-        """Fit a model to all bags, and let all calibrate it, where few are kept apart and a fit takes few seconds."""
+    def _cross_calibrated(self, model: Quantifier, split: Split, seconds: float) -> tuple[Quantifier, Split]:
+        """If few bags are held out and a fit is fast, fit a model to all bags and calibrate by cross-validation."""
         n_bags, folds = len(self.bags), affordable_folds(seconds)
-        few = n_bags >= _FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
+        few = n_bags >= FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
         interrupted = bool(getattr(model, "interrupted_", ""))
-        # Processes that work together would have to decide alike, and each has a clock of its own.
+        # Processes that train together would have to make the same decision, and each has its own clock.
         if not few or interrupted or are_processes_together():
-            return model, apart
+            return model, split
         if folds == 0:
-            words = f"{apart.words}, as it takes {in_words(seconds)} to fit it and all bags need several fits"
-            return model, replace(apart, words=words)
-        tell_event("calibrating", left=seconds * (folds + 1))
-        self.tell(
-            f"Fitting it to all bags, and {folds} times without some of them, whose errors calibrate intervals: "
-            f"about {in_words(seconds * (folds + 1))}."
+            words = f"{split.words}, because a fit takes {in_words(seconds)} and cross-validation needs several fits"
+            return model, replace(split, words=words)
+        report_event("calibrating", left=seconds * (folds + 1))
+        report_event(
+            "note",
+            text=f"Fitting it to all bags, and calibrating intervals by {folds}-fold cross-validation: "
+            f"about {in_words(seconds * (folds + 1))}.",
         )
         try:
             model = copy.copy(model).cross_calibrate(self.bags, folds=folds, random_state=self.random_state)
-        except ValueError as error:  # such as rows that bags share, or classes that are in a few bags alone
-            self.tell(f"All bags at once cannot calibrate intervals: {str(error).removeprefix('bags: ')}")
-            return model, apart
-        return model, Apart(
-            self.bags, self.bags, f"{n_bags} bags, each estimated by a model that was learned without it"
-        )
+        except ValueError as error:  # such as bags that share rows, or a class that only few bags have
+            reason = str(error).removeprefix("bags: ")
+            report_event("note", text=f"Intervals cannot be calibrated by cross-validation: {reason}")
+            return model, split
+        return model, Split(self.bags, self.bags, f"cross-validated estimates of {n_bags} bags")
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Take an interruption for the end of training where what was learned so far is wanted."""
+        """Do not raise an error for interrupted training if the result so far is wanted."""
         with warnings.catch_warnings():
             if self.keep_interrupted:
                 warnings.simplefilter("ignore", TrainingInterrupted)
             yield
 
-    def _kept_apart(self) -> Apart:
-        """Keep bags apart to calibrate by: whole ones, or, of rows in no bags, some drawn from rows kept apart."""
-        if self.calibration > 0 and self._is_rows_alone():
-            apart, n_rows = self._rows_apart(self.calibration)
-            if n_rows >= _FEWEST_ROWS:
-                return apart
-        elif self.calibration > 0 and round(self.calibration * len(self.bags)) >= _FEWEST_TO_CALIBRATE:
-            learned, held = self.bags.split(1 - self.calibration, self.random_state)
-            return Apart(learned, held, f"{len(held)} other bags")
-        return Apart(self.bags)
-
-    def _to_judge(self) -> Apart:
-        """Keep bags apart to compare methods on: whole ones, or, where there are few, some drawn from labelled rows."""
-        if _n_held(self.bags) >= _FEWEST_TO_JUDGE:
-            learned, held = self.bags.split(1 - _HELD_OUT, self.random_state)
-            return Apart(learned, held.with_known_prevalences(), f"{len(held)} bags kept apart")
-        if self.bags.labels is None:
-            raise ValueError(
-                f"bags: expected at least {round(_FEWEST_TO_JUDGE / _HELD_OUT)} bags to compare methods on a part of "
-                f"them, got {len(self.bags)}; name one method, or give more bags."
-            )
-        return self._rows_apart(_HELD_OUT)[0]
-
-    def _is_rows_alone(self) -> bool:
-        return len(self.bags) == 1 and self.bags.labels is not None
-
-    def _rows_apart(self, fraction: float) -> tuple[Apart, int]:
-        """Keep rows of each class apart and draw bags from them; also give their number."""
-        kept, out = Supervision.of(self.bags, None, None).split(fraction, self.random_state)
-        learned = kept.rows if kept.bags is None else kept.bags
-        assert learned is not None
-        held = out.validation_bags(APP(_DRAWN_SIZE), _DRAWN, self.random_state)
-        n_rows = len(np.unique(held.index if out.rows is None else out.rows.index))
-        words = f"{len(held)} bags of {_DRAWN_SIZE} rows drawn from {n_rows:,} rows kept apart"
-        return Apart(learned, held, words), n_rows
-
-    def _why_uncalibrated(self) -> str:
-        if self.calibration == 0:
-            return "nothing was to be kept apart for intervals"
-        if self._is_rows_alone():
-            return "too few rows to keep some apart for intervals"
-        if len(self.bags) < _FEWEST_TO_CALIBRATE:
-            return f"too few bags to calibrate intervals, which takes {_FEWEST_TO_CALIBRATE}"
-        needed = round(_FEWEST_TO_CALIBRATE / self.calibration)
-        return f"too few bags to keep some apart for intervals, which takes {needed}"
-
-    def _finished(self, model: Quantifier, apart: Apart, began: float, **why: Any) -> Quantifier:
-        """Calibrate a fitted model, and note where it comes from."""
-        learned, held = apart.learned, apart.held
+    def _finished(self, model: Quantifier, split: Split, began: float, **why: Any) -> Quantifier:
+        """Calibrate a fitted model, and record where it comes from."""
+        learned, held = split.learned, split.held
         why = {"interrupted": getattr(model, "interrupted_", ""), **why}
         if held is not None:
             if not hasattr(model, "calibration_"):
                 model.calibrate(held)
-            why["calibrated"] = f"by {apart.words}"
-            if self._is_rows_alone():
-                why["calibrated"] += ", with all mixes alike likely: intervals hold for such bags"
+            why["calibrated"] = f"by {split.words}"
+            if are_rows_alone(self.bags):
+                why["calibrated"] += ", uniformly over all mixes: intervals hold for such bags"
         else:
-            why["uncalibrated"] = self._why_uncalibrated()
+            why["uncalibrated"] = why_uncalibrated(self.bags, self.calibration)
         packages = ("histnetq", "numpy", "scikit-learn", *(["torch"] if "torch" in sys.modules else []))
         versions = {name: metadata.version(name) for name in packages}
         model.provenance_ = {
-            **self.about, **why, **self.table_facts, "bags": len(learned), "rows": len(learned.index),
-            "calibration_bags": 0 if held is None else len(held), "seconds": round(time.perf_counter() - began, 1),
+            **self.about,
+            **why,
+            **self.table_facts,
+            "bags": len(learned),
+            "rows": len(learned.index),
+            "calibration_bags": 0 if held is None else len(held),
+            "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},
-        }  # fmt: skip
+        }
         return model
 
 
-def _part(bags: Bags, fraction: float, seed: int) -> Bags:
-    """Give a part of the bags, or of the rows of each class if they lie in no bags."""
-    if len(bags) > 1:
-        return bags.split(fraction, seed)[0]
-    drawn = Supervision.of(bags, None, None).split(fraction, seed)[1].rows
-    assert drawn is not None
-    return drawn
-
-
-def _n_held(bags: Bags) -> int:
-    """Tell how many whole bags are kept apart to compare methods on."""
-    return round(_HELD_OUT * len(bags))
-
-
 def _mean_errors(comparison: Comparison) -> dict[str, Any]:
-    """Give the mean AE of each method, and the number of bags that it is the mean of."""
+    """Return the mean AE of each method and the number of bags."""
     errors = comparison.table["ae", "mean"].astype(float)
     return {"bags": len(comparison.errors), "ae": {str(name): round(float(errors[name]), 6) for name in errors.index}}
 
 
 def _best(comparison: Comparison) -> tuple[str, str]:
-    """Give the name of the method of the lowest mean AE, and say so."""
+    """Return the name of the method with the lowest mean AE, and a sentence that says so."""
     errors = comparison.table["ae", "mean"].astype(float).sort_values()
-    best = next(name for name in errors.index if name != _FLOOR)
+    best = next(name for name in errors.index if name != BASELINE)
     others = ", ".join(f"{name} {errors[name]:.4f}" for name in errors.index if name != best)
     why = (
-        f"{best} has the lowest mean AE of the methods on {len(comparison.errors)} bags kept apart: "
+        f"{best} has the lowest mean AE of the methods on {len(comparison.errors)} held-out bags: "
         f"{errors[best]:.4f} ({others})."
     )
-    if errors.index[0] == _FLOOR:
-        why += f" But {_FLOOR} errs less: these features tell little about the classes."
+    if errors.index[0] == BASELINE:
+        why += f" But the baseline ({BASELINE}) is better: these features say little about the classes."
     return str(best), why

@@ -1,4 +1,4 @@
-"""The bags of tables or of images, read as stored models need them."""
+"""Bags of tables or images: read to learn from, or as a model needs them."""
 
 from __future__ import annotations
 
@@ -13,25 +13,58 @@ from histnetq.bags.bags import Bags
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.tables.columns import Reading
-from histnetq.tables.images import read_images
-from histnetq.tables.long_tables import read_bags_and_unseen
+from histnetq.tables.images import ECOTAXA_LABEL, is_image_table, read_images
+from histnetq.tables.long_tables import read_bags, read_bags_and_unseen
 
 Reader = Callable[[Quantifier], tuple[Bags, Floats]]
 
 
+def read_training(train: Any, y: Any = None, *, images: bool = False, **reading: Any) -> Bags:
+    """Read what methods learn from: bags as they are, an array of rows with labels, a table, or images.
+
+    Options of tables are those of `read_bags`; options of images are those of `read_images`, with `image_size`.
+    """
+    if isinstance(train, Bags):
+        if y is not None or reading:
+            name = "y" if y is not None else next(iter(reading))
+            raise TypeError(f"{name}: expected none beside Bags, which are complete, got some; leave it out.")
+        return train
+    if y is not None:
+        return Bags.from_labels(train, y, **reading)
+    if images:
+        bag, size = next(iter(columns_of(reading.pop("bag", None))), None), reading.pop("image_size", None)
+        label = known_label(train, reading.pop("label", None), reading.get("prevalences"))
+        return read_images(train, bag=bag, label=label, **reading, **({} if size is None else {"size": size}))
+    if isinstance(train, np.ndarray):
+        raise TypeError("y: expected the label of each row of an array, got none; pass them, or give Bags or a table.")
+    if reading.get("label") is None and reading.get("prevalences") is None:
+        raise ValueError("label, prevalences: expected one of them, got none; name the label column or give a table.")
+    if reading.get("prevalences") is not None and not columns_of(reading.get("bag")):
+        raise ValueError("bag: expected the columns that name the bags of prevalences, got none; name them.")
+    return read_bags(train, **reading)
+
+
+def known_label(source: Any, label: str | None, prevalences: Any) -> str | None:
+    """Return the label column of images; a table of EcoTaxa has a default one."""
+    return ECOTAXA_LABEL if prevalences is None and label is None and is_image_table(source) else label
+
+
+def columns_of(names: str | Sequence[str] | None) -> list[str]:
+    """Return names of columns as a list.
+
+    Examples
+    --------
+    >>> columns_of("tow"), columns_of(None)
+    (['tow'], [])
+    """
+    return [names] if isinstance(names, str) else list(names or ())
+
+
 def reader(source: Any, *, images: bool = False, **options: Any) -> Reader:
-    """Return what reads bags for a model, and which part of a bag's rows has texts that are new to it.
+    """Return a function that reads bags for a model, with the fraction of each bag's rows that have unseen texts.
 
-    The source is read once for all models that have it read alike.
-
-    Parameters
-    ----------
-    source : paths
-        Of tables, or of images.
-    images : bool
-        Whether these are images.
-    **options
-        Those of `read_bags`, or of `read_images`; `bag` is a list of columns for both.
+    The source is read once for all models that read it the same way. Options are those of `read_bags`, or of
+    `read_images`; `bag` is a list of columns for both.
     """
     return _image_reader(source, **options) if images else _table_reader(source, **options)
 
@@ -58,8 +91,8 @@ def _image_reader(source: Any, *, bag: Sequence[str] = (), **options: Any) -> Re
         shape = model.input_shape_
         if len(shape) not in (2, 3) or shape[-1] != shape[-2] or (len(shape) == 3 and shape[0] != 3):
             raise ValueError(
-                f"model: expected one of square images, grey or of three colours, got one of rows of shape {shape}; "
-                "fit it with --images."
+                f"model: expected a model of square images, grey or with three colours, got a model of rows of shape "
+                f"{shape}; fit it to images."
             )
         return read(shape[-1], len(shape) == 3)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import pandas as pd
@@ -16,14 +15,23 @@ from histnetq.tables.table_files import find_files
 _DIGITS = 9  # decimals of probabilities
 
 
-def refuse_without_rows(source: Any, reading: Mapping[str, Any]) -> None:
-    """Refuse a source whose rows are not all read here, by the options that it is read with."""
-    if reading.get("dask") is not None or any(is_sketch(file) for file in find_files(source, "source")):
-        raise ValueError("row_file: expected tables that are read here, got sketches or --dask; leave one out.")
-    if reading.get("missing") == "drop":
-        raise ValueError(
-            "row_file: expected every row to have a value, got --missing drop; leave out such rows before."
-        )
+def refuse_without_rows(source: Any, missing: str, dask: str | None) -> None:
+    """Refuse a source whose rows are not all read in this process."""
+    if dask is not None or stored_sketches(source):
+        raise ValueError("rows: expected a table that is read here, got sketches or dask; leave one of them out.")
+    if missing == "drop":
+        raise ValueError("rows: expected rows without missing values, got missing='drop'; remove such rows first.")
+
+
+def stored_sketches(source: Any) -> list[str]:
+    """Return the files of a source that are sketches: all of them, or none."""
+    if hasattr(source, "columns"):  # a data frame
+        return []
+    files = find_files(source, "source")
+    found = [file for file in files if is_sketch(file)]
+    if found and len(found) < len(files):
+        raise ValueError("source: some files hold sketches and some hold rows; sketch the rows first.")
+    return found
 
 
 def row_table(model: Quantifier, bags: Bags, estimates: Floats, names: pd.DataFrame) -> pd.DataFrame:

@@ -35,7 +35,7 @@ class EMQ(PosteriorQuantifier):
         `fit` gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws another one each time.
-    calibration : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
+    rescaling : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
         How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by the same,
         with biases drawn towards zero as far as chance explains them (our own: empirical Bayes); by a scale and a bias
         for each class; by a scale for each class.
@@ -74,27 +74,28 @@ class EMQ(PosteriorQuantifier):
     array([0.85, 0.15])
     """
 
-    calibration: str | None = None
+    rescaling: str | None = None
     tol: float = 1e-6
     max_iter: int = 1000
     smoothness: float = 0.0
     stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
+    renamed_params = {"calibration": "rescaling"}  # noqa: RUF012 - as the base declares it
 
     def _check_params(self) -> None:
         super()._check_params()
         check_iterations(self.tol, self.max_iter)
-        if self.calibration is not None:
-            check_choice("calibration", self.calibration, KINDS)
+        if self.rescaling is not None:
+            check_choice("rescaling", self.rescaling, KINDS)
         check_smoothness(self.smoothness, most=1)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
-        if self.calibration is not None:
-            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.calibration, weights)
+        if self.rescaling is not None:
+            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.rescaling, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        if self.calibration is not None:
+        if self.rescaling is not None:
             posteriors = rescale(posteriors, self.scale_, self.bias_)
         smooth = smoother(posteriors.shape[1], self.smoothness) if self.smoothness else None
         return maximise_likelihood(

@@ -36,7 +36,7 @@ def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
         )
     order = column_order(column_names(posteriors), names)
     bags = Bags(p[:, order], labels=labels, classes=names)
-    bags.scores = bags.classes
+    bags = bags.replaced(scores=bags.classes)
     warn_exchanged(bags.rows, labels, names.tolist(), [f"{j}" for j in range(len(names))], "posteriors")
     return bags
 
@@ -61,9 +61,7 @@ def _marked(bags: Bags, y: Any) -> Bags:
     if bags.classes is None:
         raise ValueError("posteriors: expected bags with classes, got some without; pass classes= when making them.")
     check_posteriors(np.asarray(bags.rows, dtype=np.float64), len(bags.classes))
-    bags = bags[:]
-    bags.scores = bags.classes
-    return bags
+    return bags.replaced(scores=bags.classes)
 
 
 def take_scores(given: Bags) -> CrossFitted:

@@ -38,7 +38,7 @@ def fit_scales(
     Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at
     label shift adaptation*.
     """
-    check_choice("calibration", kind, KINDS)
+    check_choice("rescaling", kind, KINDS)
     w = np.ones(len(labels)) if weights is None else weights.astype(float)
     w = w / w.sum()
     logits = _logits(posteriors)

@@ -102,7 +102,7 @@ class Corrected(Composed):
         """
         self._check_params()
         seed = int(np.random.default_rng(self.random_state).integers(2**31))
-        inner = EMQ(calibration="bcts", random_state=seed) if self.quantifier is None else clone(self.quantifier)
+        inner = EMQ(rescaling="bcts", random_state=seed) if self.quantifier is None else clone(self.quantifier)
         given = Supervision.of(X, y, None)
         if bags is None:
             kept, held = given.split(self.held_out, seed)

@@ -101,7 +101,7 @@ class Ensemble(Composed):
         if self.members is not None:
             return list(self.members)
         seed = self.random_state
-        return [EMQ(calibration="bcts", random_state=seed), KDEy(random_state=seed), PACC(random_state=seed)]
+        return [EMQ(rescaling="bcts", random_state=seed), KDEy(random_state=seed), PACC(random_state=seed)]
 
     def _combine(self, estimates: Floats) -> Floats:
         mean: Floats = estimates.mean(0)

@@ -1,4 +1,4 @@
-"""Tables with times → the bags of their chunks and segments, as sketches wherever the model has any."""
+"""Tables with times → bags of their chunks and segments, as exact sketches if the model has them."""
 
 from __future__ import annotations
 
@@ -65,20 +65,10 @@ class How:
         return Clock(self.timezone)
 
 
-def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple[Bags | BagSketch, Chunks]:
-    """Read the chunks of a table; each is a bag whose id is what `chunk_id` gives.
-
-    Parameters
-    ----------
-    model : Quantifier
-        The model that has the rows read.
-    source : path, glob, list of paths, or data frame
-        As in `read_bags`.
-    how : How
-        How rows are divided.
-    clock : Clock
-        How times are read, which it comes to know.
-    """
+def read_chunks(
+    model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False
+) -> tuple[Bags | BagSketch, Chunks]:
+    """Read the chunks of a table: bags, or sketches if these are exact or `kept`. The ids are from `chunk_id`."""
     table = open_table(source, "source")
     table.require([how.time, *how.by])
     for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
@@ -91,11 +81,10 @@ def read_chunks(model: Quantifier, source: Any, how: How, clock: Clock) -> tuple
         chunks = Runs(table, how.time, how.by, clock, how.chunk_size, how.chunk_number)
     divided, column = with_chunks(table, how.time, how.by, chunks)
     keys = [column, *how.by]
-    if model.sketch_kind is None:
+    if model.sketch_kind != "exact" and not kept:
         long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
         bags = long.as_bags(long.read())
-        bags.ids = name_array([chunk_id(*key) for key in long.bags.place])
-        return bags, chunks
+        return bags.replaced(ids=name_array([chunk_id(*key) for key in long.bags.place])), chunks
     codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
     if found is None:
         raise ValueError(f"{table.name}: all rows have weight 0, expected some that have more; check the weights.")

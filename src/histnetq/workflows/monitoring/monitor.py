@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import warnings
 from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -16,10 +18,13 @@ from histnetq.bags.checks import check_fraction
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
+from histnetq.tables.budget import TooLargeError
+from histnetq.tables.files import whole_file
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
 from histnetq.workflows.monitoring.chunks import Chunks, parse_range
 from histnetq.workflows.monitoring.null_simulation import drawing_of
+from histnetq.workflows.monitoring.state import State
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -104,7 +109,7 @@ def monitor(
     period: str | None = None,
     chunk_size: int | None = None,
     chunk_number: int | None = None,
-    reference: str,
+    reference: str | None = None,
     by: str | Sequence[str] = (),
     timezone: str | None = None,
     weight: str | None = None,
@@ -112,6 +117,7 @@ def monitor(
     false_alarms: float = 0.05,
     coverage: float = _COVERAGE,
     random_state: int = 0,
+    state: str | os.PathLike[str] | None = None,
 ) -> Monitored:
     """Estimate the mix of the classes in chunks of time, and find those in which it differs from a reference.
 
@@ -136,9 +142,9 @@ def monitor(
         Chunks have so many rows instead, one after the other in time, in each segment.
     chunk_number : int, default=None
         There are so many chunks of equal size instead, in each segment.
-    reference : str
-        A range such as ``2026-01..2026-06``, both ends included: the chunks that begin in it are what the others are
-        compared with.
+    reference : str, default=None
+        A range such as ``2026-01..2026-06``, both ends included: all other chunks are compared with the chunks that
+        begin in it. None takes the first half of the chunks.
     by : str or sequence of str, default=()
         Columns that divide the rows into segments, each with a reference of its own.
     timezone : str, default=None
@@ -154,6 +160,8 @@ def monitor(
         Probability with which intervals hold the truth, if the quantifier is calibrated.
     random_state : int, default=0
         Seed of the simulation.
+    state : path, default=None
+        A Parquet file that keeps sketches of the chunks: only files that are not in it are read, and it is updated.
 
     Returns
     -------
@@ -179,17 +187,55 @@ def monitor(
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)
-    check_options(quantifier, reference, false_alarms, coverage)
-    bags, chunks = read_chunks(quantifier, source, how, how.clock())
-    return judge_chunks(
-        quantifier, bags, chunks, how.by, reference, false_alarms=false_alarms, coverage=coverage,
-        random_state=random_state,
-    )  # fmt: skip
+    asked = quantifier, source, how, reference, state, random_state
+    table, kept = monitor_chunks(*asked, false_alarms=false_alarms, coverage=coverage)
+    if kept is not None:
+        with whole_file(Path(os.fspath(state)), "state") as partial:  # type: ignore[arg-type]
+            kept.save(partial)
+    return table
 
 
-def check_options(model: Quantifier, reference: str, false_alarms: float, coverage: float) -> None:
-    """Refuse what is wrong before rows are read."""
-    parse_range(reference)
+def monitor_chunks(
+    model: Quantifier,
+    source: Any,
+    how: How,
+    reference: str | None,
+    state: str | os.PathLike[str] | None = None,
+    random_state: int = 0,
+    most_chunks: int | None = None,
+    *,
+    false_alarms: float,
+    coverage: float,
+) -> tuple[Monitored, State | None]:
+    """Return the table of `monitor`, and the updated state if one is kept, which the caller saves."""
+    check_options(model, reference, false_alarms, coverage)
+    if state is None:
+        kept, (bags, chunks) = None, read_chunks(model, source, how, how.clock())
+    else:
+        kept = State.load(Path(state), how, model)
+        bags, chunks = kept.add(model, source)
+    if most_chunks is not None and len(bags) > most_chunks:
+        raise TooLargeError(
+            f"period: expected at most {most_chunks:,} chunks, got {len(bags):,}; use longer periods or fewer segments."
+        )
+    if reference is None:
+        reference = first_half(bags, chunks, how)
+    rates = {"false_alarms": false_alarms, "coverage": coverage}
+    return judge_chunks(model, bags, chunks, how.by, reference, random_state=random_state, **rates), kept
+
+
+def first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
+    """Return the range of the first half of the chunks, which is the default reference."""
+    begins = np.sort([json.loads(str(name))[0] for name in np.asarray(bags.ids)])
+    first, last = chunks.describe(begins[[0, (len(begins) - 1) // 2]])["start"].dt.tz_localize(None)
+    form = "%Y-%m-%d" if how.period in ("D", "W", "M", "Q", "Y") else "%Y-%m-%dT%H:%M"
+    return f"{first:{form}}..{last:{form}}"
+
+
+def check_options(model: Quantifier, reference: str | None, false_alarms: float, coverage: float) -> None:
+    """Refuse wrong options before rows are read."""
+    if reference is not None:
+        parse_range(reference)
     check_rate(false_alarms)
     check_fraction("coverage", coverage)
     drawing_of(model)
@@ -224,7 +270,9 @@ def judge_chunks(
         verdict = np.where(different[some], "rows look different", moved)
         flat = {"estimate": estimates[some], "lower": ends[0][some], "upper": ends[1][some], **alerts}
         parts.append(_long(about.iloc[some], segments.iloc[some], held[some], sizes[some], classes, flat, verdict))
-    return Monitored(pd.concat(parts, ignore_index=True))
+    table = Monitored(pd.concat(parts, ignore_index=True))
+    table.attrs["reference"] = reference
+    return table
 
 
 def _estimate(model: Quantifier, bags: Bags | BagSketch, coverage: float) -> tuple[Floats, tuple[Floats, Floats]]:

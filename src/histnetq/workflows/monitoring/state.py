@@ -101,7 +101,7 @@ class State:
         assert self.how.period is not None
         new = self._new_files(find_files(source, "source"))
         if new:
-            found, _ = read_chunks(model, list(new), self.how, self.clock)
+            found, _ = read_chunks(model, list(new), self.how, self.clock, kept=True)
             assert isinstance(found, BagSketch)
             total = SketchSum()
             for part in (self.sketch, found):
