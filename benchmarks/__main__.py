@@ -40,7 +40,7 @@ def main(names: tuple[str, ...]) -> None:
 
 
 def _write(rows: list[dict[str, object]]) -> None:
-    """Put the rows in the place of those of the same benchmarks."""
+    """Replace the stored rows of the same benchmarks."""
     ran = {row["benchmark"] for row in rows}
     kept: list[dict[str, object]] = []
     if RESULTS.exists():

@@ -50,7 +50,7 @@ def _trained(environment: dict[str, str] | None = None, busy: bool = False) -> f
 
 
 def _work(command: Sequence[str], environment: dict[str, str] | None = None, busy: bool = False) -> str:
-    """What a command prints, run beside a busy process or alone."""
+    """Return the output of a command that runs next to a busy process or alone."""
     with busy_process() if busy else nullcontext():
         env = {**os.environ, **(environment or {})}
         return subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, env=env).stdout

@@ -126,7 +126,7 @@ def _quapy(name: str, V: NDArray[np.float64], y: NDArray[np.int64]) -> Callable[
 def _one_by_one(
     quantify: Callable[[NDArray[np.float64]], Any], P: NDArray[np.float64], offsets: NDArray[np.int64], found: list[Any]
 ) -> float:
-    """Seconds for each bag, of as many as the time is enough for; their estimates are added to what is found."""
+    """Return the seconds per bag, over as many bags as the time allows; append their estimates to the list."""
     quantify(P[offsets[0] : offsets[2]])
     estimates = []
     began = time.perf_counter()

@@ -59,7 +59,7 @@ def compare(old: Path, new: Path, names: tuple[str, ...], rounds: int) -> None:
 
 
 def is_worse(before: float, after: float, comparison: str) -> bool:
-    """Whether a value has become more than 10 % worse, given that it should be "≥" or "≤" some target."""
+    """Return whether a value is more than 10 % worse, for a target of the kind "≥" or "≤"."""
     margin = _WORSE * abs(before)
     return after < before - margin if comparison == "≥" else after > before + margin
 

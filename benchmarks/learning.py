@@ -50,7 +50,7 @@ def _from_random_weights(name: str, data: hq.datasets.Dataset) -> tuple[float, f
 
 
 def _in_stages(name: str, data: hq.datasets.Dataset) -> tuple[float, float]:
-    """The lowest validation loss, and the seconds to it, those of the start included."""
+    """Return the lowest validation loss and the seconds until it, including pretraining."""
     setting = {**SETTINGS[name][0], "encoder": (), "refit": False}
     q = make_network(setting, hq.Training(progress=False, patience=1), 0)
     began = time.perf_counter()

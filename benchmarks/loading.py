@@ -1,4 +1,4 @@
-"""LeQua's text files: the first load, which parses them, and later ones, which map what was kept into memory."""
+"""Time to load LeQua's text files: first by parsing them, later from the memory-mapped cache."""
 
 from __future__ import annotations
 

@@ -143,7 +143,7 @@ def _energy(V: Floats, y: NDArray[np.int64]) -> Callable[[Floats], Any]:
 
 
 def _one_by_one(quantify: Callable[[Floats], Any], rows: Floats, offsets: NDArray[np.int64], found: list[Any]) -> float:
-    """Seconds for each bag, of as many as the time is enough for; their estimates are added to what is found."""
+    """Return the seconds per bag, over as many bags as the time allows; append their estimates to the list."""
     estimates = []
     began = time.perf_counter()
     for a, b in pairwise(offsets):

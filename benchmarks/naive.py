@@ -1,4 +1,4 @@
-"""The paper's equations in plain broadcasting torch with autograd: what the kernels are measured against."""
+"""The paper's equations in plain broadcasting torch with autograd, as the reference of the kernels."""
 
 from __future__ import annotations
 

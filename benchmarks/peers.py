@@ -108,7 +108,7 @@ def _from_preset(name: str, layers: Layers, folder: Path | None) -> Case:
 
 
 def _case(bags: hq.Bags, validation: hq.Bags, test: hq.Bags, layers: Layers) -> Case:
-    """Standardise all rows by those of the bags that are learned from; labels are left out."""
+    """Standardise all rows with the mean and scale of the training bags, and drop the labels."""
     bags = compact(bags)
     mean, scale = bags.rows.mean(0), np.maximum(bags.rows.std(0), 1e-6)
 
@@ -260,7 +260,7 @@ def peers(
 
 
 def _can_run(method: str) -> bool:
-    """Whether what the method needs is installed; QuaPy's GMNet needs geotorch."""
+    """Return whether the required packages are installed; QuaPy's GMNet needs geotorch."""
     needed = ("quapy", *(["geotorch"] * method.startswith("GMNet"))) if method.endswith("QuaPy") else ()
     missing = [package for package in needed if importlib.util.find_spec(package) is None]
     if missing:

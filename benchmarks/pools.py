@@ -1,6 +1,6 @@
 """Memory of training on a pool of rows that stays on disk: one ten times as large takes little more.
 
-Counted is what a process cannot give back; the pages of a mapped file are the system's to drop.
+Only private memory is counted, because the system may drop the pages of a memory-mapped file.
 """
 
 from __future__ import annotations

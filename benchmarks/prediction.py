@@ -32,7 +32,7 @@ def run() -> Iterator[tuple[str, float, str, float]]:
 
 
 def _measure(quantifier: hq.HistNetQ, bags: hq.Bags) -> tuple[float, str]:
-    # One by one takes minutes for all bags: some of them stand for the rest.
+    # One by one, all bags would take minutes, so a sample is timed.
     rows = [bag.gather() for bag in bags[:_SAMPLE]]
     singles = np.stack([quantifier.predict(X) for X in rows])
     gap = np.abs(singles - quantifier.predict(bags)[:_SAMPLE]).max()

@@ -120,7 +120,7 @@ def _serving(place: Path, core: int) -> Iterator[tuple[int, tuple[str, int]]]:
 
 
 class _Load:
-    """Clients that ask one request after the other."""
+    """Run clients that send their requests one by one."""
 
     def __init__(self, address: tuple[str, int], content: bytes, n_requests: int, pid: int) -> None:
         self.address, self.content, self.n_requests, self.pid = address, content, n_requests, pid
@@ -129,7 +129,7 @@ class _Load:
         self.refused, self.warm, self.memory, self.took = 0, 0, 0, 0.0
 
     def run(self) -> None:
-        """Ask, and note what the server needed."""
+        """Send a request and record the server's time."""
         self._ask(http.client.HTTPConnection(*self.address))  # loads the model
         self.seconds.clear()
         threads = [threading.Thread(target=self._client) for _ in range(_CLIENTS)]
@@ -168,7 +168,7 @@ class _Load:
 
 
 def _memory_of_upload(pid: int, address: tuple[str, int], megabytes: int) -> int:
-    """Bytes by which the largest resident sets exceed those before the upload."""
+    """Return the increase of the largest resident set during the upload, in bytes."""
     before = _memory(pid)
     for one in _family(pid):
         Path(f"/proc/{one}/clear_refs").write_text("5")  # the largest resident set is counted from here

@@ -1,4 +1,4 @@
-"""What the commands of all experiments share: the group, its options, and how they are read."""
+"""The command group of all experiments, its common options, and their parsing."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def main() -> None:
 
 
 _OPTIONS = {
-    "methods": click.option("--methods", help="Some of them, with commas between.  [default: all]"),
+    "methods": click.option("--methods", help="Comma-separated methods.  [default: all]"),
     "budget": click.option(
         "--budget", "budget_name", type=click.Choice(["quick", "full"]), default="quick", show_default=True,
         help="Minutes to an hour, or as much as the paper's.",
@@ -71,7 +71,7 @@ def options(*names: str) -> Callable[[Any], Any]:
 
 
 def choose(named: str | None, every: list[str], option: str = "--methods") -> list[str]:
-    """What was asked for by an option, of what there is."""
+    """Return the items that an option names, among the known ones."""
     wanted = every if named is None else named.split(",")
     unknown = [name for name in wanted if name not in every]
     if unknown:
@@ -80,7 +80,7 @@ def choose(named: str | None, every: list[str], option: str = "--methods") -> li
 
 
 def budget_of(budgets: Mapping[str, Budget], name: str, **changed: int | None) -> Budget:
-    """The named budget, with what was asked for otherwise."""
+    """Return the named budget, changed by the given options."""
     changed = {key: value for key, value in changed.items() if value is not None}
     budget: Budget = dataclasses.replace(budgets[name], **changed)  # type: ignore[arg-type]
     return budget

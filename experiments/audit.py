@@ -1,4 +1,4 @@
-"""How often audited intervals hold the truth, and how wide they are beside Wilson's on the labels alone."""
+"""Coverage and width of audited intervals, next to Wilson's intervals from the labels alone."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ _AT_ONCE = 50  # bags
 
 @dataclass(frozen=True)
 class Altered:
-    """A quantifier whose posteriors are spoilt: those of other rows, of other classes, or all of one class."""
+    """A quantifier with wrong posteriors: from other rows, from other classes, or all of one class."""
 
     model: Any
     how: str
@@ -132,7 +132,7 @@ def _audited(world: World, shift: str, model: Any, n_bags: int, sizes: tuple[int
 def _audit(
     world: World, shift: str, posteriors: Floats, bags: hq.Bags, y: NDArray, n: int, seed: int
 ) -> pd.DataFrame:  # fmt: skip
-    """What `hq.sample_rows` and `hq.audit` do, with posteriors that are computed once."""
+    """Repeat `hq.sample_rows` and `hq.audit` with posteriors that are computed once."""
     classes = np.arange(world.n_classes)
     drawn = draw_rows(posteriors, bags, n, np.random.default_rng(seed))
     found = extend_labels(posteriors, bags, drawn, y[drawn.entries], world.n_classes, _COVERAGE)

@@ -25,7 +25,7 @@ _LABEL_WEIGHT = 0.05
 
 
 class BagExperiment:
-    """A preset's data, loaded, with the directory of what is computed once."""
+    """The loaded data of a preset, and the directory of its cached results."""
 
     def __init__(self, name: str, preset: Preset, data: Dataset, work: Path) -> None:
         self.preset, self.data = preset, data
@@ -104,7 +104,7 @@ class BagExperiment:
 
 
 def about(name: str, experiment: BagExperiment, budget: Budget) -> str:
-    """What the table of an experiment shows, in words."""
+    """Describe the table of an experiment."""
     data, n_settings = experiment.data, len(experiment.preset.settings[: budget.trials])
     return (
         f"{experiment.preset.what}, {len(data.test):,} test bags of {data.test.sizes[0]}. Classical methods: logistic "

@@ -93,7 +93,7 @@ def _digits(split: int) -> tuple[Any, ...]:
 
 
 def _imdb(data: Path | None, name: str, split: int) -> tuple[Any, ...]:
-    """All labelled rows, or some of them, others in each split."""
+    """Return all labelled rows, or a part of them that differs between splits."""
     if data is None:
         raise ValueError(f"data: {name} needs the directory of the texts; name it by --data.")
     rows, labels, part = _read_imdb(data)

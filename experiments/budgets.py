@@ -1,4 +1,4 @@
-"""How much work goes into an experiment."""
+"""Budgets of experiments: trials, epochs and minutes."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Budget:
     trial_epochs, epochs : int
         Networks: epochs of every trial, and of the best one, which goes on from there.
     minutes, trial_minutes : float, optional
-        Networks: training ends after so many minutes.
+        Largest number of minutes that a network is trained.
     seeds : int
     """
 
@@ -31,7 +31,7 @@ class Budget:
     seeds: int = 1
 
     def words(self) -> str:
-        """How networks are trained, for the reader of a table."""
+        """Describe the training of networks, for the reader of a table."""
         trial = _length(self.trial_epochs, self.trial_minutes)
         chosen = f"networks after {trial} each, the best going on to " if self.trials > 1 else ""
         return f"{chosen}at most {_length(self.epochs, self.minutes)}; seeds: {self.seeds}"
@@ -59,7 +59,7 @@ BUDGETS = {
     "quick": Budget(trials=4, trial_epochs=16, epochs=200, minutes=2.0, trial_minutes=0.4),
     "full": Budget(trials=4, trial_epochs=60, epochs=400, seeds=3),
 }
-# Of experiments that vary one thing and have nothing to choose.
+# Budgets of experiments that vary one thing and choose no settings.
 VARIANTS = {
     "quick": Budget(trials=1, trial_epochs=1, epochs=25, minutes=1.5),
     "full": Budget(trials=1, trial_epochs=1, epochs=400, seeds=3),

@@ -26,7 +26,7 @@ from histnetq.datasets import Dataset
 
 __all__ = ["CLASSICAL", "CLASSIFIERS", "ORDINAL", "Posteriors", "run_classical"]
 
-# Of the logistic regression; every combination with a method's own parameters is one trial.
+# Parameters of the logistic regression; each combination with a method's own parameters is one trial.
 CLASSIFIERS: list[dict[str, Any]] = [
     {"C": 0.01, "class_weight": None},
     {"C": 0.1, "class_weight": None},
@@ -82,7 +82,7 @@ CLASSICAL: dict[str, Method] = {
     "QuaNet": Method(_quanet, {"lr": [1e-3, 3e-4], "hidden": [32, 64]}),
 }
 
-# For ordered classes, beside the others.
+# Further methods for ordered classes.
 ORDINAL: dict[str, Method] = {
     "PACC-smooth": Method(_plain(hq.PACC), {"smoothness": [0.0003, 0.003, 0.03]}),
     "EMQ-smooth": Method(_plain(hq.EMQ), {"smoothness": [0.1, 0.3, 0.5]}),
@@ -163,7 +163,7 @@ def _fit(quantifier: Any, reads: str, data: Dataset, labels: NDArray[np.int64], 
 
 
 def _scores(bags: hq.Bags) -> hq.Bags:
-    """Tell that rows are probabilities of the classes."""
+    """Mark the rows as class probabilities."""
     bags.scores = bags.classes
     return bags
 

@@ -1,4 +1,4 @@
-"""How often intervals hold the truth: quantifiers trained once, held-out rows split again and again."""
+"""Coverage of intervals: quantifiers are trained once, and held-out rows are split repeatedly."""
 
 from __future__ import annotations
 
@@ -131,7 +131,7 @@ def run_bootstrap(name: str, trained: Trained, n_bags: int, n_resamples: int) ->
 
 
 def _splits(trained: Trained, n_splits: int, n_calibration: int, n_test: int) -> Iterator[tuple[int, hq.Bags, hq.Bags]]:
-    """Calibration bags from one half of the held-out rows, test bags from the other."""
+    """Draw calibration bags and test bags from two halves of the held-out rows."""
     held = trained.held
     assert held.labels is not None
     for split in range(n_splits):

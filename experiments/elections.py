@@ -46,7 +46,7 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [32],
     "n_inducing": [8],
 }
-# Of EMNetQ.
+# Settings of EMNetQ.
 LIKELIHOOD: dict[str, list[Any]] = {
     "encoder": [(), (64,)],
     "ridge": [None],
@@ -92,7 +92,7 @@ def _units(counts: NDArray, labels: NDArray, groups: NDArray) -> hq.Bags:
 
 
 def run(name: str, seed: int, data: Elections, budget: Budget, work: Path) -> Run:
-    """Chosen by AE on the validation units; networks learn from the others, ridge from both at last."""
+    """Choose settings by AE on the validation units; only ridge is finally fitted to all units."""
     if name in NETWORKS:
         trials = Trials(
             name, seed, draw_settings(LIKELIHOOD if name == "EMNetQ" else SPACE, budget.trials, 0), TRAINING, budget,

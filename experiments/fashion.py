@@ -19,13 +19,13 @@ from numpy.typing import NDArray
 from torch import nn
 
 import histnetq as hq
+from experiments import fashion_mnist
 from experiments.budgets import Budget
 from experiments.choices import draw_settings, mean_error, setting_text
 from experiments.classical import CLASSICAL
 from experiments.images import encoded_images
 from experiments.networks import NETWORKS, Trials, run_network
 from experiments.runs import Run, Runs, digest
-from histnetq import datasets
 from histnetq.datasets import Examples
 
 __all__ = ["BUDGETS", "METHODS", "Frozen", "fill", "finished", "run"]
@@ -50,7 +50,7 @@ SPACE: dict[str, list[Any]] = {
     "hidden": [64],
     "n_inducing": [16],
 }
-# Of EMNetQ.
+# Settings of EMNetQ.
 LIKELIHOOD: dict[str, list[Any]] = {
     "encoder": [(64,), (128,)], "ridge": [None], "prior": [0.0], "label_weight": [0.1, 0.3], "lr": [3e-3],
     "average": [100],
@@ -85,7 +85,7 @@ def fill(
     directory: Path,
     say: Callable[[str], Any],
 ) -> tuple[hq.Bags, dict[str, Runs], str]:
-    """Do what is not done yet; gives the test bags, the runs of each measure and what was done, in words."""
+    """Complete the missing runs; return the test bags, the runs of each measure and a description."""
     encoded = encoded_images(images, directory / "images.npz", say)
     accuracy = float((encoded["test_posteriors"].argmax(1) == images.test.labels).mean())
     say(f"classifier: test accuracy {accuracy:.4f}")
@@ -108,7 +108,7 @@ def fill(
 
 def finished(measure: str, budget: Budget, directory: Path) -> tuple[hq.Bags, NDArray[np.float64], Runs]:
     """The test bags, the prevalences in training, and the runs that are finished for this measure."""
-    images = datasets.fashion_mnist()
+    images = fashion_mnist.read_fashion_mnist()
     data = Frozen(images, encoded_images(images, directory / "images.npz", print))
     uniform = np.full(len(data.classes), 1 / len(data.classes))
     return data.test, uniform, Runs(_place(data, measure, budget, directory), budget.seeds)
@@ -159,7 +159,7 @@ def _run_network(name: str, seed: int, loss: str, data: Frozen, budget: Budget, 
 
 
 def _fit(name: str, seed: int, setting: dict[str, Any], data: Frozen, rows: NDArray) -> tuple[Any, float]:
-    """The method, fitted, and the seconds it took; what was fitted before is the same for every measure."""
+    """Return the fitted method and its seconds; all measures share one fit."""
     key = name, seed, setting_text(setting), len(rows)
     if key not in data.fitted:
         quantifier = CLASSICAL[name].make(seed, BAG_SIZE, **setting)
@@ -174,6 +174,6 @@ def _on_inputs(bags: hq.Bags) -> hq.Bags:
 
 
 def _inputs(posteriors: NDArray) -> NDArray[np.float32]:
-    """Log-odds, of which the sigmoid before the histograms spreads small and large posteriors over the bins."""
+    """Return log-odds; the sigmoid before the histograms spreads them over the bins."""
     p = np.clip(posteriors, 1e-6, 1 - 1e-6)
     return (0.35 * np.log(p / (1 - p))).astype(np.float32)

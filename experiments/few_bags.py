@@ -64,5 +64,5 @@ def _drawn(pool: hq.Bags, draws: int, n_bags: int) -> Iterator[tuple[int, hq.Bag
 
 
 def _draw(pool: hq.Bags, n_bags: int, seed: int) -> hq.Bags:
-    """Bags in which most classes are rare or not there."""
+    """Draw bags with mostly rare or absent classes."""
     return hq.Dirichlet(0.3, _ROWS).draw(pool, n_bags, random_state=seed)

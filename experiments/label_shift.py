@@ -137,7 +137,7 @@ METHODS: dict[str, Callable[[Draw], Floats]] = {
     "ED": _learned(hq.ED()),
     "ED-BCTS": _learned(hq.ED(), "bcts"),
 }
-# Means of the estimates of others; the first is what `hq.Ensemble()` gives.
+# Means of the estimates of several methods; the first equals `hq.Ensemble()`.
 COMBINED = {
     "Ensemble": ("EMQ-BCTS", "KDEy", "PACC"),
     "Ensemble-BCTS": ("EMQ-BCTS", "KDEy-BCTS", "ED-BCTS"),
@@ -145,7 +145,7 @@ COMBINED = {
 
 
 def scored_images(images: Examples, kind: str, seed: int, work: Path, say: Callable[[str], Any]) -> Scored:
-    """Train a classifier, "dense" or "cnn", on the training images, or read what it gave before."""
+    """Train a classifier, "dense" or "cnn", on the training images, or read its cached results."""
     assert images.validation is not None
     assert images.train.labels is not None
     rows = images.validation.index
@@ -259,7 +259,7 @@ def errors_of(draws: Sequence[Sequence[Draw]], runs: Runs) -> pd.DataFrame:
     """Errors of the methods that all classifiers are finished with.
 
     One row per classifier, size, number of the draw and shift; columns (method, measure). "mse" is the mean squared
-    error of the weights: prevalences in the bag, over those of the rows to learn from.
+    error of the weights: prevalences in the bag divided by the training prevalences.
     """
     keys = range(len(draws)), SIZES, range(len(draws[0]) // len(SIZES)), SHIFTS
     index = pd.MultiIndex.from_product(keys, names=["classifier", "size", "draw", "shift"])

@@ -60,7 +60,7 @@ def table_of(path: Path, label: str) -> Rows:
 def learn(
     rows: Rows, methods: Sequence[str], minutes: float, seeds: int, work: Path, say: Callable[[str], Any]
 ) -> tuple[hq.Bags, Runs]:
-    """Do what is not done yet; gives the test bags and the runs."""
+    """Complete the missing runs; return the test bags and all runs."""
     protocol = hq.APP(BAG_SIZE)
     validation = protocol.draw(rows.held, CHOOSING_BAGS, random_state=1)
     test = protocol.draw(rows.test, TEST_BAGS, random_state=2)

@@ -64,7 +64,7 @@ RECIPES = {
 
 @dataclass(frozen=True)
 class Submission:
-    """The finished runs of a task's methods, and what is submitted of them."""
+    """The finished runs of a task's methods, and the submitted estimates."""
 
     recipe: Recipe
     data: Dataset
@@ -90,7 +90,7 @@ class Submission:
         return pd.DataFrame(rows)
 
     def about(self, name: str, budget: Budget) -> str:
-        """What was done, for the reader of the table, with what others published."""
+        """Describe the experiment for the reader of the table, with published results."""
         data, recipe = self.data, self.recipe
         published = ""
         if recipe.published is not None:
@@ -111,7 +111,7 @@ def submit(
     name: str, data: Dataset, methods: Sequence[str], budget: Budget, work: Path, output: Path,
     say: Callable[[str], Any],
 ) -> list[Path]:  # fmt: skip
-    """Do what is not done yet, and write the submission and a table about it; give their paths."""
+    """Complete the missing runs, write the submission and its table, and return their paths."""
     recipe = RECIPES[name]
     budget = budget.at(recipe.pace)
     parts = [part.fingerprint() for part in (data.train, data.bags, data.validation, data.test)]

@@ -19,7 +19,7 @@ _BINS = 20
 
 
 def mixture_panels(experiment: BagExperiment) -> list[Callable[..., Any]]:
-    """Of three validation bags with few, some and many of the second class."""
+    """Return the plots of three validation bags with few, some and many rows of the second class."""
     data = experiment.data
     crossed, pool = experiment.posteriors.get({"C": 0.01, "class_weight": None})
     labels = experiment.posteriors.labels

@@ -31,7 +31,7 @@ NETWORKS: dict[str, Callable[..., Any]] = {
     "GMNet": lambda **common: hq.GMNet(**common),
     "EMNetQ": lambda **common: hq.EMNetQ(**common),
 }
-# What not every kind of network has.
+# Parameters that some kinds of networks lack.
 _OWN = {
     "HistNetQ": ("head", "n_bins", "cumulative"),
     "SetTransformer": ("head", "width", "hidden", "n_inducing", "n_heads"),
@@ -43,14 +43,14 @@ _OWN = {
 
 @dataclass(frozen=True)
 class Trials:
-    """A network in several settings, of which the one of the lowest validation loss goes on.
+    """A network in several settings; the setting with the lowest validation loss is trained further.
 
     A trial that was cut off continues from its last epoch, and a finished one is read from its checkpoint.
 
     Parameters
     ----------
     name : of the network
-    settings : parameters of the quantifier and of `hq.Training`, those of other networks left aside
+    settings : parameters of the quantifier and of `hq.Training`; parameters of other networks are ignored
     training : what all settings share
     fit : quantifier → None
     directory : of the checkpoints
@@ -114,7 +114,7 @@ def run_network(trials: Trials, test: hq.Bags) -> Run:
 
 
 def _fit_to_the_end(fit: Callable[[Any], Any], quantifier: Any) -> None:
-    """Fit; an interruption ends the experiment, where a quantifier of its own would keep what it has."""
+    """Fit the network; an interruption ends the experiment instead of keeping the best weights."""
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="training interrupted")
         try:

@@ -34,7 +34,7 @@ TONES = {
 _CLASSICAL = ["MLPE", "CC", "PACC", "KDEy", "EMQ-NoCalib", "EMQ-BCTS", "EMQ-corrected", *ORDINAL]
 METHODS = [*_CLASSICAL, *lequa.METHODS]
 _SIZE, _BAGS, _VALIDATION, _TEST = 200, 700, 300, 1000
-_SMOOTHEST = 5  # one in so many bags
+_SMOOTHEST = 5  # one in five bags
 _RECIPE = lequa.Recipe("T3", 2024, lequa.RECIPES["lequa2024-t3"].likelihood, loss="nmd")
 
 
@@ -69,7 +69,7 @@ def smooth_bags(X: NDArray, labels: NDArray[np.int64], rows: NDArray[np.int64], 
 def fill(
     data: Dataset, methods: Sequence[str], budget: Budget, work: Path, output: Path, say: Callable[[str], Any]
 ) -> list[Path]:
-    """Do what is not done yet, and write the table; give the paths of its files."""
+    """Complete the missing runs, write the table, and return the paths of its files."""
     parts = [part.fingerprint() for part in (data.train, data.bags, data.validation, data.test)]
     directory = work / f"ordinal-{digest(parts)}"
     place = directory / f"{digest(_RECIPE.likelihood)}-{budget.name('nmd')}"

@@ -1,4 +1,4 @@
-"""The paper's own numbers, which ours stand beside: mean AE and RAE of each method."""
+"""The paper's results for comparison: mean AE and RAE of each method."""
 
 from __future__ import annotations
 

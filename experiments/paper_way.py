@@ -23,7 +23,7 @@ from experiments.runs import Run, Runs, digest
 __all__ = ["NAMES", "curves_table", "errors_table", "run_paper_way"]
 
 _PAPER = PRESETS["lequa-t1b"]
-# Parameters of the quantifier and of its training, by which every network here learns.
+# Parameters of all networks in this experiment, and of their training.
 SETTING: dict[str, Any] = {**_PAPER.settings[0]}
 # An epoch is of two updates, as it is of the 700 bags alone.
 TRAINING = dataclasses.replace(_PAPER.training, bags_per_epoch=1000)
@@ -40,7 +40,7 @@ _BESIDE = {  # the paper's numbers, on LeQua-T1B
 def run_paper_way(
     experiment: BagExperiment, names: Sequence[str], minutes: float, epochs: int, say: Callable[[str], Any]
 ) -> dict[str, Run]:
-    """Train what is not done yet; a network that was cut off, or had fewer minutes, goes on from its checkpoint.
+    """Complete the missing runs; an interrupted network, or one with fewer minutes, resumes from its checkpoint.
 
     Parameters
     ----------
@@ -50,7 +50,7 @@ def run_paper_way(
     Returns
     -------
     dict
-        The run of each name, those of other names that are finished as well.
+        The run of each name, and all other finished runs.
     """
     place = experiment.directory / f"paper-way-{digest(experiment.identity, SETTING, TRAINING.identity())}"
     budget = Budget(trials=1, trial_epochs=1, epochs=epochs, minutes=minutes)

@@ -39,7 +39,7 @@ def fill(
     directory: Path,
     say: Callable[[str], Any],
 ) -> tuple[hq.Bags, dict[str, Runs], str]:
-    """Do what is not done yet; gives the test bags, the runs of each measure and what was done, in words."""
+    """Complete the missing runs; return the test bags, the runs of each measure and a description."""
     made: Any = make_encoder
     if encoder == "finetune":
         made = trained_encoder(encoded_images(images, directory / "images.npz", say))
@@ -79,7 +79,7 @@ def run_on_images(
     work: Path,
     say: Callable[[str], Any],
 ) -> Run:
-    """Train one network for one measure on the training images, validate on the others, and estimate the test bags.
+    """Train one network for one measure on the training images, validate it, and estimate the test bags.
 
     Parameters
     ----------

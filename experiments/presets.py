@@ -11,8 +11,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 import histnetq as hq
+from experiments.npz import read_npz
 from experiments.words import BINARY, MANY, BagPlan, load_words
-from histnetq.datasets import Dataset, lequa2022, read_npz
+from histnetq.datasets import Dataset, lequa2022
 
 __all__ = ["FILES", "PRESETS", "Preset", "mostly_absolute", "read_labels", "read_split"]
 
@@ -27,7 +28,7 @@ class Preset:
         For the reader of a table.
     load : directory → Dataset
     paper : str
-        The column of the paper's table that ours stands beside.
+        The column of the paper's table to compare with.
     settings : list of dict
         Of the networks, to choose from, the same for all; the first is that of experiments that vary one thing.
     likelihood : list of dict
@@ -165,7 +166,7 @@ def read_labels(name: str, folder: Path) -> NDArray[np.int64]:
 
 
 def read_split(name: str, folder: Path) -> NDArray[np.int64]:
-    """Of each row: 0 labelled for training, 1 in development bags, 2 for tests."""
+    """Return the part of each row: 0 labelled training rows, 1 development bags, 2 test bags."""
     return _read(name, folder, "split")
 
 

@@ -20,7 +20,7 @@ __all__ = ["Run", "Runs", "digest", "save_arrays"]
 
 @dataclass(frozen=True)
 class Run:
-    """What one method with one seed gave: estimates of the test bags, how it was chosen, and how long it took.
+    """The result of one method with one seed: estimates of the test bags, the chosen setting, and the time.
 
     `curves` are the training and validation losses of a network's epochs and their seconds, ``(n_epochs, 3)``.
     """
@@ -34,7 +34,7 @@ class Run:
     curves: NDArray[np.float64] = field(default_factory=lambda: np.empty((0, 3)))
 
     def words(self) -> str:
-        """How it was chosen, if it was, and how long it took."""
+        """Describe the chosen setting, if there is one, and the time."""
         chosen = "" if np.isnan(self.validation) else f"validation {self.validation:.4f}, "
         setting = f"with {self.params}, " if self.params else ""
         return f"{chosen}{setting}{self.fit_seconds:.1f} s to fit, {self.predict_seconds:.2f} s to predict"
@@ -47,7 +47,7 @@ class Runs:
         self.directory, self.seeds = directory, seeds
 
     def fill(self, methods: Iterable[str], act: Callable[[str, int], Run], say: Callable[[str], Any]) -> None:
-        """Do what is not done yet."""
+        """Complete the missing runs."""
         for method in methods:
             for seed in range(self.seeds):
                 if self._path(method, seed).exists():

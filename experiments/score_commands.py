@@ -1,4 +1,4 @@
-"""Commands about scores of a model of one's own."""
+"""Commands about scores of a custom model."""
 
 from __future__ import annotations
 

@@ -27,13 +27,13 @@ def label_shift(
 
     Example: python -m experiments label-shift --seeds 1 --methods EMQ,EMQ-BCTS
     """
+    from experiments import fashion_mnist
     from experiments import label_shift as experiment
     from experiments.tables import to_markdown, write_frame
-    from histnetq import datasets
 
     chosen = choose(methods, list(experiment.METHODS))
     try:
-        images = datasets.fashion_mnist(data)
+        images = fashion_mnist.read_fashion_mnist(data)
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
     scored = [experiment.scored_images(images, classifier, seed, work, click.echo) for seed in range(seeds)]

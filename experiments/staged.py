@@ -54,7 +54,7 @@ _AT_ONCE = 2000  # rows
 
 
 class Staged:
-    """A data set, its settings, and the directory of what is computed once.
+    """A data set, its settings, and the directory of its cached results.
 
     Parameters
     ----------
@@ -79,7 +79,7 @@ class Staged:
         self.compact = {"bags": compact(data.bags), "validation": compact(data.validation)}
 
     def fill(self, methods: Sequence[str], measures: Sequence[str], say: Callable[[str], Any]) -> None:
-        """Train and score what is not done yet."""
+        """Complete the missing runs."""
         networks = [m for m in methods if m != _BESIDE]
         self.runs.fill([f"{m}-{measure}" for m in networks for measure in measures], self._network, say)
         if _BESIDE in methods:
@@ -182,7 +182,7 @@ def make_network(setting: dict[str, Any], training: hq.Training, seed: int) -> h
 
 
 def encoder_posteriors(q: Any, bags: hq.Bags, rows: NDArray[np.int64]) -> NDArray[np.float64]:
-    """(n_rows, n_classes): what the scores that HistNetQ or EMNetQ has learned say of some rows of a pool."""
+    """Return class probabilities of pool rows from the scores of HistNetQ or EMNetQ: (n_rows, n_classes)."""
     network = q.network_
     scores = network.encoder[0] if isinstance(q, hq.HistNetQ) else network.encoder
     parts = np.array_split(rows, max(1, len(rows) // _AT_ONCE))

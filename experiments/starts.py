@@ -61,7 +61,7 @@ def run_starts(
 
 
 def _case(on: str, data: Path | None) -> tuple[tuple[Any, ...], hq.Bags | None, hq.Bags]:
-    """What is learned from, bags to validate on if some are not held out, and test bags."""
+    """Return training data, validation bags (None holds some out), and test bags."""
     if on == "digits":
         digits = hq.datasets.digits()
         assert digits.train.labels is not None
@@ -72,7 +72,7 @@ def _case(on: str, data: Path | None) -> tuple[tuple[Any, ...], hq.Bags | None, 
 
 
 def _is_late(end: float, record: dict[str, float]) -> bool:
-    """Tell whether the processor time has come at which training ends."""
+    """Return whether training has used up its processor time."""
     return time.process_time() > end
 
 

@@ -117,7 +117,7 @@ def _vary(
 
 
 def _longer(found: dict[str, Any]) -> str:
-    """Which data sets had more epochs and minutes, in words."""
+    """Describe the data sets that had more epochs and minutes."""
     times = {name: part.experiment.preset.study for name, part in found.items()}
     return "".join(f"; {name} {study:g} times as long" for name, study in times.items() if study != 1)
 

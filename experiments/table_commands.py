@@ -143,17 +143,16 @@ def fashion_mnist(
     Examples: python -m experiments fashion-mnist --methods EMQ-BCTS,HistNetQ-hard
               python -m experiments fashion-mnist --encoder scratch --methods HistNetQ-hard --measures ae
     """
-    from experiments import fashion, pixels
+    from experiments import fashion, fashion_mnist, pixels
     from experiments.networks import NETWORKS
     from experiments.tables import write_table
-    from histnetq import datasets
 
     every = fashion.METHODS if encoder == "frozen" else [*NETWORKS]
     chosen, wanted = choose(methods, every), choose(measures, ["ae", "rae"], "--measures")
     budget = budget_of(fashion.BUDGETS, budget_name, seeds=seeds, trials=trials, epochs=epochs)
     directory = work / "fashion-mnist"
     try:
-        images = datasets.fashion_mnist(data)
+        images = fashion_mnist.read_fashion_mnist(data)
     except FileNotFoundError as error:
         raise click.BadParameter(str(error), param_hint="--data") from None
     if encoder == "frozen":

@@ -35,8 +35,8 @@ def write_table(
     runs : measure → the runs whose estimates count for it
         Where they are the same, measures share one comparison.
     output : path without ending
-    about : what was done, for the reader
-    paper : the column of the paper's table to stand beside
+    about : description of the experiment
+    paper : column of the paper's table to compare with
     """
     comparisons, tables = [], []
     for kept in dict.fromkeys(runs.values()):

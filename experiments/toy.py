@@ -37,7 +37,7 @@ def run_toy(statistic: str, bins: str, bin_lr: float, steps: int, seed: int) -> 
     Parameters
     ----------
     bin_lr : float
-        Learning rate of the bins as a multiple of that of the dense layers.
+        Learning rate of the bins as a multiple of the learning rate of the dense layers.
     """
     began = time.perf_counter()
     generator = torch.Generator().manual_seed(seed)

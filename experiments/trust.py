@@ -1,4 +1,4 @@
-"""How often trust doubts bags: under a change of proportions alone, and under changes within the classes."""
+"""Frequency of doubted bags, under changes of the proportions alone and under changes within the classes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Experiments that vary one thing and keep the others: the number of bins, and the Bag Mixer."""
+"""Experiments that vary only one thing: the number of bins, or the Bag Mixer."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _MIXED = ("DeepSets-avg", "DeepSets-median", "DeepSets-max", "SetTransformer")
 
 @dataclass(frozen=True)
 class Found:
-    """What the variants gave on one data set."""
+    """The results of the variants on one data set."""
 
     experiment: BagExperiment
     runs: dict[str, list[Run]]
@@ -101,5 +101,5 @@ def mixer_table(table: pd.DataFrame, real: float, column: str) -> str:
 
 
 def joined(found: Mapping[str, Found]) -> pd.DataFrame:
-    """The tables of all data sets, one below the other."""
+    """Concatenate the tables of all data sets."""
     return pd.concat([part.table for part in found.values()])

@@ -1,4 +1,4 @@
-"""What `monitor` says of real rows: after a change of the mix alone, and after changes within the classes."""
+"""Verdicts of `monitor` on real rows, after a change of the mix alone and after changes within the classes."""
 
 from __future__ import annotations
 
@@ -129,7 +129,7 @@ def _noise(by: float) -> Change:
 
 
 def _apart(by: float) -> Change:
-    """Move all rows from the one class towards the other, by a part of the distance of their means."""
+    """Move all rows from the mean of one class towards the mean of the second class."""
     return lambda at, X, y, rng: X + (by * at.apart).astype(np.float32)
 
 
@@ -158,7 +158,7 @@ CHANGES: dict[str, Change | None] = {
 
 
 def run_streams(watched: Watched, path: Path, n_streams: int | None = None) -> None:
-    """Watch streams, one after the other, and add what was found to a CSV file; those in it are not repeated."""
+    """Monitor streams and append the results to a CSV file; streams in the file are skipped."""
     kept: set[tuple[str, str, str]] = set()
     if path.exists():
         with path.open(newline="") as file:

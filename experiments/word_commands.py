@@ -13,7 +13,7 @@ __all__: list[str] = []
 
 
 @main.command(name="words-paper")
-@click.option("--networks", help="Some of them, with commas between.  [default: all]")
+@click.option("--networks", help="Comma-separated networks.  [default: all]")
 @click.option("--minutes", type=click.FloatRange(min=0), default=90.0, show_default=True,
               help="Training of each network, at most; more later go on from there.")  # fmt: skip
 @click.option("--epochs", type=click.IntRange(1), default=10_000, help="Epochs of each network, at most.")
@@ -113,15 +113,15 @@ def labelled(
     """
     if (table is None) != (label is None) or (table is not None and images is not None):
         raise click.UsageError("Name a table and the column of its labels, or a number of images.")
+    from experiments import fashion_mnist
     from experiments import labelled as experiment
     from experiments.tables import to_markdown, write_frame
-    from histnetq import datasets
 
     chosen = choose(methods, experiment.METHODS)
     if table is not None and label is not None:
         rows = experiment.table_of(table, label)
     else:
-        rows = experiment.images_of(datasets.fashion_mnist(), images)
+        rows = experiment.images_of(fashion_mnist.read_fashion_mnist(), images)
     test, runs = experiment.learn(rows, chosen, minutes, seeds, work, click.echo)
     found = experiment.errors_of(rows, test, runs)
     means = found.groupby(["data", "method"], sort=False)[["ae", "rae", "minutes"]].mean().reset_index()

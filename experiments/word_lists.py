@@ -16,7 +16,7 @@ ROOT = Path("/usr/share")
 
 @dataclass(frozen=True)
 class WordList:
-    """Where the words of a language are.
+    """The source of the words of a language.
 
     Parameters
     ----------
@@ -25,7 +25,7 @@ class WordList:
     package : str
         The Debian package that has it.
     encoding : str
-        What the list is written in where it is not UTF-8.
+        Encoding of the list, if it is not UTF-8.
     """
 
     path: str

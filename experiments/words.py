@@ -1,4 +1,4 @@
-"""Words of 28 languages: a million and a half different rows, of which bags are drawn at the paper's scale.
+"""Words of 28 languages: 1.5 million different rows for bags at the paper's scale.
 
 The rows are made once from Debian's word lists, kept on disk and memory-mapped. The words of a language fall into three
 parts that share none: labelled rows, rows of development bags and rows of test bags.
@@ -31,7 +31,7 @@ LABELLED, DEVELOPMENT, TEST = range(3)  # the parts
 
 @dataclass(frozen=True)
 class RowPlan:
-    """How many words of a language are in each part, and how they become rows.
+    """The numbers of words of a language in each part, and their conversion to rows.
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class RowPlan:
 
 @dataclass(frozen=True)
 class BagPlan:
-    """How many bags are drawn, and of which languages.
+    """The number of bags and their languages.
 
     Parameters
     ----------
@@ -87,7 +87,7 @@ ROWS = RowPlan()
 MANY = BagPlan(20_000, 1_000)
 BINARY = BagPlan(5_000, 250, ("portuguese", "spanish"))
 _CHUNK = 100_000  # words that are made rows of at a time
-_HASHED = 2**16  # columns of n-grams, from which the singular vectors are taken
+_HASHED = 2**16  # columns of n-grams before the singular value decomposition
 
 
 def load_words(folder: Path, plan: BagPlan, rows: RowPlan = ROWS) -> Dataset:
@@ -96,7 +96,7 @@ def load_words(folder: Path, plan: BagPlan, rows: RowPlan = ROWS) -> Dataset:
     Where the folder cannot be written to, they are kept in the user's cache directory.
     """
     if not folder.is_dir():
-        raise FileNotFoundError(f"{folder} does not exist; make the directory, in which 1.5 GB of rows are kept.")
+        raise FileNotFoundError(f"{folder} does not exist; make the directory, which will hold 1.5 GB of rows.")
     lists = word_lists.require_lists()
     place = choose_place("words", folder, None)
     pool, arrays = keep(place, word_lists.ROOT, lists, rows.n_features, lambda file: make_rows(rows, file))
@@ -104,7 +104,7 @@ def load_words(folder: Path, plan: BagPlan, rows: RowPlan = ROWS) -> Dataset:
 
 
 def make_rows(plan: RowPlan, file: BinaryIO) -> dict[str, NDArray]:
-    """Write the rows of all languages one after the other; gives the `language` and the `part` of each.
+    """Write the rows of all languages, and return the `language` and the `part` of each row.
 
     A row is the word's character n-grams (1 to 4, with its borders), weighed by tf-idf, on the first singular vectors,
     each scaled to unit variance.

@@ -88,7 +88,7 @@ def test_wrong_names(make, message):
 @pytest.mark.parametrize(
     ("sampler", "message"),
     [
-        (None, r"sampler: None trains on given bags alone, but fit got labelled rows; use APP\(\)"),
+        (None, r"sampler: None trains on the given bags only, but fit got labelled rows; use APP\(\)"),
         (hq.Mixer(), "sampler: Mixer draws from bags, but fit got labelled rows only"),
     ],
 )
@@ -105,7 +105,7 @@ def test_labelled_rows_have_the_columns_of_the_bags_beside_them():
 
 
 def test_bags_beside_bags_are_refused():
-    with pytest.raises(TypeError, match=r"bags: expected beside labelled rows, fit\(X, y, bags=…\), got Bags twice"):
+    with pytest.raises(TypeError, match=r"bags: expected with labelled rows, fit\(X, y, bags=…\), got Bags twice"):
         small().fit(known_bags(), bags=known_bags())
 
 

@@ -624,7 +624,7 @@ def test_classes_that_have_none_in_common_are_refused(fitted_methods, bags):
 
 def test_by_shift_needs_the_training_prevalences():
     message = (
-        "train_prevalences: expected the prevalences in training, got none and no quantifier knows them; "
+        "train_prevalences: expected the training prevalences, got none and no quantifier knows them; "
         "pass train_prevalences= to compare."
     )
     with pytest.raises(ValueError, match=exactly(message)):

@@ -13,9 +13,8 @@ from click.testing import CliRunner
 import histnetq as hq
 from experiments import audit, bayes, coverage, few_bags, labelled, verdicts
 from experiments.__main__ import main
-from histnetq.training.pretraining import head_pretraining as rehearsal
-from histnetq.training.pretraining import label_pretraining as row_scores
-from tests.test_datasets import write_npz
+from histnetq.training.pretraining import head_pretraining, label_pretraining
+from tests.test_npz import write_npz
 
 
 def run(tmp_path, *extra, command="imdb"):
@@ -182,7 +181,9 @@ def test_frozen_images(tmp_path, monkeypatch):
     parts = [Bags(pool, np.arange(a, b), labels=labels, classes=list("abc")) for a, b in ((0, 60), (60, 120))]
     test = Bags(pool, labels=labels, classes=list("abc"))
     encoded = {f"{name}_posteriors": posteriors for name in ("train", "mirrored", "test")}
-    monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("fashion", parts[0], test, parts[1]))
+    monkeypatch.setattr(
+        "experiments.fashion_mnist.read_fashion_mnist", lambda folder: Examples("fashion", parts[0], test, parts[1])
+    )
     monkeypatch.setattr(fashion, "encoded_images", lambda data, path, say: encoded)
     for name, value in {"BAG_SIZE": 10, "TEST_BAGS": 8, "CHOOSING_BAGS": 4, "_CHOOSING": 20}.items():
         monkeypatch.setattr(fashion, name, value)
@@ -206,7 +207,9 @@ def test_images_learned_anew_continue_where_they_were(tmp_path, monkeypatch):
     labels = np.arange(60) % 3
     pool = (np.random.default_rng(0).normal(size=(60, 28, 28)) * 20 + 60 * labels[:, None, None]).clip(0, 255)
     part = Bags(pool.astype(np.uint8), labels=labels, classes=list("abc"))
-    monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("fashion", part, part, part))
+    monkeypatch.setattr(
+        "experiments.fashion_mnist.read_fashion_mnist", lambda folder: Examples("fashion", part, part, part)
+    )
     for name, value in {"BAG_SIZE": 5, "TEST_BAGS": 4, "CHOOSING_BAGS": 4}.items():
         monkeypatch.setattr(pixels, name, value)
     monkeypatch.setattr(pixels, "TRAINING", Training(bags_per_epoch=2, batch_bags=2, standardize=False, progress=False))
@@ -278,7 +281,7 @@ def test_elections(tmp_path):
 
 def test_lequa_with_the_papers_networks(tmp_path, monkeypatch):
     from experiments import presets
-    from histnetq.datasets import read_npz
+    from experiments.npz import read_npz
 
     write_npz(tmp_path / "small.npz")
     monkeypatch.setattr(presets, "lequa2022", lambda task, folder: read_npz(folder / "small.npz"))
@@ -364,9 +367,9 @@ def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
 
 
 def test_starts_are_compared_and_not_repeated(tmp_path, monkeypatch):
-    monkeypatch.setattr(rehearsal, "_STEPS", {False: 2, True: 2})
-    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 2)
-    monkeypatch.setattr(row_scores, "_MOST_EPOCHS", 1)
+    monkeypatch.setattr(head_pretraining, "_STEPS", {False: 2, True: 2})
+    monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 2)
+    monkeypatch.setattr(label_pretraining, "_MOST_EPOCHS", 1)
     places = ["--work", str(tmp_path / "work"), "--output", str(tmp_path)]
     args = ["starts", "--methods", "DeepSets", "--seconds", "0", "--seeds", "1", *places]
     result = CliRunner().invoke(main, args)

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import histnetq as hq
-from histnetq.datasets import SOURCES, fashion_mnist
-from histnetq.datasets.fashion import read_idx
+from experiments.fashion_mnist import read_fashion_mnist, read_idx
+from histnetq.datasets import SOURCES
 from tests.conftest import exactly
 
 
@@ -50,7 +50,7 @@ def folder(original, tmp_path):
 
 
 def test_parts_have_the_right_sizes_and_labels(original):
-    data = fashion_mnist(original)
+    data = read_fashion_mnist(original)
     assert [len(part.index) for part in (data.train, data.validation, data.test)] == [50000, 10000, 10000]
     assert data.classes[[0, 9]].tolist() == ["T-shirt/top", "Ankle boot"]
     for part in (data.train, data.validation, data.test):
@@ -64,7 +64,7 @@ def test_parts_have_the_right_sizes_and_labels(original):
 
 
 def test_the_split_follows_its_seed(original):
-    first, same, other = (fashion_mnist(original, random_state=seed).validation.index for seed in (0, 0, 1))
+    first, same, other = (read_fashion_mnist(original, random_state=seed).validation.index for seed in (0, 0, 1))
     np.testing.assert_array_equal(first, same)
     assert not np.array_equal(first, other)
 
@@ -73,7 +73,7 @@ def test_unpacked_files_are_read_too(folder, original):
     for file in folder.glob("*.gz"):
         file.with_suffix("").write_bytes(gzip.decompress(file.read_bytes()))
         file.unlink()
-    assert fashion_mnist(folder).test.fingerprint() == fashion_mnist(original).test.fingerprint()
+    assert read_fashion_mnist(folder).test.fingerprint() == read_fashion_mnist(original).test.fingerprint()
 
 
 def test_files_are_found_where_they_are_fetched_to_and_where_the_package_puts_them(original, tmp_path, monkeypatch):
@@ -82,14 +82,14 @@ def test_files_are_found_where_they_are_fetched_to_and_where_the_package_puts_th
     with pytest.raises(
         FileNotFoundError, match=r"^data_dir: .*/histnetq/fashion-mnist lacks train-images-idx3-ubyte\.gz"
     ):
-        fashion_mnist()
+        read_fashion_mnist()
     package = shutil.copytree(original, tmp_path / "share/datasets/fashion-mnist")
-    assert len(fashion_mnist().test.index) == 10000
+    assert len(read_fashion_mnist().test.index) == 10000
     assert SOURCES["fashion-mnist"].state() == f"present in {package}"
     assert SOURCES["fashion-mnist"].state(tmp_path) == "missing"
     home = shutil.copytree(original, tmp_path / "histnetq/fashion-mnist")
     shutil.rmtree(package)
-    assert len(fashion_mnist().train.index) == 50000
+    assert len(read_fashion_mnist().train.index) == 50000
     assert SOURCES["fashion-mnist"].state() == f"present in {home}"
 
 
@@ -108,21 +108,21 @@ def test_missing_files_are_explained(folder):
         f"there, or run histnetq data fetch fashion-mnist --to '{folder}'."
     )
     with pytest.raises(FileNotFoundError, match=exactly(message)):
-        fashion_mnist(folder)
+        read_fashion_mnist(folder)
 
 
 def test_other_shapes_and_counts_are_refused(folder):
     write(folder, "t10k", np.arange(9990) % 10)
     with pytest.raises(ValueError, match=r"t10k-images.* shape \(9990, 28, 28\), expected \(10000, 28, 28\); fetch it"):
-        fashion_mnist(folder)
+        read_fashion_mnist(folder)
     write(folder, "t10k", np.arange(10000) % 8)
     with pytest.raises(ValueError, match=r"t10k-labels.* \(10000,\) with 0 to 1250 of a class, expected 1000 of each"):
-        fashion_mnist(folder)
+        read_fashion_mnist(folder)
     write(folder, "t10k", np.arange(10000) % 11)
     with pytest.raises(
         ValueError, match=r"t10k-labels.* expected 1000 of each of the classes 0 to 9; fetch it again\."
     ):
-        fashion_mnist(folder)
+        read_fashion_mnist(folder)
 
 
 VALID = idx(np.arange(6).reshape(2, 3))

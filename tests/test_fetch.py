@@ -1,12 +1,10 @@
-"""Downloads from a server on this machine: continued, restarted, verified, and never half in place."""
+"""Downloads from a server on this machine: verified, and in their place only when they are complete."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
 import json
-import re
-import shutil
 import threading
 from collections import namedtuple
 from http.client import HTTPResponse
@@ -30,36 +28,18 @@ class Handler(BaseHTTPRequestHandler):
 
     def do_GET(self):
         server, path = self.server, self.path.lstrip("/")
-        server.requests.append((path, self.headers.get("Range")))
+        server.requests.append(path)
         if path not in server.files:
             self.send_error(404)
             return
         content = server.files[path]
-        mark = f'"{hashlib.md5(content).hexdigest()}"' if server.marks else None
-        start = self.wanted_start(mark)
-        if start >= len(content) > 0:
-            self.send_response(416)
-            self.send_header("Content-Range", f"bytes */{len(content)}")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        shown = start + server.shift if start else 0
-        self.send_response(206 if start else 200)
-        if start:
-            self.send_header("Content-Range", f"bytes {shown}-{len(content) - 1}/{len(content)}")
-        if mark:
-            self.send_header("ETag", mark)
+        self.send_response(server.status)
         if server.lengths:
-            self.send_header("Content-Length", str(len(content) - start))
+            self.send_header("Content-Length", str(len(content)))
         self.end_headers()
-        with contextlib.suppress(ConnectionError):  # the other side may have heard enough
-            self.wfile.write(content[start : server.stop_at])
+        with contextlib.suppress(ConnectionError):  # the client may have closed the connection
+            self.wfile.write(content[: server.stop_at])
         self.close_connection = True
-
-    def wanted_start(self, mark):
-        span = re.fullmatch(r"bytes=(\d+)-", self.headers.get("Range", ""))
-        unchanged = self.headers.get("If-Range") in (None, mark)
-        return int(span[1]) if span and self.server.ranges and unchanged else 0
 
     def log_message(self, *args):
         pass
@@ -69,7 +49,7 @@ class Handler(BaseHTTPRequestHandler):
 def server():
     with ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
         running.files, running.requests = {"a.zip": CONTENT}, []
-        running.marks, running.ranges, running.lengths, running.shift, running.stop_at = True, True, True, 0, None
+        running.status, running.lengths, running.stop_at = 200, True, None
         running.url = f"http://127.0.0.1:{running.server_port}"
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
@@ -86,16 +66,6 @@ def remote(server, **known):
     return Remote("a.zip", f"{server.url}/a.zip", **known)
 
 
-def interrupt(server, folder, at=1_500_000, **known):
-    """Let the server stop in the middle of the file."""
-    server.stop_at = at
-    with pytest.raises(ConnectionError) as raised:
-        download(remote(server, **known), folder)
-    server.stop_at = None
-    server.requests.clear()
-    return str(raised.value)
-
-
 def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
@@ -106,34 +76,36 @@ def test_a_download_leaves_the_file_and_nothing_else(server, tmp_path):
     assert names(path.parent) == ["a.zip"]
 
 
-@pytest.mark.parametrize("known", [{}, {"checksum": sha256(CONTENT)}], ids=["unknown", "checksum"])
-def test_an_interrupted_download_continues(server, tmp_path, known):
-    message = interrupt(server, tmp_path, **known)
-    assert message == (
-        f"url: {server.url}/a.zip stopped after 1,500,000 of 3,000,000 bytes (the connection ended); "
-        "fetch again to continue."
+def test_a_downloaded_file_has_the_usual_permissions(server, tmp_path):
+    (tmp_path / "usual").touch()
+    path = download(remote(server), tmp_path)
+    assert path.stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_an_interrupted_download_leaves_nothing_and_starts_again(server, tmp_path):
+    server.stop_at = 1_500_000
+    message = (
+        f"url: {server.url}/a.zip stopped after 1,500,000 of 3,000,000 bytes (the connection ended); fetch it again."
     )
-    assert names(tmp_path) == ["a.zip.partial", "a.zip.partial.json"]
-    assert download(remote(server, **known), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("a.zip", "bytes=1500000-")]
+    with pytest.raises(ConnectionError, match=exactly(message)):
+        download(remote(server), tmp_path)
+    assert names(tmp_path) == []
+    server.stop_at = None
+    assert download(remote(server), tmp_path).read_bytes() == CONTENT
     assert names(tmp_path) == ["a.zip"]
 
 
-def test_a_caller_who_stops_may_continue(server, tmp_path, monkeypatch):
+def test_a_keyboard_interrupt_leaves_nothing(server, tmp_path, monkeypatch):
     def stop(self, n):
         raise KeyboardInterrupt
 
-    with monkeypatch.context() as patched:
-        patched.setattr("tqdm.tqdm.update", stop)
-        with pytest.raises(KeyboardInterrupt):
-            download(remote(server), tmp_path)
-    kept = (tmp_path / "a.zip.partial").stat().st_size
-    assert 0 < kept < len(CONTENT)
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-    assert server.requests[-1] == ("a.zip", f"bytes={kept}-")
+    monkeypatch.setattr("tqdm.tqdm.update", stop)
+    with pytest.raises(KeyboardInterrupt):
+        download(remote(server), tmp_path)
+    assert names(tmp_path) == []
 
 
-def test_a_connection_that_breaks_is_told_and_continued(server, tmp_path, monkeypatch):
+def test_the_error_of_a_broken_connection_gives_its_reason(server, tmp_path, monkeypatch):
     read, chunks = HTTPResponse.read, iter([1_000_000])
 
     def break_off(self, amount):
@@ -141,70 +113,18 @@ def test_a_connection_that_breaks_is_told_and_continued(server, tmp_path, monkey
             return read(self, size)
         raise ConnectionResetError("reset by peer")
 
-    with monkeypatch.context() as patched:
-        patched.setattr(HTTPResponse, "read", break_off)
-        with pytest.raises(
-            ConnectionError, match=r"stopped after 1,000,000 of 3,000,000 bytes \(reset by peer\); fetch"
-        ):
-            download(remote(server), tmp_path)
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-    assert server.requests[-1] == ("a.zip", "bytes=1000000-")
+    monkeypatch.setattr(HTTPResponse, "read", break_off)
+    message = r"stopped after 1,000,000 of 3,000,000 bytes \(reset by peer\); fetch it again\.$"
+    with pytest.raises(ConnectionError, match=message):
+        download(remote(server), tmp_path)
+    assert names(tmp_path) == []
 
 
-def test_a_file_that_changed_in_between_starts_again(server, tmp_path):
-    interrupt(server, tmp_path)
-    server.files["a.zip"] = OTHER
-    assert download(remote(server), tmp_path).read_bytes() == OTHER
-
-
-def test_a_corrupted_beginning_is_detected_and_fetched_again(server, tmp_path):
-    interrupt(server, tmp_path)
-    partial = tmp_path / "a.zip.partial"
-    partial.write_bytes(b"x" + partial.read_bytes()[1:])
-    assert download(remote(server, checksum=sha256(CONTENT)), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("a.zip", "bytes=1500000-"), ("a.zip", None)]
-
-
-def test_a_server_without_ranges_starts_again(server, tmp_path):
-    interrupt(server, tmp_path)
-    server.ranges = False
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-
-
-def test_a_server_that_sends_another_range_is_not_believed(server, tmp_path):
-    interrupt(server, tmp_path)
-    server.shift = 1
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("a.zip", "bytes=1500000-"), ("a.zip", None)]
-
-
-def test_without_a_mark_only_a_checksum_allows_to_continue(server, tmp_path):
-    server.marks = False
-    interrupt(server, tmp_path)
-    download(remote(server), tmp_path / "other")
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-    assert server.requests == [("a.zip", None)] * 2
-    (tmp_path / "a.zip").unlink()
-    interrupt(server, tmp_path)
-    server.files["a.zip"] = OTHER
-    assert download(remote(server, checksum=sha256(OTHER)), tmp_path).read_bytes() == OTHER
-    assert server.requests == [("a.zip", "bytes=1500000-"), ("a.zip", None)]
-
-
-def test_a_partial_file_from_elsewhere_is_not_continued(server, tmp_path):
-    interrupt(server, tmp_path)
-    server.files["b.zip"] = OTHER
-    moved = Remote("a.zip", f"{server.url}/b.zip", checksum=sha256(OTHER))
-    assert download(moved, tmp_path).read_bytes() == OTHER
-    assert server.requests == [("b.zip", None)]
-
-
-@pytest.mark.parametrize("extra", [b"", b"more"], ids=["complete", "too long"])
-def test_a_partial_file_with_nothing_left_to_fetch(server, tmp_path, extra):
-    interrupt(server, tmp_path)
-    (tmp_path / "a.zip.partial").write_bytes(CONTENT + extra)
-    assert download(remote(server), tmp_path).read_bytes() == CONTENT
-    assert [wanted for _, wanted in server.requests][1:] == ([None] if extra else [])
+def test_a_part_of_a_file_is_refused(server, tmp_path):
+    server.status = 206
+    with pytest.raises(ConnectionError, match="answered '206 Partial Content', expected the file; check the"):
+        download(remote(server), tmp_path)
+    assert names(tmp_path) == []
 
 
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
@@ -231,7 +151,7 @@ def test_no_more_is_taken_than_the_record_states_where_the_server_tells_no_lengt
     assert names(tmp_path) == []
     with pytest.raises(ConnectionError, match=r"stopped after 3,000,000 of 3,000,001 bytes \(the connection ended\)"):
         download(remote(server, size=len(CONTENT) + 1), tmp_path)
-    shutil.rmtree(tmp_path)
+    assert names(tmp_path) == []
     assert download(remote(server, size=len(CONTENT)), tmp_path).read_bytes() == CONTENT
 
 

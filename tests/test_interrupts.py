@@ -33,11 +33,11 @@ KNOWN = ("--bag", "tow", "--label", "species")
 APART = """
 import histnetq.training.progress as progress
 from histnetq.cli import main
-from histnetq.training.pretraining import head_pretraining as rehearsal
-from histnetq.training.pretraining import label_pretraining as row_scores
+from histnetq.training.pretraining import head_pretraining
+from histnetq.training.pretraining import label_pretraining
 progress._EVERY = 0
-rehearsal._STEPS = dict.fromkeys((False, True), 10)
-row_scores._FEWEST_UPDATES, row_scores._MOST_EPOCHS = 10, 3
+head_pretraining._STEPS = dict.fromkeys((False, True), 10)
+label_pretraining._FEWEST_UPDATES, label_pretraining._MOST_EPOCHS = 10, 3
 main(prog_name="histnetq")
 """
 
@@ -280,7 +280,7 @@ def test_a_network_that_learned_nothing_says_so(kind, loss, tmp_path):
     q = kind(loss=loss, training=training, random_state=0)
     told = (
         rf"^{kind.__name__} learned nothing: its loss on the validation bags is [\d.]+, and one estimate "
-        r"for all of them has [\d.]+; see whether the features tell the classes apart, or train longer\.$"
+        r"for all of them has [\d.]+; check whether the features separate the classes, or train longer\.$"
     )
     with pytest.warns(LearnedNothing, match=told):
         q.fit(noise_bags(0.0))

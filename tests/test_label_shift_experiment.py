@@ -100,7 +100,9 @@ def test_label_shift_is_a_command_that_repeats_nothing(scored, tmp_path, monkeyp
     test = hq.Bags(np.zeros((1200, 28, 28), np.uint8), labels=scored.test.labels, classes=classes)
     posteriors = np.concatenate([np.full((100, N_CLASSES), 0.25), scored.held.rows])
     encoded = {"train_posteriors": posteriors, "test_posteriors": scored.test.rows}
-    monkeypatch.setattr("histnetq.datasets.fashion_mnist", lambda folder: Examples("images", train, test, held))
+    monkeypatch.setattr(
+        "experiments.fashion_mnist.read_fashion_mnist", lambda folder: Examples("images", train, test, held)
+    )
     paths = []
     monkeypatch.setattr(label_shift, "encoded_images", lambda data, path, say, seed: paths.append(path.name) or encoded)
     options = [

@@ -242,7 +242,7 @@ def test_what_was_read_is_kept_beside_the_data_or_in_the_users_cache(root, tmp_p
     assert (tmp_path / ".histnetq/all.zip-lequa2022-T1A/rows.f32").is_file()
     (tmp_path / "file").touch()
     with pytest.raises(
-        OSError, match=r"cache_dir: cannot write to .*file \(.*\), expected room to keep what was read; "
+        OSError, match=r"cache_dir: cannot write to .*file \(.*\), expected a writable directory for the parsed rows; "
     ):
         lequa2022("T1A", root, cache_dir=tmp_path / "file")
 

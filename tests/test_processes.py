@@ -193,8 +193,8 @@ def test_a_run_that_goes_on_equals_a_whole_one(together, name):
 @pytest.mark.parametrize("name", ["batch_bags", "epochs", "encoder", "data"])
 def test_processes_that_differ_are_refused(together, name):
     message = (
-        "torchrun: process 1 has other data, parameters or checkpoints than process 0, expected the same everywhere; "
-        "give what is drawn at random a seed."
+        "torchrun: process 1 has different data, parameters or checkpoints than process 0, expected the same "
+        "everywhere; set the seed of everything that is drawn at random."
     )
     assert [(together / f"{name}-{rank}.txt").read_text() for rank in range(2)] == [message] * 2
 

@@ -93,7 +93,8 @@ def test_an_interrupted_repetition_leaves_the_first_training():
     interrupted = -1
     once = make(PLAIN)
     interrupted = 2 * len(calls) + 2  # the first training of the next one, and a little more
-    with pytest.warns(UserWarning, match="training interrupted in its repetition on everything; the first is kept"):
+    message = "training interrupted during the refit on all data; the network from before the refit is kept"
+    with pytest.warns(UserWarning, match=message):
         found = make(AGAIN)
     np.testing.assert_array_equal(weights(found), weights(once))
 

@@ -152,7 +152,7 @@ def test_many_classes_and_bags_can_be_read(tmp_path, drawn):
         assert ax.get_xticklabels()[0].get_text() == "sample0"
     text = read(tmp_path / "r.html")
     assert re.findall('<th scope="row">(.*?)</th>', text) == [f"sample{i}" for i in range(150)]
-    assert "Black dashes are the true shares. Dots are not joined, as the names of the bags have no order." in text
+    assert "Black dashes are the true shares. Dots are not joined, because the names of the bags have no order." in text
     assert "The classes with the largest errors are coloured." in text
 
 

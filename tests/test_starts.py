@@ -1,4 +1,4 @@
-"""What networks start from: examples, rows judged by what has not learned from them, and a rehearsal."""
+"""Pretraining of networks: rows with labels, scores of rows that an encoder was not trained on, and simulated bags."""
 
 from __future__ import annotations
 
@@ -15,21 +15,19 @@ from torch import nn
 import histnetq as hq
 from histnetq.metrics import as_loss
 from histnetq.nn import MLP, Unmixing
-from histnetq.training.pretraining import head_pretraining as rehearsal
-from histnetq.training.pretraining import histnetq_start
-from histnetq.training.pretraining import label_pretraining as row_scores
-from histnetq.training.pretraining.examples import Examples
-from histnetq.training.pretraining.label_pretraining import JudgedRows, class_shares, learn_scores
+from histnetq.training.pretraining import head_pretraining, histnetq_start, label_pretraining
+from histnetq.training.pretraining.label_pretraining import ScoredRows, class_shares, learn_scores
+from histnetq.training.pretraining.training_rows import TrainingRows
 from histnetq.training.supervision import Supervision
 from tests.conftest import QUICK, exactly, hard_unless, known_bags, labelled
 
 NO_EPOCHS = dataclasses.replace(QUICK, minutes=0)
 
 
-def examples_of(X, y=None, bags=None, seed: int = 0) -> Examples:
+def examples_of(X, y=None, bags=None, seed: int = 0) -> TrainingRows:
     given = Supervision.of(X, y, bags)
     network = hq.HistNetQ(encoder=())._network(given.input_shape, len(given.classes), None)
-    found = Examples.of(given, network, np.random.default_rng(seed))
+    found = TrainingRows.of(given, network, np.random.default_rng(seed))
     assert found is not None
     return found
 
@@ -63,8 +61,8 @@ QUICKLY_JUDGED = [
     ),
 )
 def test_judged_rows_were_never_learned_from(judged_in, copies, hidden, source, monkeypatch):
-    monkeypatch.setattr(row_scores, "_MOST_IN_FOLDS", 0 if judged_in == "bags apart" else 10**9)
-    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 100)
+    monkeypatch.setattr(label_pretraining, "_MOST_IN_FOLDS", 0 if judged_in == "bags apart" else 10**9)
+    monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 100)
     X, y = noise(copies)
     given = (X, y)
     if source == "bags":  # a row and its copy are in different bags
@@ -73,7 +71,7 @@ def test_judged_rows_were_never_learned_from(judged_in, copies, hidden, source, 
         given = (unlabelled(pool.with_prevalences(pool.label_prevalences())),)
     examples = examples_of(*given)
     groups, learned = examples.groups(), {}
-    fit, encode = row_scores._Learner.fit, row_scores.encode_examples
+    fit, encode = label_pretraining._Learner.fit, label_pretraining.apply_in_batches
 
     def watched_fit(self, module, examples, among, known_only=False):
         learned.setdefault(id(module), set()).update(groups[among])
@@ -84,8 +82,8 @@ def test_judged_rows_were_never_learned_from(judged_in, copies, hidden, source, 
         assert learned[id(module)].isdisjoint(groups[among])
         return encode(module, rows, among)
 
-    monkeypatch.setattr(row_scores._Learner, "fit", watched_fit)
-    monkeypatch.setattr(row_scores, "encode_examples", watched_encode)
+    monkeypatch.setattr(label_pretraining._Learner, "fit", watched_fit)
+    monkeypatch.setattr(label_pretraining, "apply_in_batches", watched_encode)
     with torch.random.fork_rng():
         torch.manual_seed(0)
         encoder = MLP(400, (*hidden, 2))
@@ -120,7 +118,7 @@ def test_rows_kept_apart_have_no_double_among_those_learned_from():
     X, y = labelled(200)
     examples = examples_of(np.concatenate([X, X[:60]]), np.concatenate([y, y[:60]]))
     groups = examples.groups()
-    judged, bags, learned = row_scores._keep_apart(examples, groups, np.random.default_rng(0))
+    judged, bags, learned = label_pretraining._hold_out(examples, groups, np.random.default_rng(0))
     assert len(bags) == 0
     assert len(judged) == 52
     assert not set(groups[judged]) & set(groups[learned])
@@ -128,7 +126,7 @@ def test_rows_kept_apart_have_no_double_among_those_learned_from():
 
 def test_bags_that_share_too_many_rows_are_not_kept_apart():
     examples = examples_of(known_bags(60))
-    assert row_scores._keep_apart(examples, examples.groups(), np.random.default_rng(0)) is None
+    assert label_pretraining._hold_out(examples, examples.groups(), np.random.default_rng(0)) is None
 
 
 def test_known_labels_leave_the_rest_of_the_proportions_to_others():
@@ -138,7 +136,7 @@ def test_known_labels_leave_the_rest_of_the_proportions_to_others():
         X, np.arange(20), [0, 10, 20], prevalences=[[0.9, 0.1], [0.2, 0.8]], labels=labels, classes=["a", "b"]
     )
     examples = examples_of(bags)
-    assert examples.unknown
+    assert examples.has_implied_labels
     assert examples.known().tolist() == (labels >= 0).tolist()
     np.testing.assert_array_equal(examples.labels[labels >= 0], np.eye(2)[labels[labels >= 0]])
     assert examples.labels[9, 1] > 0.8, "the only one that can be b"
@@ -156,7 +154,7 @@ def test_known_labels_come_first():
     bags = hq.Bags(X, np.arange(120), range(0, 121, 10), prevalences=np.full((12, 3), 1 / 3), labels=labels,
                    classes=list("abc"))  # fmt: skip
     examples = examples_of(bags)
-    learner = row_scores._Learner(nn.Linear(4, 3), learn, np.random.default_rng(0))
+    learner = label_pretraining._Learner(nn.Linear(4, 3), learn, np.random.default_rng(0))
     learner.fit(learner.module, examples, np.arange(120), known_only=True)
     learner.fit(learner.module, examples, np.arange(120))
     learner.fit(learner.module, examples, np.arange(2, 120, 3), known_only=True)  # labels of one class only
@@ -168,7 +166,7 @@ def test_bags_of_labelled_rows_need_no_recovery():
     pool = hq.Bags.from_labels(X, y)
     bags = hq.Bags(X, np.arange(120), range(0, 121, 10), labels=pool.labels, classes=list("abc"))
     examples = examples_of(bags)
-    assert not examples.unknown
+    assert not examples.has_implied_labels
     np.testing.assert_array_equal(examples.labels, np.eye(3)[pool.labels])
 
 
@@ -179,7 +177,7 @@ def test_flat_scores_are_sharpened():
     rows, means = examples.rows.double(), 1.5 * torch.arange(3)[:, None] * torch.tensor([1, -1, 0, 0.5])
     likely = -0.5 * ((rows[:, None, :] - means) ** 2).sum(2)
     for flat in (1 / 8, 1 / 32):
-        found = row_scores._sharpened(flat * likely, examples, np.random.default_rng(0))
+        found = label_pretraining._sharpened(flat * likely, examples, np.random.default_rng(0))
         assert 0.5 < float((found / likely).mean()) < 2
 
 
@@ -187,7 +185,7 @@ def test_noise_is_not_sharpened():
     X, y = noise()
     examples = examples_of(unlabelled(hq.APP(10).draw(hq.Bags.from_labels(X, y), 60, random_state=0)))
     scores = torch.from_numpy(np.random.default_rng(0).normal(scale=0.1, size=(len(examples.rows), 2)))
-    assert torch.equal(row_scores._sharpened(scores, examples, np.random.default_rng(0)), scores)
+    assert torch.equal(label_pretraining._sharpened(scores, examples, np.random.default_rng(0)), scores)
 
 
 def test_shares_of_classes_sum_to_one():
@@ -195,7 +193,7 @@ def test_shares_of_classes_sum_to_one():
     for examples in (examples_of(X, y), examples_of(known_bags(40)), examples_of(X, y, known_bags(40))):
         rows = np.arange(0, len(examples.rows), 2)
         scores = torch.from_numpy(np.random.default_rng(0).normal(scale=9.0, size=(len(rows), 3)))
-        shares = class_shares(examples, JudgedRows(rows, scores, np.arange(0)))
+        shares = class_shares(examples, ScoredRows(rows, scores, np.arange(0)))
         np.testing.assert_allclose(shares.sum(0), 1)
         assert shares.min() >= 0
 
@@ -205,7 +203,7 @@ def test_batches_of_a_start_have_no_single_rows():
     rows = torch.randn(129, 4, generator=torch.Generator().manual_seed(0))
     module = nn.Sequential(nn.Linear(4, 5), nn.BatchNorm1d(5), nn.Linear(5, 2))
     labels, weights = torch.eye(2)[torch.arange(129) % 2], torch.full((129,), 1 / 129)
-    row_scores._learn(module, rows, labels, torch.zeros(129, 2), weights, 0.0)
+    label_pretraining._learn(module, rows, labels, torch.zeros(129, 2), weights, 0.0)
 
 
 class Own(nn.Module):
@@ -253,7 +251,7 @@ METHODS = {"histnetq": hq.HistNetQ, "emnetq": hq.EMNetQ, **ON_FEATURES}
     ),
 )
 def test_images_and_encoders_of_ones_own_start(method, encoder, source, monkeypatch):
-    monkeypatch.setattr(row_scores, "_FEWEST_UPDATES", 300)
+    monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 300)
     X, y = images(600)
     training = dataclasses.replace(NO_EPOCHS, epochs=15)
     own = None if encoder == "CNN" else lambda shape: Own()
@@ -353,23 +351,23 @@ def judging(n_bags: int = 200, size: int = 50) -> hq.Bags:
     return unlabelled(hq.APP(size).draw(hq.Bags.from_labels(*labelled()), n_bags, random_state=0))
 
 
-def test_rehearsals_are_like_training():
+def test_simulated_bags_are_like_training():
     shares, rng = np.full((30, 3), 1 / 30), np.random.default_rng(0)
     y = np.repeat(list("abc"), [80, 15, 5])
     natural = hq.NPP(100).draw(hq.Bags.from_labels(np.zeros((100, 1)), y), 100, random_state=0)
-    counts = rehearsal.Rehearsal(shares, natural, hq.NPP(100), rng)._counts(rng)
+    counts = head_pretraining.SimulatedBags(shares, natural, hq.NPP(100), rng)._counts(rng)
     np.testing.assert_allclose(counts.mean(0), [80, 15, 5], atol=3)
-    counts = rehearsal.Rehearsal(shares, judging(), hq.APP(40), rng)._counts(rng)
+    counts = head_pretraining.SimulatedBags(shares, judging(), hq.APP(40), rng)._counts(rng)
     assert counts.sum(1).tolist() == [40] * 100
     np.testing.assert_allclose(counts.mean(0) / 40, 1 / 3, atol=0.1)
-    counts = rehearsal.Rehearsal(shares, judging(), None, rng)._counts(rng)
+    counts = head_pretraining.SimulatedBags(shares, judging(), None, rng)._counts(rng)
     assert counts.sum(1).tolist() == [50] * 100
     huge = hq.Bags(np.zeros((3, 1)), weights=[10**9] * 3, prevalences=[[0.2, 0.3, 0.5]], classes=list("abc"))
-    assert rehearsal.Rehearsal(shares, huge, None, rng)._counts(rng).sum() == rehearsal._ENTRIES
+    assert head_pretraining.SimulatedBags(shares, huge, None, rng)._counts(rng).sum() == head_pretraining._ENTRIES
 
 
 @pytest.mark.parametrize("honest", [True, False])
-def test_a_rehearsal_is_kept_if_it_is_of_use(honest):
+def test_a_pretrained_head_is_kept_if_it_is_better(honest):
     rng, bags = np.random.default_rng(0), judging()
     templates = torch.tensor([[[0.6, 0.3, 0.1], [0.3, 0.4, 0.3], [0.1, 0.3, 0.6]]])
     with torch.random.fork_rng():
@@ -380,14 +378,14 @@ def test_a_rehearsal_is_kept_if_it_is_of_use(honest):
     def histograms(p):
         return torch.as_tensor(p, dtype=torch.float32) @ (templates[0].T ** 1.5)  # not quite what the templates say
 
-    def practise():
+    def estimate_batch():
         p = rng.dirichlet(np.ones(3), size=100)
         told = p if honest else p[:, [1, 2, 0]]
         return torch.as_tensor(told, dtype=torch.float32), head(histograms(p)).softmax(1), torch.full((100,), 50.0)
 
     loss, seen = as_loss("ae"), histograms(bags.prevalences)
     before, first = head.templates.detach().clone(), histnetq_start._mean_loss(head, bags, seen, loss)
-    histnetq_start._rehearse(head, practise, (bags, seen), loss, 200)
+    histnetq_start._pretrain_if_useful(head, estimate_batch, (bags, seen), loss, 200)
     last = histnetq_start._mean_loss(head, bags, seen, loss)
     assert torch.equal(head.templates, before) == (not honest)
     assert last < 0.8 * first if honest else last == first
@@ -397,7 +395,7 @@ def test_bags_of_judged_rows_follow_the_protocol():
     # The shift of inputs is that of the rows, and not of their numbers.
     X, y = labelled(300)
     examples = examples_of(X, y)
-    drawn, rows = examples.bags_of(
+    drawn, rows = examples.bags_among(
         np.empty(0, np.int64), np.arange(300), hq.CovariateShift(200, 3.0), 40, np.random.default_rng(0)
     )
     means = np.stack([examples.rows.numpy()[part].mean(0) for part in np.split(rows, drawn.offsets[1:-1])])

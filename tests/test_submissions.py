@@ -51,7 +51,7 @@ def test_what_is_written_is_read_again_in_the_order_of_the_ids(tmp_path):
 
 @pytest.mark.parametrize("p", [np.full(2, 0.5), np.full((3, 2), 0.4), np.array([[1.5, -0.5]]), np.full((3, 2), np.nan)])
 def test_estimates_that_are_no_shares_are_not_written(tmp_path, p):
-    with pytest.raises(ValueError, match=r"^p_pred: expected a row of shares that sum to 1 for each bag, got"):
+    with pytest.raises(ValueError, match=r"^p_pred: expected one row of proportions that sum to 1 for each bag, got"):
         write_submission(tmp_path / "a.zip", p, "T1")
     assert not list(tmp_path.iterdir())
 

@@ -163,7 +163,7 @@ def test_interrupt_keeps_the_best_weights_and_says_so():
             raise KeyboardInterrupt
 
     with pytest.warns(
-        UserWarning, match=r"training interrupted after epoch 3 of 4; the weights of the best one \(2\) are kept"
+        UserWarning, match=r"training interrupted after epoch 3 of 4; the weights of the best epoch \(2\) are kept"
     ):
         result, seen = scripted([3, 1, 2, 0], epochs=4, callbacks=(interrupt,))
     assert torch.equal(result["final"], seen[1])
@@ -379,7 +379,8 @@ def test_a_checkpoint_of_other_progress_is_refused(tmp_path, progress):
 
 
 def test_checkpoints_need_a_seed(tmp_path):
-    with pytest.raises(ValueError, match=r"random_state: expected a number beside training\.checkpoint, got None"):
+    message = r"random_state: expected a number together with training\.checkpoint, got None"
+    with pytest.raises(ValueError, match=message):
         checkpointed(tmp_path, random_state=None).fit(known_bags())
 
 
@@ -528,7 +529,7 @@ def test_an_interrupt_in_the_first_epoch_keeps_a_start():
         return ae(p_true, p_pred)
 
     run = Run(net, lambda rng: bags, bags, loss, QUICK, seed=0, started=True)
-    told = r"training interrupted after epoch 0 of 2; the weights of the best one \(0\) are kept"
+    told = r"training interrupted after epoch 0 of 2; the weights of the best epoch \(0\) are kept"
     with pytest.warns(TrainingInterrupted, match=told):
         result = run.train()
     assert result["interrupted"] == "after epoch 0 of 2"

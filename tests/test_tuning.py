@@ -204,7 +204,7 @@ def test_a_trial_that_ends_after_others_took_it_for_killed(tmp_path, monkeypatch
     monkeypatch.setattr(hq.CC, "fit", suspended)
     expected = contextlib.nullcontext()
     if ends == "by an interrupt":
-        expected = pytest.warns(UserWarning, match=exactly("tune: interrupted; what was found so far is kept."))
+        expected = pytest.warns(UserWarning, match=exactly("tune: interrupted; the best parameters so far are kept."))
     with expected:
         found = hq.tune(hq.CC(), {"cv": [2, 3]}, *labelled(), storage=storage)
     left = [] if ends == "by an interrupt" else ["complete"]
@@ -373,7 +373,7 @@ def test_an_interrupted_search_keeps_what_it_found(tmp_path, monkeypatch, networ
         fit = hq.CC.fit
         monkeypatch.setattr(hq.CC, "fit", lambda self, X, y=None: interrupt() or fit(self, X, y))
         q, space, args, done = hq.CC(), {"cv": [2, 3, 4, 5]}, labelled(), 3
-    with pytest.warns(UserWarning, match=exactly("tune: interrupted; what was found so far is kept.")):
+    with pytest.warns(UserWarning, match=exactly("tune: interrupted; the best parameters so far are kept.")):
         found = hq.tune(q, space, *args, storage=tmp_path / "tuning.log")
     assert found.trials["state"].tolist() == ["complete"] * done + ["failed"]
     assert found.trials["error"].tolist() == [""] * done + ["interrupted"]

@@ -1,4 +1,4 @@
-"""QuaPy both ways: our quantifiers and bags inside QuaPy, its quantifiers, collections and protocols as ours.
+"""Conversions to and from QuaPy: quantifiers, bags, collections and protocols.
 
 Inside QuaPy classes are always sorted, so what goes there has its columns sorted by class. QuaPy is imported on use.
 """
@@ -28,7 +28,7 @@ __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", 
 
 
 def to_quapy(quantifier: Quantifier) -> Any:
-    """Present a quantifier, fitted or not, as a `quapy.method.base.BaseQuantifier`.
+    """Wrap a quantifier, fitted or not, as a `quapy.method.base.BaseQuantifier`.
 
     The result is a view: fitting it fits `quantifier`. Its parameters are those of `quantifier`, by the same names, so
     that they are what `GridSearchQ` takes. Columns are sorted by class, as everywhere in QuaPy.
@@ -58,14 +58,14 @@ def to_quapy(quantifier: Quantifier) -> Any:
 
 
 def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantifier:
-    """Present a quantifier of QuaPy, fitted or not, as one of this library.
+    """Wrap a quantifier of QuaPy, fitted or not, as a quantifier of this library.
 
     Parameters
     ----------
     quantifier : quapy.method.base.BaseQuantifier
         A quantifier of QuaPy. It is never fitted in place: `fit` fits a copy.
     classes : sequence or None, default None
-        Names of the columns, for a fitted quantifier that does not tell them itself.
+        Names of the classes, for a fitted quantifier without a list of its classes.
 
     Returns
     -------
@@ -95,7 +95,7 @@ def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantif
 
 
 def bags_from_quapy(source: Any) -> Bags:
-    """Make bags of a collection or protocol of QuaPy.
+    """Convert a collection or protocol of QuaPy to bags.
 
     Parameters
     ----------
@@ -106,7 +106,7 @@ def bags_from_quapy(source: Any) -> Bags:
     Returns
     -------
     Bags
-        The bags with their prevalences, and with labels of their rows where QuaPy has them.
+        The bags with their prevalences, and with the labels of their rows if QuaPy has them.
 
     Examples
     --------
@@ -143,9 +143,9 @@ def bags_from_quapy(source: Any) -> Bags:
 
 
 def bags_to_quapy(bags: Bags) -> Any:
-    """Present bags as a `quapy.protocol.AbstractProtocol` that yields the rows and prevalences of each.
+    """Wrap bags as a `quapy.protocol.AbstractProtocol` that yields the rows and prevalences of each bag.
 
-    In `GridSearchQ` use it with ``refit=False``: the bags' rows may have no labels.
+    In `GridSearchQ`, use it with ``refit=False``, because the rows of bags may have no labels.
 
     Parameters
     ----------
@@ -173,12 +173,12 @@ def bags_to_quapy(bags: Bags) -> Any:
 
 
 class QuapyQuantifier(Quantifier):
-    """A quantifier of QuaPy with the surface of this library; made by `from_quapy`.
+    """A quantifier of QuaPy with the methods of this library; `from_quapy` returns it.
 
     Parameters
     ----------
     quantifier : quapy.method.base.BaseQuantifier
-        The quantifier, of which `fit` fits a copy.
+        The quantifier; `fit` fits a copy of it.
 
     Attributes
     ----------
@@ -211,7 +211,7 @@ class QuapyQuantifier(Quantifier):
         X : array of shape (n_rows, n_features) or Bags
             The rows.
         y : array of shape (n_rows,) or None, default None
-            Their labels; None with Bags, which carry them.
+            Labels of the rows; None with Bags, which contain them.
 
         Returns
         -------
@@ -232,7 +232,7 @@ class QuapyQuantifier(Quantifier):
         return self
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
-        """Refuse to save, as what QuaPy learned can only be pickled.
+        """Raise a TypeError, because a model of QuaPy can only be pickled.
 
         Parameters
         ----------
@@ -257,7 +257,7 @@ class QuapyQuantifier(Quantifier):
     def _predict(self, bags: Bags) -> Floats:
         index, offsets = _copies(bags)
         aggregative, rows, estimate = _quapy("method.aggregative"), bags.rows, self.quantifier_.predict
-        # A method of its own to predict may do something else than classify and aggregate.
+        # A class with its own `predict` may do something other than classify and aggregate.
         if getattr(type(self.quantifier_), "predict", None) is aggregative.AggregativeQuantifier.predict:
             used, index = used_rows(index, bags.rows.shape[0])
             rows, estimate = self.quantifier_.classify(bags.rows[used]), self.quantifier_.aggregate
@@ -265,7 +265,7 @@ class QuapyQuantifier(Quantifier):
         return np.stack([np.asarray(p, dtype=np.float64) for p in estimates])
 
     def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
-        # What a row looked like is not known of a quantifier that was fitted elsewhere: most are vectors.
+        # The shape of rows is unknown for a quantifier that was fitted elsewhere; most rows are vectors.
         return super()._are_several(X, 1 if row_axes is None and self.input_shape_ is None else row_axes)
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
@@ -273,7 +273,7 @@ class QuapyQuantifier(Quantifier):
             super()._require_same_features(bags, streamed)
 
     def __sklearn_clone__(self) -> QuapyQuantifier:
-        # Not scikit-learn's clone: some of QuaPy's constructors change or refuse their own parameters.
+        # scikit-learn's clone fails here: some of QuaPy's constructors change or refuse their own parameters.
         return QuapyQuantifier(copy.deepcopy(self.quantifier))
 
 
@@ -310,7 +310,7 @@ def _adapter() -> Any:
         def __sklearn_clone__(self) -> Any:
             return to_quapy(clone(self.quantifier))
 
-        def __reduce__(self) -> Any:  # a class made on use cannot be found by pickle
+        def __reduce__(self) -> Any:  # pickle cannot find a class that is created in a function
             return to_quapy, (self.quantifier,)
 
         def __repr__(self, N_CHAR_MAX: int = 700) -> str:
@@ -344,14 +344,14 @@ def _bag_protocol() -> Any:
 
 
 def _classes_of(quantifier: Any) -> NDArray | None:
-    """Return the classes that a fitted quantifier of QuaPy knows; None if it is not fitted or does not tell."""
+    """Return the classes of a fitted quantifier of QuaPy; None if it is not fitted or does not store them."""
     quantifier = getattr(quantifier, "best_model_", quantifier)
     found = (getattr(quantifier, name, None) for name in ("classes_", "_classes_", "classes"))
     return next((np.asarray(names) for names in found if names is not None), None)
 
 
 def _copies(bags: Bags) -> tuple[Ints, Ints]:
-    """Return index and offsets of the bags with each entry as often as its weight says."""
+    """Return the index and offsets of the bags, with each entry repeated by its weight."""
     if bags.weights is None:
         return bags.index, bags.offsets
     if bags.weight_kind != "count":
@@ -364,7 +364,7 @@ def _copies(bags: Bags) -> tuple[Ints, Ints]:
 
 
 def _uncollated(protocol: Any, **changed: Any) -> Any:
-    """Return a copy of the protocol that draws the same samples and gives them as they are drawn, labels and all."""
+    """Return a copy of the protocol that draws the same samples and yields them with their labels."""
     bare = copy.copy(protocol)
     vars(bare).update(changed, collator=lambda sample, params: sample)
     return bare

@@ -42,7 +42,7 @@ def ae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------
@@ -67,7 +67,7 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------
@@ -84,7 +84,7 @@ def nae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 
 def csmf_accuracy(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
-    """CSMF accuracy, which judges estimates of the mix of causes of death: ``1 − nae``, so that higher is better.
+    """CSMF accuracy, used for estimates of the mix of causes of death: ``1 − nae``, so that higher is better.
 
     Parameters
     ----------
@@ -93,7 +93,7 @@ def csmf_accuracy(p_true: Array, p_pred: Array, sizes: Array | None = None) -> A
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------
@@ -132,7 +132,7 @@ def rae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which set the smoothing and must be given.
+        Bag sizes, which determine the smoothing; required.
 
     Returns
     -------
@@ -160,7 +160,7 @@ def nrae(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which set the smoothing and must be given.
+        Bag sizes, which determine the smoothing; required.
 
     Returns
     -------
@@ -189,7 +189,7 @@ def se(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------
@@ -214,7 +214,7 @@ def kld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which set the smoothing and must be given.
+        Bag sizes, which determine the smoothing; required.
 
     Returns
     -------
@@ -240,7 +240,7 @@ def nkld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which set the smoothing and must be given.
+        Bag sizes, which determine the smoothing; required.
 
     Returns
     -------
@@ -258,7 +258,7 @@ def nkld(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
 
 @dataclass(frozen=True)
 class CostSensitiveAE:
-    """Absolute error in which class *j* weighs ``weights[j]``; equal weights give `ae`.
+    """Absolute error with the weight ``weights[j]`` for class *j*; equal weights give `ae`.
 
     Parameters
     ----------

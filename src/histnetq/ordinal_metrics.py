@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 Array = Any
-_ROUNDING = 1e-6  # a mean class this close below a whole number is that number
+_ROUNDING = 1e-6  # a mean class that is less than this below a whole number is rounded up
 
 
 def nmd(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
@@ -22,7 +22,7 @@ def nmd(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array:
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------
@@ -52,7 +52,7 @@ def macro_nmd(p_true: Array, p_pred: Array, sizes: Array | None = None) -> Array
     p_pred : (n_bags, n_classes)
         The estimated prevalences.
     sizes : (n_bags,), optional
-        Bag sizes, which this measure does not need.
+        Bag sizes, which this measure ignores.
 
     Returns
     -------

@@ -46,7 +46,7 @@ class OffSimplex(NamedTuple):
 
 
 def row_sums(points: Floats) -> Floats:
-    """Sums of the rows, as a product of matrices: it reads a table of few columns several times faster.
+    """Return the sums of the rows, by a matrix product, which is several times faster for a table of few columns.
 
     Parameters
     ----------
@@ -56,7 +56,7 @@ def row_sums(points: Floats) -> Floats:
     Returns
     -------
     (n_rows,)
-        Their sums; NaN and infinity show in the sum of their row.
+        The sums. Rows with NaN or infinity have a sum that is not finite.
 
     Examples
     --------
@@ -73,23 +73,23 @@ def first_off_simplex(
 ) -> OffSimplex | None:
     """Find the first row that is not on the probability simplex.
 
-    Every check of proportions in this package is made of this one, and words its own error.
+    Every check of proportions in this package calls this function and writes its own error message.
 
     Parameters
     ----------
     points : (n_rows, n_classes)
         Proportions, or counts with ``normalize=True``.
     tolerance : float, default 1e-3
-        How far from one a row's sum may be.
+        Largest allowed difference of a row's sum from one.
     slack : float, default 0
-        How far below zero a number may be.
+        Largest allowed negative deviation of a number from zero.
     normalize : bool, default False
         Whether rows may have any positive, finite sum.
 
     Returns
     -------
     OffSimplex or None
-        The row and what is wrong with it, or None if all rows are on the simplex.
+        The row and its fault, or None if all rows are on the simplex.
 
     Examples
     --------
@@ -99,7 +99,7 @@ def first_off_simplex(
     True
     """
     sums = row_sums(points)
-    # Numbers that are not finite show in the sum, so that the table itself is read only twice.
+    # A sum shows whether its numbers are finite, so the table is read only twice.
     right = (sums > 0) & (sums < np.inf) if normalize else np.abs(sums - 1) <= tolerance
     wrong = np.flatnonzero(~right if points.min(initial=0.0) >= -slack else ~right | (points < -slack).any(1))
     if not wrong.size:
@@ -130,7 +130,7 @@ def check_prevalences(
     normalize : bool, default False
         Whether rows of any positive sum are accepted.
     tolerance : float, default 1e-3
-        How far from one a row's sum may be without ``normalize``.
+        Largest allowed difference of a row's sum from one without ``normalize``.
 
     Returns
     -------
@@ -279,7 +279,7 @@ def apportion(prevalences: Floats, sizes: Ints) -> Ints:
     prevalences : (n_bags, n_classes)
         Proportions that sum to one in each row.
     sizes : (n_bags,) of int
-        The sum that the counts of each row shall have.
+        The sum of the counts of each row.
 
     Returns
     -------
@@ -324,7 +324,8 @@ def project(points: ArrayLike) -> Floats:
            [0.5, 0.5]])
     """
     x = np.atleast_2d(np.asarray(points, dtype=np.float64))
-    # A shift along (1, …, 1) changes nothing; beyond 2**53 the 1 below would be lost without it.
+    # A shift along (1, …, 1) does not change the result. Without it, the 1 below would be lost for numbers beyond
+    # 2**53.
     x = x - x.max(1, keepdims=True)
     descending = -np.sort(-x, axis=1)
     excess = np.cumsum(descending, axis=1) - 1.0

@@ -38,7 +38,7 @@ def list_data(directory: Path | None) -> None:
 @click.option("--sha256", multiple=True,
               help="This checksum is verified: digits for one file, FILE=DIGITS for one of several.")  # fmt: skip
 def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) -> None:
-    """Download the data set NAME from its public record, or continue a download; sizes and checksums are verified.
+    """Download the data set NAME from its public record; sizes and checksums are verified.
 
     Example: histnetq data fetch fashion-mnist --to data
     """

@@ -1,4 +1,4 @@
-"""Files read straight from zip archives, which are never unpacked; an archive that is not safe is refused."""
+"""Reading files from zip archives without unpacking them to disk; unsafe archives are refused."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ import zipfile
 import zlib
 from pathlib import Path
 
-_LARGEST_MEMBER = 1 << 30  # bytes unpacked; a member is held in memory
-_LARGEST_ARCHIVE = 1 << 36  # bytes unpacked, all members together
-_LARGEST_RATIO = 200  # unpacked to packed; numbers as text reach 3 to 5
-_SMALL = 1 << 20  # bytes unpacked; of these, any ratio is harmless
-_ROOM = 1 << 13  # bytes, more than zipfile unpacks beyond what was asked for
+_LARGEST_MEMBER = 1 << 30  # unpacked bytes of one member, which is held in memory
+_LARGEST_ARCHIVE = 1 << 36  # unpacked bytes of all members together
+_LARGEST_RATIO = 200  # unpacked bytes per packed byte; numbers as text have 3 to 5
+_SMALL = 1 << 20  # unpacked bytes; up to this size, any ratio is harmless
+_ROOM = 1 << 13  # bytes; zipfile unpacks fewer beyond the requested number
 
 
 class Archive:
     """A zip archive whose members are read one by one, by any number of threads.
 
-    It is refused when it is opened if it has members with absolute names or names that lead out of the archive, links,
-    encrypted or repeated members, or members of absurd size. A member that unpacks to another size than it declares is
-    refused when it is read.
+    The constructor refuses archives with absolute names or names that lead out of the archive, links, encrypted or
+    repeated members, or members that are far too large. `read` refuses a member that does not unpack to its declared
+    size.
 
     Parameters
     ----------
@@ -37,7 +37,7 @@ class Archive:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._lock = threading.Lock()  # zipfile counts its open members without one
+        self._lock = threading.Lock()  # zipfile counts its open members without a lock
         try:
             self._zip = zipfile.ZipFile(path)
         except (zipfile.BadZipFile, EOFError, NotImplementedError) as error:
@@ -54,7 +54,7 @@ class Archive:
             if not info.is_dir():
                 self._members[info.filename] = info
         self.names = list(self._members)
-        # Overlapping members declare more packed bytes than there are.
+        # Overlapping members declare more packed bytes than the file has.
         on_disk = path.stat().st_size
         if packed > on_disk or total > _LARGEST_ARCHIVE or (total > _SMALL and total > _LARGEST_RATIO * on_disk):
             raise ValueError(
@@ -66,7 +66,7 @@ class Archive:
         """Return the content of one member."""
         info = copy.copy(self._members[name])
         declared = info.file_size
-        # zipfile cuts off what exceeds the declared size without a word; with room for more it shows.
+        # zipfile silently stops at the declared size; a larger size shows whether there is more.
         info.file_size += _ROOM
         try:
             with self._lock:
@@ -86,7 +86,7 @@ class Archive:
         return content
 
     def size(self, name: str) -> int:
-        """Return the number of bytes that a member declares to unpack to."""
+        """Return the declared unpacked size of a member in bytes."""
         return self._members[name].file_size
 
     def close(self) -> None:
@@ -99,6 +99,7 @@ def _refused(problem: str) -> ValueError:
 
 
 def _problem(info: zipfile.ZipInfo) -> str | None:
+    """Describe why a member is unsafe; return None if it is safe."""
     name = info.orig_filename
     if name.startswith(("/", "\\")) or re.match("[A-Za-z]:", name):
         return "has an absolute name"

@@ -1,8 +1,7 @@
-"""Rows that took long to read, kept in a directory: ``rows.f32`` to be memory-mapped, the small arrays beside it.
+"""A cache of parsed rows: a directory with ``rows.f32``, which is memory-mapped, and small arrays.
 
-A directory is written under another name and moved to its place when it is complete; it says what it was read from
-and is used only as long as that has not changed. Neither `whole_file` nor pooch does this: three files belong together,
-and they are not downloaded but made.
+A directory is written under a temporary name and renamed when it is complete. It records its source files and is used
+only while these are unchanged. `whole_file` and pooch handle single files, while these three files belong together.
 """
 
 from __future__ import annotations
@@ -27,19 +26,16 @@ from histnetq.datasets.sources import MaybePath, user_directory
 Arrays = dict[str, NDArray]
 _FORMAT = 2
 _ROWS, _ARRAYS, _ABOUT = "rows.f32", "arrays.npz", "about.json"
-_ABANDONED = 3600  # seconds without a change after which an unfinished directory has no writer
+_ABANDONED = 3600  # seconds without a change after which an unfinished directory is deleted
 
 
 def choose_place(name: str, data: Path, cache_dir: MaybePath) -> Path:
-    """Choose the directory in which to keep what was read from `data`, a folder or a file.
-
-    It is beside the data where that can be written, else in the user's cache directory.
-    """
+    """Choose the cache directory of `data`, a folder or a file: next to it if possible, else in the user's cache."""
     beside = data if data.is_dir() else data.parent
-    # A directory marked read-only is left alone by the administrator too.
+    # The administrator may write everywhere, so the mode of the directory is checked too.
     if cache_dir is None and os.access(beside, os.W_OK) and beside.stat().st_mode & 0o222:
         return beside / ".histnetq" / (name if data.is_dir() else f"{data.name}-{name}")
-    # Several data directories share this one.
+    # Several data directories share the user's cache.
     origin = hashlib.sha256(str(data.resolve()).encode()).hexdigest()[:12]
     kept = user_directory("XDG_CACHE_HOME", ".cache") if cache_dir is None else Path(cache_dir)
     return kept / f"{name}-{origin}"
@@ -48,11 +44,11 @@ def choose_place(name: str, data: Path, cache_dir: MaybePath) -> Path:
 def keep(
     place: Path, data: Path, origins: Sequence[Path], n_columns: int, fill: Callable[[BinaryIO], Arrays]
 ) -> tuple[NDArray[np.float32], Arrays]:
-    """Return the rows and arrays that were read from these files of the data and kept at this place.
+    """Return the cached rows and arrays of these source files.
 
-    Where there are none or the files have changed, `fill` makes them: it writes the rows and returns the arrays.
+    If there are none or the files have changed, `fill` creates them: it writes the rows and returns the arrays.
     """
-    # By names within the data, which may be moved.
+    # Names are relative to the data, so that the data may be moved.
     stamps = sorted((os.path.relpath(f, data), f.stat().st_size, f.stat().st_mtime_ns) for f in origins)
     about = {"format": _FORMAT, "sources": hashlib.sha256(json.dumps(stamps).encode()).hexdigest()}
     kept = _open(place, about, n_columns)
@@ -63,8 +59,8 @@ def keep(
         made.mkdir(parents=True)
     except OSError as error:
         raise OSError(
-            f"cache_dir: cannot write to {place.parent} ({error.strerror}), expected room to keep what was read; "
-            "pass cache_dir= with a directory of yours."
+            f"cache_dir: cannot write to {place.parent} ({error.strerror}), expected a writable directory for the "
+            "parsed rows; pass another one by cache_dir=."
         ) from None
     try:
         with (made / _ROWS).open("wb") as file:
@@ -72,7 +68,7 @@ def keep(
         np.savez(made / _ARRAYS, **arrays)  # type: ignore[arg-type]
         (made / _ABOUT).write_text(json.dumps({**about, "bytes": size}) + "\n", encoding="utf-8")
         shutil.rmtree(place, ignore_errors=True)
-        with contextlib.suppress(OSError):  # where another process was faster, what it put there is opened
+        with contextlib.suppress(OSError):  # if another process was faster, its directory is opened
             os.replace(made, place)
     finally:
         shutil.rmtree(made, ignore_errors=True)
@@ -86,7 +82,7 @@ def keep(
 
 
 def _open(place: Path, about: dict[str, object], n_columns: int) -> tuple[NDArray[np.float32], Arrays] | None:
-    """Return what is kept there, None if it is of other sources, of another format or damaged."""
+    """Return the cached rows and arrays; None if they have other sources or another format, or are damaged."""
     try:
         size = (place / _ROWS).stat().st_size
         if json.loads((place / _ABOUT).read_text(encoding="utf-8")) != {**about, "bytes": size}:

@@ -1,4 +1,4 @@
-"""The data of the LeQua challenges, from their zip archives or the folders in them."""
+"""Readers of the LeQua challenges, from their zip archives or from unpacked folders."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from histnetq.datasets.sources import SOURCES, MaybePath
 from histnetq.kernels.cores import count_cores
 from histnetq.simplex import first_off_simplex
 
-File = tuple[str, Callable[[], bytes]]  # its name, for messages, and a function that reads it
+File = tuple[str, Callable[[], bytes]]  # a name for messages, and a function that returns the content
 _TASKS = {2022: ("T1A", "T1B"), 2024: ("T1", "T2", "T3", "T4")}
 _PARTS = ("training", "dev", "test")
 _NAME = re.compile(r"(training_data|label_map|(training|dev|test)_(prevalences|samples/(0|[1-9]\d*)))\.txt")
@@ -38,7 +38,7 @@ _TOLERANCE = 1e-3
 def lequa2022(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
     """Read a task of LeQua 2022 (Zenodo record 6546188).
 
-    The first time the text is parsed, with a progress bar on a terminal; what was read is kept and memory-mapped later.
+    The first call parses the text files and caches the rows; later calls memory-map the cache.
 
     Parameters
     ----------
@@ -46,18 +46,16 @@ def lequa2022(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
         T1A has 2 classes and bags of 250 rows, T1B has 28 classes and bags of 1,000.
     data_dir : path or None, default None
         A folder with ``{task}.train_dev.zip`` and, for the final score, ``{task}.test.zip`` and
-        ``{task}.test_prevalences.zip``; or with ``{task}/public`` unpacked from them; or one zip file with all of it.
-        By default it is the folder where ``histnetq data fetch`` puts them.
+        ``{task}.test_prevalences.zip``; or a folder with the unpacked ``{task}/public``; or one zip file with all
+        files. By default, the folder that ``histnetq data fetch`` writes to.
     cache_dir : path or None, default None
-        Folder in which to keep what was read. By default it is beside the data if that can be written, else histnetq in
-        the user's cache directory.
+        Cache folder. By default, it is next to the data if possible, else in the user's cache directory.
 
     Returns
     -------
     Dataset
-        `train` is one bag of labelled rows; the development bags are split at random, always alike, into 700 `bags` to
-        learn from and 300 for `validation` (of fewer, in that proportion); `calibration` is None; `test` asks for the
-        test files.
+        `train` is one bag of labelled rows. The 1,000 development bags are split into 700 training `bags` and 300
+        `validation` bags, in the same way at every call. `calibration` is None. `test` needs the test files.
 
     References
     ----------
@@ -79,16 +77,16 @@ def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
     Parameters
     ----------
     task : {"T1", "T2", "T3", "T4"}
-        T1 has 2 classes, T2 has 28, T3 has ordered classes, and T4 has 2 under covariate shift.
+        T1 has 2 classes, T2 has 28, T3 has ordered classes, and T4 has 2 classes under covariate shift.
     data_dir : path or None, default None
-        The data, as in `lequa2022`.
+        Folder or zip file of the data, as in `lequa2022`.
     cache_dir : path or None, default None
-        Folder in which to keep what was read, as in `lequa2022`.
+        Cache folder, as in `lequa2022`.
 
     Returns
     -------
     Dataset
-        The parts are those of `lequa2022`; in T3 `train` is many bags of labelled rows.
+        The same parts as for `lequa2022`, except that `train` of T3 has many bags of labelled rows.
 
     Examples
     --------
@@ -101,21 +99,21 @@ def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
 
 
 def read_lequa(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = None) -> Dataset:
-    """Read a task of LeQua 2022 or 2024, whose names differ.
+    """Read a task of LeQua 2022 or 2024, which have different task names.
 
     Parameters
     ----------
     task : {"T1A", "T1B", "T1", "T2", "T3", "T4"}
         The task.
     data_dir : path or None, default None
-        The data, as in `lequa2022`.
+        Folder or zip file of the data, as in `lequa2022`.
     cache_dir : path or None, default None
-        Folder in which to keep what was read, as in `lequa2022`.
+        Cache folder, as in `lequa2022`.
 
     Returns
     -------
     Dataset
-        What `lequa2022` or `lequa2024` gives.
+        The data set, as returned by `lequa2022` or `lequa2024`.
 
     Examples
     --------
@@ -145,17 +143,14 @@ def _load(year: int, task: str, data_dir: MaybePath, cache_dir: MaybePath) -> Da
 
 
 def _find(task: str, path: Path, opened: ExitStack) -> tuple[dict[str, File], list[Path]]:
-    """Return the task's files by name, wherever they lie, and what they are read from.
-
-    Folders come first: what was unpacked is not unpacked again.
-    """
+    """Return the task's files by name, and the paths that they are read from; unpacked files take precedence."""
     files: dict[str, File] = {}
     origins = []
     parts = [f"{task}.{part}" for part in ("train_dev", "test", "test_prevalences")]
     folders = [path / task / "public", *(path / part / task / "public" for part in parts)]
     others = {other for tasks in _TASKS.values() for other in tasks} - {task}
     if not others & {path.name, path.parent.name if path.name == "public" else ""}:
-        folders += [path / "public", path]  # which is not the folder of another task
+        folders += [path / "public", path]  # unless it is the folder of another task
     for folder in folders:
         for file in (*folder.glob("*.txt"), *folder.glob("*_samples/*.txt")):
             name = file.relative_to(folder).as_posix()
@@ -176,7 +171,7 @@ def _find(task: str, path: Path, opened: ExitStack) -> tuple[dict[str, File], li
 
 
 def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Arrays:
-    """Write all rows, training rows first, then development and test bags; return what else is to be known."""
+    """Write all rows (training rows, then development and test bags), and return their labels, sizes and classes."""
     from tqdm import tqdm
 
     whole = "training_data.txt" in files
@@ -206,7 +201,7 @@ def _read(files: dict[str, File], columns: str, name: str, rows: BinaryIO) -> Ar
 
 
 def _samples(files: dict[str, File], part: str) -> list[File]:
-    """Return the files of the bags of this part in the order of their numbers, which must be 0, 1, …"""
+    """Return the files of the bags of a part in the order of their numbers, which must be 0, 1, …"""
     folder = f"{part}_samples"
     names = [f"{folder}/{i}.txt" for i in range(sum(name.startswith(f"{folder}/") for name in files))]
     missing = [name for name in names if name not in files]
@@ -217,7 +212,7 @@ def _samples(files: dict[str, File], part: str) -> list[File]:
 
 
 def _classes(files: dict[str, File]) -> NDArray | None:
-    """Return the names of the classes in the order of their codes; None if the data do not name them."""
+    """Return the class names in the order of their codes; None if there is no label map."""
     if "label_map.txt" not in files:
         return None
     lines = files["label_map.txt"][1]().decode("utf-8", "replace").split("\n")
@@ -232,15 +227,15 @@ def _classes(files: dict[str, File]) -> NDArray | None:
 def _copy(
     files: Sequence[File], header: str, rows: BinaryIO, advance: Callable[[int], object]
 ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
-    """Parse the files by threads and write their features in order; return their sizes, and their first column."""
+    """Parse the files in threads and write their features in order; return their sizes and their first column."""
     batches = [files[i : i + _TOGETHER] for i in range(0, len(files), _TOGETHER)]
     n_labels = int(header.startswith("label,"))
     sizes: list[int] = []
     first_column = [np.empty(0, np.float32)]
-    # The parser releases the interpreter's lock; processes would have to start, and to send the numbers back.
+    # The parser releases the interpreter's lock, so threads avoid the costs of starting and feeding processes.
     n_threads = min(_MOST_THREADS, count_cores())
     with ThreadPoolExecutor(n_threads) as threads:
-        # Not all at once: parsed batches wait in memory until those before them are written.
+        # Only a few at once, because parsed batches wait in memory until earlier batches are written.
         for i in range(0, len(batches), 2 * n_threads):
             for table, counts in threads.map(partial(read_tables, header=header), batches[i : i + 2 * n_threads]):
                 np.ascontiguousarray(table[:, n_labels:], dtype="<f4").tofile(rows)
@@ -256,11 +251,15 @@ def _assemble(name: str, rows: NDArray[np.float32], arrays: Arrays) -> Dataset:
     parts, start = {}, 0
     for part in _PARTS:
         offsets = np.concatenate([[0], arrays[f"{part}_sizes"]]).cumsum()
-        # Rows and prevalences were checked when they were parsed; to look through all rows again takes long.
+        # Rows and prevalences were checked when they were parsed; checking all rows again would take long.
         parts[part] = Bags.trusted(
-            rows, np.arange(start, start + offsets[-1]), offsets, prevalences=arrays.get(f"{part}_prevalences"),
-            classes=arrays["classes"], labels=labels if part == "training" else None,
-        )  # fmt: skip
+            rows,
+            np.arange(start, start + offsets[-1]),
+            offsets,
+            prevalences=arrays.get(f"{part}_prevalences"),
+            classes=arrays["classes"],
+            labels=labels if part == "training" else None,
+        )
         start += offsets[-1]
     bags, validation = parts["dev"].split(_TRAINING_FRACTION, _SPLIT_SEED)
     test = parts["test"] if len(parts["test"]) else None
@@ -276,9 +275,9 @@ def _columns(file: File) -> str:
 
 
 def read_tables(files: Sequence[File], header: str) -> tuple[NDArray[np.float32], list[int]]:
-    """Read all rows of several files with the same header, one file after the other; count the rows of each.
+    """Read the rows of several files with the same header, and count the rows of each file.
 
-    Files are parsed together, as most of the time of a small one goes into setting up its columns.
+    Files are parsed together, because the time for a small file is mostly overhead per column.
 
     Examples
     --------
@@ -321,7 +320,7 @@ def _parse(contents: Sequence[bytes], header: str) -> tuple[NDArray[np.float32],
 
 
 def read_prevalences(file: File, n_bags: int, n_classes: int | None) -> NDArray[np.float64]:
-    """Read the rows of ``id,0,1,…`` in the order of their ids, which must be 0, 1, … → ``(n_bags, n_classes)``.
+    """Read prevalences ``(n_bags, n_classes)`` from a table ``id,0,1,…``, in the order of its ids 0, 1, …
 
     Examples
     --------
@@ -351,7 +350,7 @@ def read_prevalences(file: File, n_bags: int, n_classes: int | None) -> NDArray[
 
 
 def _split(content: bytes) -> tuple[str, bytes]:
-    """Return the header and the rest, without line ends at the end."""
+    """Split a file into its header and its rows, without line ends at the end."""
     header, _, body = content.partition(b"\n")
     return header.decode("utf-8", "replace").strip(), body.rstrip()
 

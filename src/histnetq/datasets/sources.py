@@ -1,4 +1,4 @@
-"""The known data sets: what they are, where they come from, and the directories where they are looked for."""
+"""The known data sets: descriptions, public records, and the directories that are searched for them."""
 
 from __future__ import annotations
 
@@ -12,30 +12,30 @@ _UNPACKED = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalenc
 
 
 def user_directory(variable: str, default: str) -> Path:
-    """Return the directory ``histnetq`` where this variable of the XDG standard says, else where it says by default."""
+    """Return the directory ``histnetq`` below the directory in an XDG variable, or below its default."""
     return Path(os.environ.get(variable) or Path.home() / default) / "histnetq"
 
 
 @dataclass(frozen=True)
 class Source:
-    """A data set by name.
+    """A known data set.
 
     Attributes
     ----------
     name, about, origin : str
-        The name, a line about the data, and the public record that they come from.
+        The name, a one-line description, and the public record.
     files : tuple of str
         The files of the record.
     folder : str
-        Directory of the files below each of the usual places.
+        Name of the directory of the files below each usual place.
     needed : int
-        Number of the files, from the first, that learning takes; the others are for the final score.
+        Number of files, from the first, that training needs; the remaining files are for the final score.
     zenodo : int, optional
-        The number of the record, which lists addresses and checksums of its files.
+        Number of the Zenodo record, which lists the addresses and checksums of its files.
     url : str, optional
-        Address of the folder of the files, where there is no such record.
+        Address of the folder of the files, if there is no Zenodo record.
     md5 : dict
-        Checksums that the publisher states.
+        Checksums stated by the publisher.
     """
 
     name: str
@@ -50,25 +50,25 @@ class Source:
 
     @property
     def places(self) -> list[Path]:
-        """The usual places: where the data are fetched to, then where packages such as Debian's put data sets.
+        """The usual places: the directory that data are fetched to, then the directories of Debian packages.
 
-        The variables XDG_DATA_HOME and XDG_DATA_DIRS move them.
+        The environment variables XDG_DATA_HOME and XDG_DATA_DIRS change them.
         """
         shared = os.environ.get("XDG_DATA_DIRS") or "/usr/local/share:/usr/share"
         packages = [Path(place, "datasets", self.folder) for place in shared.split(":") if place]
         return [user_directory("XDG_DATA_HOME", ".local/share") / self.folder, *packages]
 
     def find(self, directory: Path | None = None) -> Path | None:
-        """Return the directory, or else the first usual place, that holds the needed files; None if there is none."""
+        """Return the directory, or without one the first usual place, if it has the needed files; else None."""
         places = self.places if directory is None else [directory]
         return next((place for place in places if not self.lacking(place)), None)
 
     def lacking(self, place: Path) -> list[str]:
-        """Return the needed files that are not there, neither packed nor unpacked."""
+        """Return the needed files that are missing, both packed and unpacked."""
         return [file for file in self.files[: self.needed] if not _has(place, file)]
 
     def state(self, directory: Path | None = None) -> str:
-        """Say where the data are, or that they are missing."""
+        """Describe where the data are, or that they are missing."""
         if not self.files:
             return "present"
         place = self.find(directory)
@@ -78,7 +78,7 @@ class Source:
         return f"present in {place}" if complete else f"present in {place}, without test files"
 
     def explain_missing(self, argument: str, place: Path, lacking: str) -> str:
-        """Return the message for data that are not there."""
+        """Return the error message for missing data."""
         needed, others = self.files[: self.needed], self.files[self.needed :]
         test = f" (for the final score also {' and '.join(others)})" if others else ""
         return (
@@ -101,7 +101,7 @@ def _lequa(year: int, record: int, task: str, about: str) -> Source:
     return Source(name, about, f"Zenodo record {record}", files, f"lequa{year}", needed=1, zenodo=record)
 
 
-_FASHION_MD5 = {  # as the publisher states them; Debian packed the same content again
+_FASHION_MD5 = {  # checksums of the publisher's files; Debian compressed the same content again
     "train-images-idx3-ubyte.gz": "8d4fb7e6c68d591d4c3dfef9ec88bf0d",
     "train-labels-idx1-ubyte.gz": "25c81989df183df01b3e8a0aad5dffbe",
     "t10k-images-idx3-ubyte.gz": "bef4ecab320f06d8554ea6380940ec79",

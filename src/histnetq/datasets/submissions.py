@@ -1,4 +1,4 @@
-"""Submissions to the LeQua challenges: estimates of the test bags of a task as one CSV file in a zip archive."""
+"""Submissions to the LeQua challenges: a zip archive with one CSV file of estimates of a task's test bags."""
 
 from __future__ import annotations
 
@@ -18,26 +18,26 @@ from histnetq.metrics import ae, macro_nmd, nmd, rae
 from histnetq.simplex import first_off_simplex
 from histnetq.tables.files import refuse_existing, whole_file
 
-TASK_CLASSES = {"T1A": 2, "T1B": 28, "T1": 2, "T2": 28, "T3": 5, "T4": 2}  # numbers of classes, by the published rules
-TEST_BAGS = 5000  # of every task
-_TOLERANCE = 1e-3  # of the sum of a row
+TASK_CLASSES = {"T1A": 2, "T1B": 28, "T1": 2, "T2": 28, "T3": 5, "T4": 2}  # numbers of classes in the published rules
+TEST_BAGS = 5000  # in every task
+_TOLERANCE = 1e-3  # for the sum of a row
 _BYTES_OF_A_NUMBER = 40  # more than any program writes
-_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # so that the same estimates give the same file
+_FIRST_DAY = (1980, 1, 1, 0, 0, 0)  # a fixed date, so that the same estimates give the same file
 
 
 def write_submission(path: str | os.PathLike[str], p_pred: ArrayLike, task: str, *, overwrite: bool = False) -> Path:
-    """Write estimates of the test bags of a LeQua task as a zip archive, which `check_submission` accepts.
+    """Write estimates of the test bags of a LeQua task to a zip archive that `check_submission` accepts.
 
     Parameters
     ----------
     path : path
         The archive.
     p_pred : (n_bags, n_classes)
-        Estimates of the test bags in the order of their numbers, and of the classes in the order of their codes.
+        Estimates, with bags in the order of their numbers and classes in the order of their codes.
     task : {"T1A", "T1B", "T1", "T2", "T3", "T4"}
-        The task; its file in the archive is called so.
+        The task, which also names the file in the archive.
     overwrite : bool, default False
-        Whether to replace a file that exists.
+        Whether to replace an existing file.
 
     Returns
     -------
@@ -59,8 +59,8 @@ def write_submission(path: str | os.PathLike[str], p_pred: ArrayLike, task: str,
     refuse_existing(path, overwrite, "path")
     if p.ndim != 2 or first_off_simplex(p, tolerance=_TOLERANCE, slack=1e-9) is not None:
         raise ValueError(
-            f"p_pred: expected a row of shares that sum to 1 for each bag, got {'others' if p.ndim == 2 else p.shape}; "
-            "give what predict returns."
+            "p_pred: expected one row of proportions that sum to 1 for each bag, "
+            f"got {'other sums' if p.ndim == 2 else p.shape}; pass the result of predict."
         )
     table = pd.DataFrame(p.clip(0, 1)).rename_axis("id").to_csv(float_format="%.9g", lineterminator="\n")
     with whole_file(path, "path") as partial:
@@ -73,10 +73,11 @@ def write_submission(path: str | os.PathLike[str], p_pred: ArrayLike, task: str,
 def check_submission(
     path: str | os.PathLike[str], task: str, n_bags: int = TEST_BAGS, n_classes: int | None = None
 ) -> NDArray[np.float64]:
-    """Check a submission by the published rules of LeQua, and give its estimates.
+    """Check a submission by the published rules of LeQua, and return its estimates.
 
-    The archive holds one file ``*.txt`` or ``*.csv``, in no folder, with the header ``id,0,…,n−1`` and a row for each
-    test bag: ids from 0 without gaps, and shares from 0 to 1 whose sum is 1 ± 0.001. It is never unpacked to disk.
+    The archive must contain one file ``*.txt`` or ``*.csv``, outside any folder, with the header ``id,0,…,n−1`` and one
+    row per test bag: ids from 0 without gaps, and proportions from 0 to 1 whose sum is 1 ± 0.001. The archive is not
+    unpacked to disk.
 
     Parameters
     ----------
@@ -87,7 +88,7 @@ def check_submission(
     n_bags : int, default 5000
         Number of test bags.
     n_classes : int or None, default None
-        Number of classes; by default that of the task.
+        Number of classes; by default, the number of classes of the task.
 
     Returns
     -------
@@ -127,21 +128,21 @@ def check_submission(
 
 
 def lequa_errors(task: str, bags: Bags, p_pred: NDArray[np.float64]) -> dict[str, float]:
-    """Give the official measures of a LeQua task: macro-NMD and NMD of T3, whose classes are ordered; else MRAE, MAE.
+    """Compute the official measures of a LeQua task: macro-NMD and NMD for T3 (ordered classes), else MRAE and MAE.
 
     Parameters
     ----------
     task : {"T1A", "T1B", "T1", "T2", "T3", "T4"}
         The task.
     bags : Bags
-        Bags of known prevalences.
+        Bags with prevalences.
     p_pred : (n_bags, n_classes)
         Estimates of these bags.
 
     Returns
     -------
     dict of str and float
-        Means over the bags, the measure that the challenge ranks by first.
+        Means over the bags. The first measure is the one that the challenge ranks by.
 
     Examples
     --------
@@ -154,7 +155,7 @@ def lequa_errors(task: str, bags: Bags, p_pred: NDArray[np.float64]) -> dict[str
 
 
 def _checked(table: NDArray[np.float64]) -> NDArray[np.float64]:
-    """Refuse rows whose ids or shares break the rules; return the shares in the order of the ids."""
+    """Check ids and proportions, and return the proportions in the order of the ids."""
     ids, wanted = table[:, 0], np.arange(len(table))
     table = table[np.argsort(ids, kind="stable")]
     wrong = np.flatnonzero(table[:, 0] != wanted)
@@ -192,7 +193,7 @@ def _read_only_member(path: Path, most_bytes: int) -> str:
     except ValueError as error:
         if not str(error).startswith("archive: "):
             raise
-        problem = str(error).removeprefix("archive: ").rpartition("; ")[0]  # it asks to fetch it from a public record
+        problem = str(error).removeprefix("archive: ").rpartition("; ")[0]  # the remedy, to fetch it, does not fit here
         raise _refused(problem, "pack the file again") from None
 
 

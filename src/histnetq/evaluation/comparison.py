@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 BASELINE = "training mean"  # name of the row that always answers the prevalences of training
-CLEAR = 0.001  # a p-value below gets no mark
+CLEAR = 0.001  # a smaller p-value gets no mark
 _STATISTICS = ["mean", "sd", "best", "p_value", "mark", "wins", "direction"]
 _MISSING = (np.nan, np.nan, False, np.nan, "", np.nan, "")
 _LATEX = str.maketrans(
@@ -30,20 +30,20 @@ _LATEX = str.maketrans(
 class Comparison:
     """Errors of several methods on the same bags, tested against the best method; it prints as a table.
 
-    For each measure the method of the lowest mean is the best (the first given, if several). The others are tested
-    against it by a two-sided Wilcoxon signed-rank test on the errors of the bags and marked if not clearly different:
-    † if 0.001 ≤ p ≤ `alpha`, ‡ if p > `alpha`. The test asks which method is better on typical bags, while a few bad
-    bags move the mean, so a small p-value may speak *for* the method of the worse mean. Hence the arrow ↓: a lower
-    error than the best method's on more than half of the bags.
+    For each measure, the method with the lowest mean error is the best (the first one, if there are several). All
+    remaining methods are tested against it by a two-sided Wilcoxon signed-rank test on the errors of the bags. Methods
+    that are not clearly different are marked: † if 0.001 ≤ p ≤ `alpha`, ‡ if p > `alpha`. The test asks which method is
+    better on typical bags, while a few bad bags change the mean, so a small p-value may favour the method with the
+    worse mean. Such a method has an arrow ↓: its error is lower than the best method's on more than half of the bags.
 
     Parameters
     ----------
     errors : pandas.DataFrame
         One row per bag, and columns (method, measure) with the errors, averaged over seeds.
     n_seeds : dict of str and int
-        The number of seeds of each method, 0 for a method without a result, which gets a row of dashes.
+        The number of seeds of each method; 0 for a method without a result, which gets a row of dashes.
     shift : (n_bags,) array or None
-        L1 distance of each bag's prevalences from those in training, if these are known.
+        L1 distance of each bag's prevalences from the training prevalences, if these are known.
     alpha : float
         A difference with a p-value above `alpha` is marked ‡.
 
@@ -54,8 +54,8 @@ class Comparison:
     table : pandas.DataFrame
         One row per method and columns (measure, statistic). The statistics are `mean` and `sd` over the bags; `best`,
         whether the method is the best; `p_value`, NaN for the best; `mark`; `wins`, the fraction of bags with a lower
-        error than the best method's; and `direction`, "lower" or "higher" if the error is so on more than half of the
-        bags, else "". The last column is `n_seeds`.
+        error than the best method's; and `direction`, "lower" or "higher" if the error is lower or higher on more than
+        half of the bags, else "". The last column is `n_seeds`.
 
     Examples
     --------
@@ -80,13 +80,13 @@ class Comparison:
         self.table["n_seeds", ""] = list(n_seeds.values())
 
     def by_shift(self, bins: int | ArrayLike = 10) -> pd.DataFrame:
-        """Average the errors of the bags in bins of the amount of shift.
+        """Return the mean errors of the bags in bins of the amount of shift.
 
         Parameters
         ----------
         bins : int or array-like of rising edges, default=10
-            The number of bins of equal width over the observed range; or the edges, outside of which bags are left
-            out. As in `numpy.histogram`, a bin holds its lower edge, and the last one both.
+            The number of bins of equal width over the observed range; or the edges, and bags outside them are left
+            out. As in `numpy.histogram`, a bin includes its lower edge, and the last bin includes both edges.
 
         Returns
         -------
@@ -105,10 +105,10 @@ class Comparison:
 
         if self.shift is None:
             raise ValueError(
-                "train_prevalences: expected the prevalences in training, got none and no quantifier knows them; "
+                "train_prevalences: expected the training prevalences, got none and no quantifier knows them; "
                 "pass train_prevalences= to compare."
             )
-        shift = np.round(self.shift, 12)  # 0.2 belongs above an edge at 0.2, also if it came out as 0.19999999999999996
+        shift = np.round(self.shift, 12)  # 0.19999999999999996 belongs above an edge at 0.2
         edges = _edges(bins, shift)
         inside = (shift >= edges[0]) & (shift <= edges[-1])
         place = np.searchsorted(edges[:-1], shift[inside], side="right") - 1
@@ -117,7 +117,7 @@ class Comparison:
         return table.set_axis(pd.IntervalIndex.from_breaks(edges, closed="left", name="shift"))
 
     def to_markdown(self) -> str:
-        """Write a Markdown table in which the best method is bold.
+        """Write a Markdown table, with the best method in bold.
 
         Returns
         -------
@@ -141,7 +141,7 @@ class Comparison:
         return "\n".join([f"| {' | '.join(row)} |" for row in (head, rule, *rows)] + ["", *self._legend("Bold:")])
 
     def to_latex(self) -> str:
-        r"""Write a LaTeX tabular for the package booktabs, in which the best method is bold.
+        r"""Write a LaTeX tabular for the package booktabs, with the best method in bold.
 
         Returns
         -------
@@ -191,7 +191,7 @@ class Comparison:
         return self.to_frame().to_csv(path, index=False, lineterminator="\n")
 
     def to_frame(self) -> pd.DataFrame:
-        """Put everything that the comparison found into a table with one row per method and measure.
+        """Return all statistics as a table with one row per method and measure.
 
         Returns
         -------
@@ -216,7 +216,7 @@ class Comparison:
         name, *columns = zip(*self._rows(str, "{} *"), strict=True)
         padded = [[cell.ljust(max(map(len, name))) for cell in name]]
         for column in columns:
-            # A mark moves no number: cells start at the same place, headers and dashes stand in the middle.
+            # Cells are left-aligned, so that marks do not move numbers; headers and dashes are centred.
             width = max(map(len, column))
             padded.append([c.ljust(width) if "±" in c else c.center(width) for c in column])
         lines = ["   ".join(row).rstrip() for row in zip(*padded, strict=True)]
@@ -275,7 +275,7 @@ def _summary(errors: pd.DataFrame, methods: list[str], alpha: float) -> pd.DataF
     best = means.index[np.isclose(means, means.min(), rtol=1e-12, atol=0).argmax()]
     rows = dict.fromkeys(methods, _MISSING)
     for name in errors:
-        # In units of the largest error, so that rounding errors make ties and not small differences.
+        # Errors are scaled by the largest one, so that rounding errors count as ties and not as small differences.
         unit = max(errors[[name, best]].abs().to_numpy().max(), np.finfo(float).tiny)
         gap = np.round((errors[name] - errors[best]).to_numpy() / unit, 12)
         p_value = float(wilcoxon(gap[gap != 0]).pvalue) if gap.any() else 1.0

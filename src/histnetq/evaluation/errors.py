@@ -1,4 +1,4 @@
-"""Errors of quantifiers on bags of known proportions: a table for one of them, a comparison of several."""
+"""`evaluate` and `compare`: errors of one or several quantifiers on bags of known proportions."""
 
 from __future__ import annotations
 
@@ -19,13 +19,13 @@ from histnetq.simplex import Floats, first_off_simplex
 if TYPE_CHECKING:
     import pandas as pd
 
-_OF_SEVERAL_BAGS = ("mse", "macro_nmd")  # of one bag, the same as se and nmd
+_OF_SEVERAL_BAGS = ("mse", "macro_nmd")  # for a single bag, they equal se and nmd
 
 
 def evaluate(
     quantifier: Any, bags: Bags, *, measures: Any = None, train_prevalences: ArrayLike | Mapping | None = None
 ) -> pd.DataFrame:
-    """Estimate every bag and measure the errors.
+    """Estimate every bag and compute the errors.
 
     Parameters
     ----------
@@ -33,20 +33,20 @@ def evaluate(
         A fitted quantifier (also one of QuaPy), or its estimates: an array in the order of ``bags.classes``, a data
         frame with the classes as columns, or a table that this function returned.
     bags : Bags
-        Bags with known prevalences, or with row labels to count them from. Classes are matched by name with
-        ``quantifier.classes_``. A class that the bags lack has prevalence 0, and default names 0, 1, … fit any. A class
-        that the quantifier lacks counts as estimated 0, with a warning.
+        Bags with known prevalences, or with row labels. Classes are matched by name with ``quantifier.classes_``;
+        default names 0, 1, … match any names. A class that the bags lack has prevalence 0. The estimate of a class that
+        the quantifier lacks is 0, with a warning.
     measures : str, callable, list of these, or dict of names and callables, optional
-        Names of measures or functions ``(p_true, p_pred)``. Default: all of `histnetq.metrics.MEASURES` that have a
-        value for each bag, among which `nmd` is for ordered classes only.
+        Names of measures or functions ``(p_true, p_pred)``. Default: all `histnetq.metrics.MEASURES` that have a value
+        for each bag; of these, `nmd` is for ordered classes only.
     train_prevalences : array-like of shape (n_classes,) or dict, optional
-        Prevalences in training, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
+        Training prevalences, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
 
     Returns
     -------
     pandas.DataFrame
-        One row per bag: `size`; `shift`, the L1 distance of its prevalences from those in training (left out if these
-        are unknown); ``true_<class>``, ``estimated_<class>``; and one column per measure.
+        One row per bag: `size`; `shift`, the L1 distance of its prevalences from the training prevalences (left out if
+        these are unknown); ``true_<class>``, ``estimated_<class>``; and one column per measure.
 
     Examples
     --------
@@ -80,14 +80,14 @@ def compare(
     Parameters
     ----------
     quantifiers : dict
-        For each name anything that `evaluate` takes; or a list of these, one per seed, whose errors are averaged for
-        each bag first; or None for a method without a result, which gets a row of dashes.
+        A value for each name: any quantifier or estimates that `evaluate` takes; or a list of these, one per seed,
+        whose errors are averaged for each bag; or None for a method without a result, which gets a row of dashes.
     bags : Bags
-        Bags with known prevalences, or with row labels to count them from, as in `evaluate`.
+        Bags with known prevalences, or with row labels, as in `evaluate`.
     measures : str, callable, list of these, or dict of names and callables, default=("ae", "rae")
         Names of measures or functions ``(p_true, p_pred)``, as in `evaluate`.
     train_prevalences : array-like of shape (n_classes,) or dict, optional
-        Prevalences in training for `Comparison.by_shift`, in the order of the first method's classes. Default: the
+        Training prevalences for `Comparison.by_shift`, in the order of the first method's classes. Default: the
         ``train_prevalences_`` of the first quantifier that has them.
     alpha : float, default=0.05
         A difference with a p-value above `alpha` is marked ‡.
@@ -205,7 +205,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     bags = with_all_classes(bags, classes)
     names: Any = bags.classes
     if len(names) > len(classes):
-        warnings.warn(f"{name}: {tell_missed(names[len(classes) :])}", stacklevel=3)
+        warnings.warn(f"{name}: {describe_missed(names[len(classes) :])}", stacklevel=3)
         p_pred = add_columns(p_pred, len(names))
     truth = [f"true_{c}" for c in names]
     if set(truth) <= set(columns) and not np.allclose(quantifier[truth], bags.prevalences, atol=1e-6):  # type: ignore
@@ -215,8 +215,8 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     return bags, p_pred, known if prior is None else _shift(bags, prior, len(classes))
 
 
-def tell_missed(classes: Sequence[Any] | NDArray) -> str:
-    """Tell of classes that only the truth has, for which there are no estimates."""
+def describe_missed(classes: Sequence[Any] | NDArray) -> str:
+    """Return a warning about classes that only the truth has."""
     if len(classes) == 1:
         return f"has no class {str(classes[0])!r}, which the truth has; its estimate counts as 0."
     return (
@@ -225,7 +225,7 @@ def tell_missed(classes: Sequence[Any] | NDArray) -> str:
 
 
 def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[Any, NDArray]:
-    """Return estimates and class names of a table of `evaluate`, or of a data frame with nothing but estimates."""
+    """Return the estimates and class names of a table of `evaluate`, or of a data frame of estimates."""
     index, estimated = getattr(frame, "index", None), [c for c in columns if c.startswith("estimated_")]
     if index is not None and (estimated or index.tolist() != list(range(len(frame)))):
         found, expected = index.astype(str).to_numpy(), _ids(bags).astype(str).to_numpy()
@@ -238,7 +238,7 @@ def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[
 
 
 def _reorder(name: str, p_pred: Floats, classes: NDArray, wanted: NDArray) -> Floats:
-    """Put the columns of the estimates into the wanted order of classes, on which some measures depend."""
+    """Sort the columns of the estimates into the wanted order of classes, which matters for some measures."""
     if set(classes) != set(wanted):
         raise ValueError(
             f"quantifiers[{name!r}]: expected the classes {shown(wanted)} of the first method, got {shown(classes)}; "
@@ -257,7 +257,7 @@ def _check_simplex(name: str, p: Floats, shape: tuple[int, int]) -> None:
 
 
 def _shift(bags: Any, prior: Any, n_classes: int) -> Floats:
-    """Return the L1 distance of each bag's prevalences from those in training, which had the first of the classes."""
+    """Return the L1 distance of each bag's prevalences from the training prevalences of the first classes."""
     if hasattr(prior, "items"):
         named = {str(c): p for c, p in prior.items()}
         prior, n_classes = [named.get(c, 0.0) for c in bags.classes], len(bags.classes)

@@ -1,4 +1,4 @@
-"""Plots of a mix over time."""
+"""Plots of class prevalences over time, for `monitor`."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-_MOST_CLASSES = 30  # that have a panel each
-_LONGEST_NAME = 48  # letters of the name of a class
+_MOST_CLASSES = 30  # largest number of classes with a panel
+_LONGEST_NAME = 48  # letters shown of the name of a class
 _ALERT, _LIMIT, _DOUBT = "#b3261e", "#8a939c", "#E69F00"
 
 
@@ -34,14 +34,14 @@ def draw_all(table: pd.DataFrame) -> Figure:
 
 
 def shown_classes(table: pd.DataFrame) -> list[Any]:
-    """The classes that have a panel, those with an alert first: all, or those with an alert and the most common."""
+    """Return the classes that get a panel, those with an alert first, then the most common ones."""
     about = table.groupby("class", sort=False).agg({"alert": "any", "estimate": "mean"})
     chosen = about.sort_values(["alert", "estimate"], ascending=False, kind="stable").index[:_MOST_CLASSES]
     return about[about.index.isin(chosen)].sort_values("alert", ascending=False, kind="stable").index.tolist()
 
 
 def draw_mix(table: pd.DataFrame, ax: Axes, legend: bool = True) -> Axes:
-    """Draw the estimates of all classes as stacked areas, in which a chunk reaches from its start to its end."""
+    """Draw the estimates of all classes as stacked areas, where a chunk extends from its start to its end."""
     names = class_names(table)
     one = table[table["class"] == names[0]]
     shares = table["estimate"].to_numpy().reshape(len(one), len(names))
@@ -50,10 +50,8 @@ def draw_mix(table: pd.DataFrame, ax: Axes, legend: bool = True) -> Axes:
     top = np.cumsum(shares, axis=1)
     for j, name in enumerate(names):
         label = _label(name) if len(names) <= MOST_NAMES or j < MOST_NAMES - 1 else None
-        ax.fill_between(
-            times, top[:, j] - shares[:, j], top[:, j], color=color_of(j), label=label, linewidth=0.3,
-            edgecolor="white",
-        )  # fmt: skip
+        style: dict[str, Any] = {"color": color_of(j), "label": label, "linewidth": 0.3, "edgecolor": "white"}
+        ax.fill_between(times, top[:, j] - shares[:, j], top[:, j], **style)
     held = one[one["period"] == "reference"]
     if len(held):
         ends = [_plain(held["start"]).min(), _plain(held["end"]).max()]
@@ -72,7 +70,7 @@ def _label(name: Any) -> str:
 
 
 def class_names(table: pd.DataFrame) -> list[Any]:
-    """Give the classes, in the order of the table."""
+    """Return the classes in the order of the table."""
     return table["class"].drop_duplicates().tolist()
 
 
@@ -90,7 +88,7 @@ def draw_class(table: pd.DataFrame, name: Any, ax: Axes) -> Axes:
     ax.plot(times, lines["estimate"], color=color, linewidth=1.3, marker=".", markersize=size / 2)
     doubted = (one["verdict"] == "rows look different").to_numpy()
     for marked, sign, paint in ((doubted, "s", _DOUBT), (one["alert"].to_numpy(bool), "o", _ALERT)):
-        if marked.any():  # a line of no points that is not clipped would take room in the figure
+        if marked.any():  # an empty line without clipping would take space in the figure
             ax.plot(middle[marked], one["estimate"].to_numpy()[marked], sign, color=paint, markersize=size,
                     fillstyle="none", markeredgewidth=size / 4, clip_on=False)  # fmt: skip
     held = one[one["period"] == "reference"]
@@ -115,23 +113,23 @@ def _dated(ax: Axes) -> Axes:
 
 
 def _edges(one: pd.DataFrame) -> tuple[NDArray, NDArray[np.int64]]:
-    """Times at which areas begin and end, and which chunk is at each; −1 between chunks with others missing."""
+    """Return the times where areas begin and end, and the chunk at each time; −1 where chunks are missing."""
     starts, ends, gaps = _plain(one["start"]), _plain(one["end"]).copy(), _gaps(one)
     joined = np.ones(len(starts) - 1, bool)
     joined[gaps - 1] = False
-    ends[:-1] = np.where(joined, starts[1:], ends[:-1])  # chunks of so many rows end before the next begins
+    ends[:-1] = np.where(joined, starts[1:], ends[:-1])  # chunks of n rows end before the next one begins
     times, place = np.stack([starts, ends], axis=1).ravel(), np.repeat(np.arange(len(starts)), 2)
     return np.insert(times, 2 * gaps, starts[gaps]), np.insert(place, 2 * gaps, -1)
 
 
 def _with_gaps(one: pd.DataFrame) -> tuple[NDArray, NDArray[np.int64]]:
-    """Times to draw at, and which chunk is at each; −1 where chunks are missing, so that lines break."""
+    """Return the times to draw, and the chunk at each time; −1 where chunks are missing, so that lines break."""
     middle, gaps = _middle(one), _gaps(one)
     return np.insert(middle, gaps, middle[gaps]), np.insert(np.arange(len(middle)), gaps, -1)
 
 
 def _gaps(one: pd.DataFrame) -> NDArray[np.int64]:
-    """Chunks before which others are missing; none of those that have so many rows each is."""
+    """Return the chunks that follow missing chunks; chunks of n rows have no gaps."""
     if one["chunk"].dtype.kind in "iu":
         return np.empty(0, np.int64)
     steps = np.diff(_plain(one["start"])).astype(np.int64)

@@ -1,4 +1,4 @@
-"""How all plots look: axes, legends, names to the letter, colours and markers."""
+"""The common style of all plots: axes, legends, labels, colours and markers."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # told apart by all readers
+COLORS = ["#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#555555"]  # safe for colour-blind readers
 _MARKERS = "osv^Dxp"
 MOST_NAMES = 12  # names in a legend
 _LONGEST_BAG = 16  # letters of the name of a bag
 
 
 def require_matplotlib() -> None:
-    """Raise an ImportError that tells what to install where there is no matplotlib.
+    """Raise an ImportError with the command to install matplotlib if it is missing.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def require_matplotlib() -> None:
 
 
 def axes_or_new(ax: Axes | None) -> Axes:
-    """Return these axes, or those of a new figure for None, without the lines above and to the right."""
+    """Return the axes, or the axes of a new figure for None, without the top and right spines."""
     if ax is None:
         require_matplotlib()
         import matplotlib.pyplot as plt
@@ -41,7 +41,7 @@ def axes_or_new(ax: Axes | None) -> Axes:
 
 
 def finished(ax: Axes, **properties: Any) -> Axes:
-    """Set these properties, and add a legend unless it would have too many names."""
+    """Set properties of the axes, and add a legend unless it would have too many names."""
     ax.set(**properties)
     if 0 < len(ax.get_legend_handles_labels()[1]) <= MOST_NAMES:
         ax.legend(frameon=False, fontsize=8)
@@ -49,7 +49,7 @@ def finished(ax: Axes, **properties: Any) -> Axes:
 
 
 def name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> None:
-    """Write the names of classes below their places, turned and smaller where there are many."""
+    """Write the names of classes below their positions, rotated and smaller if there are many."""
     turn, side, size = (0, "center", 10) if len(classes) <= 4 else (45, "right", 10)
     if len(classes) > MOST_NAMES:
         turn, side, size = 90, "center", 7
@@ -57,7 +57,7 @@ def name_ticks(ax: Axes, places: Sequence[float], classes: Sequence[Any]) -> Non
 
 
 def name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
-    """Write the names of bags below them: all of up to 12, turned where they need room; of more, those that fit."""
+    """Write the names of bags below them: up to 12 names, rotated if necessary; or as many as fit."""
     names = [as_label(shortened(str(name))) for name in ids]
     longest, size = max(map(len, names)), 9
     fit = int(ax.get_position().width * ax.figure.get_figwidth() * 72 / (0.6 * size) / (longest + 1))  # type: ignore
@@ -68,24 +68,24 @@ def name_bags(ax: Axes, ids: Sequence[Any] | NDArray) -> None:
 
 
 def shortened(name: str, most: int = _LONGEST_BAG) -> str:
-    """Return a name without its middle if it has more letters: often the ends differ."""
+    """Replace the middle of a long name by an ellipsis, because names often differ at their ends."""
     half = most // 2
     return name if len(name) <= most else f"{name[: half - 1]}…{name[-half:]}"
 
 
 def line_style(i: int, **style: Any) -> dict[str, Any]:
-    """Return the style of the i-th line, with a marker of its own."""
+    """Return the style of the i-th line, with its colour and marker."""
     return {"color": color_of(i), "marker": _MARKERS[i % len(_MARKERS)], **style}
 
 
 def as_label(name: Any) -> str:
-    """Return a name that matplotlib shows to the letter: dollars begin no formula, a leading _ does not hide it."""
+    """Escape a name for matplotlib, where dollar signs start a formula and a leading _ hides a label."""
     text = str(name).replace("$", r"\$")
     return f" {text}" if text.startswith("_") else text
 
 
 def color_of(i: int) -> Any:
-    """Return the colour of the i-th class: a fixed one for the first few, then one from a colour wheel."""
+    """Return the colour of the i-th class: from a fixed list, then from a colour wheel."""
     if i < len(COLORS):
         return COLORS[i]
     from matplotlib.colors import hsv_to_rgb

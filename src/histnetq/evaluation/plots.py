@@ -42,19 +42,19 @@ _LONGEST_NAME = 32  # letters of a method, such as the path of a model
 def estimates(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     """Draw estimated against true prevalences, one colour per class.
 
-    Of more than twelve classes, the six with the largest mean errors have a colour, and the others are grey.
+    With more than twelve classes, the six with the largest mean errors have colours; the rest are grey.
 
     Parameters
     ----------
     table : pandas.DataFrame
         The table that `histnetq.evaluate` returned.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -88,12 +88,12 @@ def bias(table: pd.DataFrame, ax: Axes | None = None) -> Axes:
     table : pandas.DataFrame
         The table that `histnetq.evaluate` returned.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -125,20 +125,20 @@ def error_by_shift(
     Parameters
     ----------
     comparison : Comparison
-        The result of `histnetq.compare`, in which the prevalences in training are known.
+        The result of `histnetq.compare` with known training prevalences.
     measure : str, default="ae"
-        The measure of the comparison that is drawn.
+        The measure to draw.
     methods : sequence of str, optional
-        The methods that are drawn. Default: all of them. A long name is shown by its end.
+        The methods to draw. Default: all. Long names are shortened to their end.
     bins : int or array-like of edges, default=8
         The bins of the amount of shift, as in `Comparison.by_shift`.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes of the errors; the histogram of the bags has axes of its own behind them.
+        The axes of the errors; the histogram of the bags has separate axes behind them.
 
     Examples
     --------
@@ -162,7 +162,7 @@ def error_by_shift(
     for i, method in enumerate(comparison.table.index if methods is None else methods):
         name = method if len(method) <= _LONGEST_NAME else f"…{method[1 - _LONGEST_NAME :]}"
         ax.plot(middles, table[method, measure], label=as_label(name), **line_style(i, markersize=4, linewidth=1.4))
-    ax.set_yscale("log", nonpositive="mask")  # a mean of 0 has no place
+    ax.set_yscale("log", nonpositive="mask")  # a mean of 0 cannot be drawn
     ax.set(xlabel="prior shift (L1 distance)", ylabel=f"mean {measure.upper()}")
     low, high = ax.get_ylim()
     ax.set_ylim(low, high * (high / low) ** 0.35)  # room for the legend
@@ -171,19 +171,19 @@ def error_by_shift(
 
 
 def coverage(found: Mapping[float, tuple[float, float]], ax: Axes | None = None) -> Axes:
-    """Draw observed against nominal coverage, of the intervals and of the joint regions.
+    """Draw observed against nominal coverage of the intervals and of the joint regions.
 
     Parameters
     ----------
     found : dict of float and (float, float)
-        For each nominal coverage the observed coverage of the intervals and that of the joint regions.
+        The observed coverages of the intervals and of the joint regions, for each nominal coverage.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -205,14 +205,14 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
     Parameters
     ----------
     history : dict of str and (n_epochs,) arrays
-        The ``history_`` of a network that was trained.
+        The ``history_`` of a trained network.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -223,7 +223,7 @@ def training(history: Mapping[str, NDArray], ax: Axes | None = None) -> Axes:
     ax = axes_or_new(ax)
     for i, name in enumerate(("train_loss", "validation_loss")):
         ax.plot(history["epoch"], history[name], color=color_of(i), label=name.replace("_", " "), linewidth=1.4)
-    if len(history["epoch"]):  # none if the start took all of the time
+    if len(history["epoch"]):  # there are no epochs if pretraining took all of the time
         best = int(np.argmin(history["validation_loss"]))
         ax.plot(history["epoch"][best], history["validation_loss"][best], "o", color=color_of(1), label="best epoch")
     return finished(ax, xlabel="epoch", ylabel="loss", yscale="log")
@@ -248,16 +248,16 @@ def prevalences(
     classes : sequence
         The name of each class.
     ids : sequence, optional
-        The name of each bag, in the order from left to right. Default: their numbers.
+        The names of the bags, from left to right. Default: their numbers.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
     truth : array-like in the shape of the estimates, optional
-        The true prevalences, which are drawn as black dashes. Default: they are not known.
+        The true prevalences, drawn as black dashes. Default: unknown.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -283,7 +283,7 @@ def prevalences(
     x, joined = np.arange(len(p)), ids is None or have_order(ids)
     size = float(np.clip(220 / (len(p) * np.sqrt(len(classes))), 2.2, 5))
     for j, name in enumerate(classes):
-        # Dots of several classes stand side by side.
+        # Dots of several classes are drawn side by side.
         place = x if joined else x + 0.7 * ((j + 0.5) / len(classes) - 0.5)
         own: dict[str, Any] = {"color": color_of(j), "label": as_label(name)}
         if joined:
@@ -297,13 +297,13 @@ def prevalences(
             ax.plot(place, true[:, j], label=label, markersize=1.3 * size + 1, markeredgewidth=0.9, **dash)
     name_bags(ax, x if ids is None else ids)
     finished(ax, ylabel="prevalence", xlim=(-0.6, len(p) - 0.4), ylim=(0, None))
-    if ax.get_legend() is not None:  # above the plot, as there is no place within that is always free
+    if ax.get_legend() is not None:  # move it above the plot, because no place inside is always free
         ax.legend(frameon=False, fontsize=8, loc="lower left", bbox_to_anchor=(0, 1), ncol=6, borderaxespad=0.2)
     return ax
 
 
 def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
-    """Draw what a fitted `HistNetQ` sees of the bags: their histograms of one feature, in the learned bins.
+    """Draw the histograms of bags that a fitted `HistNetQ` computes for one feature, with the learned bins.
 
     A grey bar stands where its bin is and is as wide (where bins fade out: at half their height). It shows the mean
     over all bags. Up to six bags are a line each. More of them are a line for each class: the mean of the tenth of the
@@ -315,16 +315,16 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
     quantifier : HistNetQ
         A fitted quantifier.
     bags : Bags
-        The bags to look at.
+        The bags.
     feature : int, optional
-        The number of the feature of the encoder. Default: the one whose histogram varies most between the bags.
+        Number of the feature of the encoder. Default: the feature whose histogram varies most between the bags.
     ax : matplotlib.axes.Axes, optional
-        Where to draw. Default: a new figure.
+        Axes to draw on. Default: a new figure.
 
     Returns
     -------
     matplotlib.axes.Axes
-        The axes that were drawn into.
+        The axes.
 
     Examples
     --------
@@ -357,7 +357,7 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
 
 
 def _pooled(network: Any, bags: Bags) -> Floats:
-    """Return what the head of the network reads: (n_bags, n_features · n_bins)."""
+    """Return the input of the network's head: (n_bags, n_features · n_bins)."""
     import torch
 
     from histnetq.bags.checks import used_rows
@@ -376,13 +376,13 @@ def _places(pooling: Any, feature: int) -> tuple[Floats, Floats]:
     """Return the centres and the full widths of the bins of a feature, (n_bins,) each."""
     centers, scales = (t.detach().cpu().double().numpy()[feature] for t in pooling.bins())
     kind = getattr(pooling, "kind", "hard")
-    if kind in ("soft", "rbf"):  # from inverse widths; the height is one half at w / 2 and at w √ln 2
+    if kind in ("soft", "rbf"):  # full width at half maximum: half of it is w / 2 or w √ln 2
         return centers, {"soft": 1.0, "rbf": 2 * np.sqrt(np.log(2))}[kind] / scales
     return centers, 2 * np.maximum(scales, 0)
 
 
 def _lines(quantifier: Any, bags: Bags, shares: Floats) -> dict[str, Floats]:
-    """Return the histograms that are drawn as lines, by name: those of bags, or of the bags with most of a class."""
+    """Return the histograms to draw as lines, by name: of single bags, or of the bags with most of a class."""
     if len(bags) <= _MOST_LINES:
         return {f"bag {name}": line for name, line in zip(bags.ids, shares, strict=True)}
     p: Any = quantifier.predict(bags) if bags.prevalences is None else bags.prevalences

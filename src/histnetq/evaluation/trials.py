@@ -1,8 +1,8 @@
-"""The trials of `tune`: what Optuna searches, and a study in a storage that several workers may share.
+"""The trials of `tune`: the search space for Optuna, and a study in a storage that several workers may share.
 
-The suggestion of a trial depends on the seed, its number and the finished trials alone. A search that was cut off
-therefore continues as it would have gone on. Any worker may be killed: its trial shows no sign of life from then on, is
-marked as failed without an error of its own, and another trial is done for it.
+The suggestion of a trial depends only on the seed, its number and the finished trials, so an interrupted search
+continues as if it had not been interrupted. Any worker may be killed: its trial then has no heartbeat, is marked as
+failed, and is replaced by another trial.
 """
 
 from __future__ import annotations
@@ -35,13 +35,13 @@ from histnetq.bags.checks import check_whole
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.progress import ProgressLines
 
-_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials before the first may be pruned, and epochs of each
-_BEAT, _GRACE = 20, 120  # seconds between a worker's signs of life, and without one until it counts as killed
-_POLL = 1.0  # seconds between looks at the trials of other workers, when they have the rest
-_LOCKED = 60.0  # seconds to wait for others who write to the same SQLite file
+_STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials and epochs before a trial may be pruned
+_BEAT, _GRACE = 20, 120  # seconds between heartbeats, and without one until a worker counts as killed
+_POLL = 1.0  # seconds between checks of the trials of other workers
+_LOCKED = 60.0  # seconds to wait for a lock of the SQLite file
 _TRIES = 4  # attempts to open a database
 _RECORDED = (ValueError, FloatingPointError)  # errors of a trial that do not end the search
-_SEEN, _ERROR = "seen", "error"  # attributes of a trial: its worker's last sign of life, and why it failed
+_SEEN, _ERROR = "seen", "error"  # attributes of a trial: its worker's last heartbeat, and its error
 _INTERRUPTED, _KILLED = "interrupted", "killed"
 _STATES = {"COMPLETE": "complete", "PRUNED": "pruned", "FAIL": "failed", "RUNNING": "running"}
 
@@ -101,12 +101,12 @@ class Space:
                 suggest(name, kind.low, kind.high, step=kind.step, log=kind.log)
 
     def values(self, params: Mapping[str, Any]) -> dict[str, Any]:
-        """Return what Optuna suggested, with choices for their positions."""
+        """Return the suggested values, with choices instead of their positions."""
         return {n: self.choices[n][params[n]] if n in self.choices else params[n] for n in self.distributions}
 
 
 class Trials:
-    """The trials of one search, which Optuna keeps: those to do, those done, and their table."""
+    """The trials of one search in Optuna's storage: missing and finished trials, and their table."""
 
     def __init__(
         self, space: Space, total: int, storage: Any, name: str, identity: Mapping[str, str], random_state: int | None
@@ -128,7 +128,7 @@ class Trials:
             self.study.set_user_attr(part, text)
 
     def run(self, objective: Callable[[Trial], float], progress: bool | None) -> None:
-        """Do the trials that are missing, and wait for those of other workers, since these may be killed."""
+        """Run the missing trials, and wait for the trials of other workers, which may be killed."""
         hidden = not (sys.stderr.isatty() if progress is None else progress)
         lines = ProgressLines("tune", "trial", self.total, len(self.ended()))
         with tqdm(total=self.total, unit="trial", disable=hidden, leave=False) as bar:
@@ -139,8 +139,8 @@ class Trials:
                 if not free:
                     time.sleep(_POLL)
                     continue
-                # A queue of trials would outlive a worker that is killed before it takes its own, and others would take
-                # from it what they did not put there.
+                # Optuna's queue is not used: its trials would outlive a killed worker, and other workers would take
+                # them.
                 self.study.sampler = optuna.samplers.PartialFixedSampler(free[0], self.sampler)
                 self._step(objective)
                 best = self.best()
@@ -150,12 +150,12 @@ class Trials:
             bar.update(len(done) - bar.n)
 
     def ended(self) -> list[FrozenTrial]:
-        """Return the trials that ended by themselves, well or not."""
+        """Return the trials that completed, were pruned or failed with an error of their own."""
         trials = [t for t in self.study.get_trials(deepcopy=False) if t.state.is_finished()]
         return [t for t in trials if t.state.name != "FAIL" or t.user_attrs.get(_ERROR, _INTERRUPTED) != _INTERRUPTED]
 
     def best(self) -> Any:
-        """Return the complete trial of the lowest value, or None."""
+        """Return the complete trial with the lowest value, or None."""
         complete = self.study.get_trials(deepcopy=False, states=(TrialState.COMPLETE,))
         return min(complete, key=lambda t: (t.value, t.number), default=None)
 
@@ -179,7 +179,7 @@ class Trials:
         return self.study.get_trials(deepcopy=False, states=(TrialState.RUNNING,))
 
     def _left(self, trials: list[FrozenTrial]) -> list[dict[str, int]]:
-        """Return what is to be done beside these trials; an empty dict leaves the choice to Optuna."""
+        """Return the parameters of the trials that are left to run; an empty dict lets Optuna choose."""
         if self.total < self.space.size:
             return [{} for _ in range(self.total - len(trials))]
         return self.space.missing(trials)
@@ -198,14 +198,14 @@ class Trials:
                 raise
             except BaseException as error:
                 interrupt = None if isinstance(error, _RECORDED) else error
-                with contextlib.suppress(RuntimeError):  # others ended the trial
+                with contextlib.suppress(RuntimeError):  # another worker ended the trial
                     trial.set_user_attr(_ERROR, _INTERRUPTED if interrupt else str(error))
                 raise
 
         try:
             self.study.optimize(attempt, n_trials=1, catch=_RECORDED)
         except Exception:
-            # Optuna refuses to end a trial twice, but it is no error if others took this worker for killed.
+            # Optuna refuses to end a trial twice, but another worker may have marked this one as killed.
             trial = None if number < 0 else self.study.get_trials(deepcopy=False)[number]
             if trial is None or trial.state != TrialState.FAIL or _ERROR in trial.user_attrs:
                 raise
@@ -213,10 +213,10 @@ class Trials:
                 raise interrupt from None
 
     def _fail_killed(self) -> None:
-        """Mark the trials whose workers have shown no sign of life for long."""
-        optuna.storages.fail_stale_trials(self.study)  # in a database, by Optuna's heartbeat
+        """Mark the trials of workers without a recent heartbeat as failed."""
+        optuna.storages.fail_stale_trials(self.study)  # in a database, Optuna has its own heartbeat
         for trial in self._running():
-            # Optuna overlooks a trial whose worker was killed before the first beat: it has no parameters either.
+            # Optuna overlooks a worker that was killed before its first heartbeat; its trial has no parameters.
             if trial.datetime_start is not None and (self.in_journal or not trial.params):
                 seen = trial.user_attrs.get(_SEEN, trial.datetime_start.timestamp())
                 if time.time() - seen > _GRACE:
@@ -225,7 +225,7 @@ class Trials:
 
 
 class _Sampler(optuna.samplers.TPESampler):
-    """TPE with random numbers that depend on the seed and the number of the trial alone."""
+    """TPE with random numbers that depend only on the seed and the number of the trial."""
 
     def __init__(self, random_state: int | None) -> None:
         super().__init__()
@@ -238,15 +238,12 @@ class _Sampler(optuna.samplers.TPESampler):
 
 @contextlib.contextmanager
 def _beating(trial: Trial) -> Iterator[None]:
-    """Write down every few seconds that the worker of this trial is alive.
-
-    Optuna does this in databases alone: its journal has no heartbeat.
-    """
+    """Record a heartbeat of this trial every few seconds; Optuna has heartbeats in databases, but not in journals."""
     ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(_BEAT):
-            with contextlib.suppress(Exception):  # a file that is away for a moment does not end the trial
+            with contextlib.suppress(Exception):  # a file that is unavailable for a moment does not end the trial
                 trial.set_user_attr(_SEEN, time.time())
 
     thread = threading.Thread(target=beat, daemon=True)
@@ -262,7 +259,7 @@ def _opened(storage: Any) -> optuna.storages.BaseStorage | None:
     if storage is None:
         return None
     if "://" not in os.fspath(storage):
-        # Absolute: the lock of a killed worker is a link that is only known to be old if it leads to the file.
+        # The path is absolute, because Optuna recognises a stale lock only if its link leads to the file.
         path = Path(storage).absolute()
         path.parent.mkdir(parents=True, exist_ok=True)
         return JournalStorage(JournalFileBackend(str(path)))
@@ -272,7 +269,7 @@ def _opened(storage: Any) -> optuna.storages.BaseStorage | None:
     for tries_left in reversed(range(_TRIES)):
         try:
             return RDBStorage(storage, heartbeat_interval=_BEAT, grace_period=_GRACE, **options)
-        except SQLAlchemyError as error:  # another worker may be making the tables
+        except SQLAlchemyError as error:  # another worker may be creating the tables
             if not tries_left:
                 raise ValueError(str(error).splitlines()[0]) from None
             time.sleep(1.0)

@@ -1,8 +1,4 @@
-"""`tune`: search for good parameters of a quantifier by its error on validation bags, with Optuna.
-
-The suggestion of a trial depends on the seed, its number and the finished trials alone, so that a search that was cut
-off continues as it would have gone on.
-"""
+"""`tune`: a search with Optuna for the parameters of a quantifier that have the lowest error on validation bags."""
 
 from __future__ import annotations
 
@@ -32,9 +28,9 @@ from histnetq.training.supervision import Supervision
 if TYPE_CHECKING:
     from histnetq.evaluation.trials import Space, Trials
 
-_HELD_OUT = 0.3  # of the rows or bags, if no validation bags are given
-_VALIDATION_BAGS = 200  # drawn from rows held out
-# Under these, validation losses of different trials measure different things.
+_HELD_OUT = 0.3  # held-out fraction of the rows or bags, if no validation bags are given
+_VALIDATION_BAGS = 200  # drawn from held-out rows
+# If these vary, validation losses of different trials are not comparable.
 _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
 
 
@@ -49,12 +45,13 @@ class Tuned:
     best_value : float
         The mean error over the validation bags with these values.
     quantifier : Quantifier or None
-        A fitted quantifier with these values; None if `tune` was told not to refit and another process fitted it.
+        A fitted quantifier with these values; None with ``refit=False`` if another process fitted it.
     trials : pandas.DataFrame
         One row per trial: number, state ("complete", "pruned", "failed" or "running"), value, a column per parameter,
         seconds, and error.
     interrupted : bool
-        Whether the search was interrupted from the keyboard, and this is the best so far, not fitted to all data.
+        Whether the search was interrupted from the keyboard. The result is then the best so far, not fitted to all
+        data.
 
     Examples
     --------
@@ -94,37 +91,36 @@ def tune(
     progress: bool | None = None,
     refit: bool = True,
 ) -> Tuned:
-    """Find the parameters with which a quantifier errs least on validation bags.
+    """Find the parameters of a quantifier that have the lowest error on validation bags.
 
     Parameters
     ----------
     quantifier : Quantifier
         The quantifier to tune. It is cloned and never fitted in place. Parameters outside the space keep their values.
     space : dict of parameter names and values
-        For each parameter a list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, whole numbers if
-        both are; or a distribution of Optuna. Names are scikit-learn's, such as ``classifier__C`` and ``training__lr``.
+        For each parameter, a list of choices of any kind; ``(low, high)`` or ``(low, high, "log")``, which is a range
+        of whole numbers if both are; or a distribution of Optuna. Names are as in scikit-learn, such as
+        ``classifier__C`` and ``training__lr``.
     X : Bags, array-like or data frame
-        What the quantifier learns from: rows, or `Bags`.
+        Training data: rows, or `Bags`.
     y : array-like, optional
         Labels of the rows, or prevalences of the bags if these do not hold them.
     trials : int, optional
-        The number of trials in all, with those that the storage has. Default, if the space has lists only: all
-        combinations.
+        Total number of trials, including those already stored. Default, if the space has lists only: all combinations.
     validation : Bags, optional
         Bags with known proportions, the same for all trials. Default: 30 % of the bags; or 200 bags drawn by `APP`
         from 30 % of the rows.
     measure : str or callable, default="ae"
         A name from `histnetq.metrics` or any function ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     storage : path or URL, optional
-        A journal file, or a database by its URL. Running the same search again does the trials that are missing.
-        Several workers, which are processes that run the same search, may share it, and come and go: no finished trial
-        is lost. A trial whose worker was killed is marked after two minutes without a sign of life, and another is
-        done for it.
+        A journal file, or the URL of a database. Running the same search again runs the missing trials. Several
+        workers, which are processes that run the same search, may share it and may start and stop at any time; finished
+        trials are never lost. If a worker is killed, its trial is marked as failed after two minutes and replaced.
     name : str, optional
         The name of the search, for several searches in one storage. Default: "tune".
     random_state : int, optional
-        Seed of the suggestions, of the bags that are held out, and of a quantifier that has none of its own. Default:
-        other suggestions in each run.
+        Seed of the suggestions, of the held-out bags, and of a quantifier without a random_state. Default: different
+        suggestions in each run.
     progress : bool, optional
         Whether a progress bar is shown. Default: on a terminal.
     refit : bool, default=True
@@ -176,13 +172,13 @@ def tune(
             if done.best() is None:
                 raise
             refit, interrupted = False, True
-            warnings.warn("tune: interrupted; what was found so far is kept.", TrainingInterrupted, stacklevel=2)
+            warnings.warn("tune: interrupted; the best parameters so far are kept.", TrainingInterrupted, stacklevel=2)
         return search.result(done, refit, interrupted)
 
 
 @dataclass
 class _Search:
-    """What a trial does, and the best quantifier that this process has fitted."""
+    """The objective of the trials, and the best quantifier that this process has fitted."""
 
     quantifier: Quantifier
     space: Space
@@ -197,12 +193,12 @@ class _Search:
         """Return the mean error of a quantifier with the trial's parameters."""
         quantifier = self.make(trial.params)
         training = quantifier.get_params(deep=False).get("training")
-        # Losses are reported if training has some and they can be compared between trials.
+        # Losses are reported for pruning if they can be compared between trials.
         if training is not None and not self.space.distributions.keys() & _INCOMPARABLE:
             callbacks = (*training.callbacks, lambda record: _report(trial, record))
             quantifier.training = dataclasses.replace(training, callbacks=callbacks)
         with warnings.catch_warnings():
-            # An interrupted training, which keeps its weights and warns, counts as an interrupted search.
+            # An interrupted training keeps its weights and warns; here it interrupts the search.
             warnings.simplefilter("error", TrainingInterrupted)
             try:
                 quantifier.fit(*self.learned)
@@ -222,7 +218,7 @@ class _Search:
         """Return an unfitted quantifier with these parameters."""
         values = self.space.values(params)
         for name, value in values.items():
-            if any(other.startswith(f"{name}__") for other in values):  # they are set on a copy
+            if any(other.startswith(f"{name}__") for other in values):  # nested parameters are set on a copy
                 values[name] = clone(value, safe=False)
         made = _twin(self.quantifier)
         if made.get_params(deep=False).get("random_state", 0) is None:
@@ -230,7 +226,7 @@ class _Search:
         return made.set_params(**values)
 
     def identity(self, measure: str | Measure) -> dict[str, str]:
-        """Return what two runs of one search have in common, as text that is the same in another process."""
+        """Return texts that are equal for two runs of one search, in any process."""
         params = self.quantifier.get_params(deep=False)
         if "training" in params:
             params["training"] = dataclasses.replace(params["training"], callbacks=(), progress=None)
@@ -256,8 +252,8 @@ class _Search:
 
 
 def _hold_out(data: tuple[Any, Any], random_state: int | None) -> tuple[tuple[Any, Any], Bags]:
-    """Return the arguments of `fit` for a part of the data, and validation bags of the other part."""
-    # The same bags also without a random_state: a search that is continued compares values on them.
+    """Return the arguments of `fit` for a part of the data, and validation bags from the held-out part."""
+    # The bags are the same even without a random_state, because a resumed search compares values on them.
     seed = 0 if random_state is None else int(np.random.default_rng(random_state).integers(2**31))
     kept, held = Supervision.of(*data, None).split(_HELD_OUT, seed)
     bags = held.validation_bags(APP(), _VALIDATION_BAGS, seed)
@@ -297,7 +293,7 @@ def _twin(quantifier: Quantifier) -> Quantifier:
 
 
 def _report(trial: Any, record: dict[str, float]) -> None:
-    """Tell Optuna the validation loss of an epoch, and end the trial if it is to be pruned."""
+    """Report the validation loss of an epoch to Optuna, and end the trial if Optuna prunes it."""
     from optuna import TrialPruned
 
     try:

@@ -62,7 +62,7 @@ def backend(values: Tensor, family: str = "") -> ModuleType:
     Parameters
     ----------
     values : Tensor
-        What the kernels will work on; compiled kernels take float32 and float64 on the CPU.
+        Input of the kernels; compiled kernels take float32 and float64 on the CPU.
     family : str, default ""
         First part of the modules' names: "" for histograms, "likelihood_" for maximum likelihood, "gaussians_" for
         Gaussian likelihoods.

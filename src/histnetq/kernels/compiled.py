@@ -76,7 +76,7 @@ def smooth_grad(bins: Bins, values: Tensor, grad: Tensor, entries: Entries) -> t
 
 
 def _run_blocks(n_bags: int, kernel: Callable[..., None], entries: Entries, values: Tensor, *args: Any) -> None:
-    """Run a kernel for all blocks of features of so many bags; see `run_pieces`."""
+    """Run a kernel for all blocks of features of `n_bags` bags; see `run_pieces`."""
     # Equal blocks, as many as the threads or a multiple.
     n_features, n_threads = values.shape[1], torch.get_num_threads()
     block = -(-n_features // (n_threads * -(-n_features // (n_threads * _WIDEST_BLOCK))))

@@ -145,7 +145,7 @@ def _load(rows, index, mean, rest, scale, x):
 
 @njit(cache=True, nogil=True)
 def _forward(x, hidden, sizes, weights, biases, slopes):
-    """All layers, from one half of `hidden` to the other."""
+    """Apply all layers, alternating between the two halves of `hidden`."""
     at_weight, at_bias = 0, 0
     for i in range(len(slopes)):
         n_in, n_out = sizes[i], sizes[i + 1]
@@ -216,7 +216,7 @@ def _log_odds(y, center, spread, room):
             before[r] += parts[k, r]
 
 
-# Vector instructions are made of these two, and not of calls of a library. What is no number stays that.
+# Vector instructions are made of these two, and not of calls of a library. NaN stays NaN.
 @njit(cache=True, nogil=True, inline="always")
 def exp_at_most_zero(x):
     """Exponential of a float32 of at most zero: 2ⁿ times a series, n in the last bits of a sum."""

@@ -154,7 +154,7 @@ def _grad(
     x, gaps, moved, phi, w = _room(n_dims, values.dtype)
     slopes = np.zeros((n_dims, _TILE), values.dtype)
     for b in range(start, stop):
-        # Of each Gaussian: sums of pulls times gaps, and times products of two gaps.
+        # Per Gaussian: sums of pulls times gaps, and of pulls times products of two gaps.
         firsts, seconds = np.zeros((n_gaussians, n_dims)), np.zeros((n_gaussians, n_dims, n_dims))
         for bag in range(len(offsets) - 1):
             for first in range(offsets[bag], offsets[bag + 1], _TILE):
@@ -177,7 +177,7 @@ def _grad(
 
 @njit(cache=True, nogil=True)
 def _of_gaussian(factor, firsts, seconds, grad_center, grad_factor):
-    """Of the sums of pulls times gaps g: Lᵀ L Σ g for the centre, −L Σ g gᵀ for the factor."""
+    """Convert the sums over gaps g to gradients: Lᵀ L Σ g for the centre, −L Σ g gᵀ for the factor."""
     n_dims = len(factor)
     for j in range(n_dims):
         moved = 0.0

@@ -28,7 +28,7 @@ def sweep(  # type: ignore[no-untyped-def]
     seed, step : int
         Seed of all draws, and the number of sweeps before these.
     n_sweeps, n_kept : int
-        How many sweeps there are, the last of which are kept.
+        Number of sweeps; the last ones are kept.
     labels : (n_entries,)
         Where the chain stands: the label of each entry, -1 before the first sweep. It is changed in place.
     counts : (n_bags, n_classes)

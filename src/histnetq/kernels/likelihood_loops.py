@@ -313,7 +313,7 @@ def _move(likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, 
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _rise(share, mixed, moved, floor, p, new):
-    """How much the mean log-likelihood rises from one mixture to the other."""
+    """Return the increase of the mean log-likelihood from the first mixture to the second."""
     rise = 0.0
     for i in range(len(share)):
         if not moved[i] > 0.0:

@@ -41,7 +41,7 @@ def run_threads(work: Callable[[], Any], n_threads: int) -> None:
     if parallel is None:
         others = [_pool().submit(guarded) for _ in range(n_threads - 1)]
         guarded()
-        wait(others)  # also after an error here: the others write to arrays that the caller would reuse
+        wait(others)  # also after an error here, because these threads write to arrays that the caller would reuse
     else:
         parallel(_CALLBACK(guarded), None, n_threads, 0)
     if errors:

@@ -1,7 +1,7 @@
 """Layers for bags: tensors in, tensors out.
 
-A new pooling is its class, its import below, its line in `POOLINGS` or `BINS`, and nothing else: quantifiers and the
-laws that every pooling obeys (``tests/test_pooling.py``) read these two tables.
+A new pooling needs its class, its import below, and its line in `POOLINGS` or `BINS`. Quantifiers and the tests that
+every pooling passes (``tests/test_pooling.py``) read these two tables.
 """
 
 from __future__ import annotations
@@ -30,10 +30,10 @@ __all__ = [
     "StandardizeScores", "State", "Unmixing",
 ]  # fmt: skip
 
-# Made of n_features: `histnetq.DeepSets(pooling=...)`.
+# Values of `histnetq.DeepSets(pooling=...)`; each takes n_features.
 POOLINGS: dict[str, Callable[[int], Pooling]] = {"mean": Mean, "median": Median, "max": Max}
 
-# Made of n_features and n_bins: `histnetq.HistNetQ(bins=...)`.
+# Values of `histnetq.HistNetQ(bins=...)`; each takes n_features and n_bins.
 BINS: dict[str, type[Histogram]] = {
     "hard": HardHistogram,
     "soft": SoftHistogram,

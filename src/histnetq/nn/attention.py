@@ -1,8 +1,8 @@
 """Attention on bags: the set transformer as a pooling layer.
 
 The blocks work on padded bags ``(n_bags, n, n_features)`` with a bias ``(n_bags, n)`` that is added to the logits of
-each row as a key: the logarithm of its weight, and −∞ for padding. `SetAttention` pads bags together only with bags of
-similar size, so that padding at most doubles the work however ragged the bags are.
+each row as a key: the logarithm of its weight, and −∞ for padding. `SetAttention` groups bags of similar size, so that
+padding at most doubles the work.
 
 References
 ----------
@@ -109,7 +109,7 @@ class SAB(nn.Module):
         Returns
         -------
         Tensor of shape (n_bags, n, size)
-            One row per row.
+            One output row per row.
         """
         return self.block(rows, rows, bias)
 
@@ -140,7 +140,7 @@ class ISAB(nn.Module):
         self.spread = MAB(in_size, size, size, n_heads)
 
     def forward(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Let the learned points attend to the rows of each bag, and the rows to what the points gathered.
+        """Let the learned points attend to the rows of each bag, and the rows to the results of the points.
 
         Parameters
         ----------
@@ -152,7 +152,7 @@ class ISAB(nn.Module):
         Returns
         -------
         Tensor of shape (n_bags, n, size)
-            One row per row.
+            One output row per row.
         """
         summary = self.gather(self.points.expand(len(rows), -1, -1), rows, bias)
         return self.spread(rows, summary)
@@ -245,7 +245,7 @@ class SetAttention(Pooling):
     def _attend(self, entries: Tensor, logits: Tensor | None, offsets: Tensor, bags: Tensor) -> Tensor:
         starts, sizes = offsets[:-1][bags], offsets.diff()[bags]
         longest = int(sizes.max())
-        # A bias even without weights: with and without a mask, attention rounds differently.
+        # There is a bias even without weights, because attention rounds differently with and without a mask.
         own = entries.new_zeros(len(entries)) if logits is None else logits
         if bool((sizes == longest).all()) and bool((starts.diff() == longest).all()):
             part = slice(int(starts[0]), int(starts[0]) + longest * len(bags))

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor, nn
 
 _LEAST_SCORE = 1e-4
-_LEVELS = 1 << 16  # random numbers of 16 bits, four of which are drawn at once
+_LEVELS = 1 << 16  # random numbers have 16 bits; four are drawn at once
 
 
 class Dropout(nn.Dropout):
-    """Set a part of the numbers to zero in training, and scale up the others.
+    """Dropout that takes a quarter of the time of `torch.nn.Dropout` on the CPU.
 
-    It does what `torch.nn.Dropout` does, in a quarter of its time on the CPU: 64 random bits are drawn for four
-    numbers, not for each. The part is rounded to a multiple of 2⁻¹⁶.
+    It draws 64 random bits for four values instead of one. The probability is rounded to a multiple of 2⁻¹⁶.
 
     Examples
     --------
@@ -25,17 +24,17 @@ class Dropout(nn.Dropout):
     """
 
     def forward(self, input: Tensor) -> Tensor:
-        """Drop numbers in training; leave all as they are otherwise.
+        """Drop values in training; return the input otherwise.
 
         Parameters
         ----------
         input : Tensor of any shape
-            Numbers.
+            Values.
 
         Returns
         -------
         Tensor of the same shape
-            Numbers, some of them zero.
+            Values, with the dropped ones set to zero.
         """
         dropped, n = round(self.p * _LEVELS), input.numel()
         if not self.training or input.device.type != "cpu" or not 0 < dropped < _LEVELS:
@@ -46,20 +45,20 @@ class Dropout(nn.Dropout):
 
 
 class MLP(nn.Sequential):
-    """Fully connected layers with LeakyReLU and dropout between them, none after the last.
+    """Fully connected layers with LeakyReLU and dropout between them, but not after the last layer.
 
-    Dropout never touches the output: a dropped feature would become ``sigmoid(0) = ½``, which lies on a bin edge.
+    Outputs are never dropped: a dropped feature would become ``sigmoid(0) = ½``, which is a bin edge.
 
     Parameters
     ----------
     n_inputs : int
-        Numbers in one row; rows of any shape are flattened.
+        Number of values in one row; rows of any shape are flattened.
     sizes : sequence of int
-        Outputs of each layer; the last is the number of features.
+        Number of outputs of each layer; the last is the number of features.
     dropout : float, default 0
-        Part of the numbers between layers that is dropped in training.
+        Fraction of the values between layers that is dropped in training.
     input_dropout : float, default 0
-        Part of the inputs that is dropped in training: rows of many weak features are then not learned by heart.
+        Fraction of the inputs that is dropped in training, so that rows with many weak features are not memorised.
 
     Examples
     --------
@@ -84,11 +83,11 @@ class CNN(nn.Module):
     input_shape : tuple of int
         Shape of one image.
     n_features : int, default 256
-        Number of features that the dense layer gives.
+        Number of outputs of the dense layer.
     channels : (int, int), default (16, 32)
         Filters of the two 5 × 5 convolutions.
     dropout : float, default 0
-        Part of the numbers before the dense layer that is dropped in training.
+        Fraction of the values before the dense layer that is dropped in training.
 
     Examples
     --------
@@ -112,9 +111,14 @@ class CNN(nn.Module):
         n_channels, height, width = (1, *input_shape)[-3:]
         self.input_shape = (n_channels, height, width)
         self.convolutions = nn.Sequential(
-            nn.Conv2d(n_channels, channels[0], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2),
-            nn.Conv2d(channels[0], channels[1], 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Flatten(),
-        )  # fmt: skip
+            nn.Conv2d(n_channels, channels[0], 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Conv2d(channels[0], channels[1], 5, padding=2),
+            nn.ReLU(),
+            nn.MaxPool2d(2),
+            nn.Flatten(),
+        )
         self.dropout = Dropout(dropout)
         self.dense = nn.Linear(channels[1] * (height // 4) * (width // 4), n_features)
 
@@ -135,9 +139,9 @@ class CNN(nn.Module):
 
 
 class Standardize(nn.Module):
-    """Subtract a mean and divide by a scale, both fixed, of each feature or of each channel of an image.
+    """Subtract a fixed mean and divide by a fixed scale, per feature or per channel of an image.
 
-    The mean is kept in two parts, so that rows in double precision lose no digits to a mean far from 0.
+    The mean is stored in two parts, so that rows in double precision keep their digits if the mean is far from 0.
 
     Parameters
     ----------
@@ -174,10 +178,10 @@ class Standardize(nn.Module):
 
 
 class StandardizeScores(Standardize):
-    """Turn probabilities of the classes into log-odds, which are standardised.
+    """Convert class probabilities to standardised log-odds.
 
-    The log-odds of a class are the logarithm of its probability without the mean of those of all classes.
-    Probabilities below 1e-4 count as that: scores that are rounded to 0 are no other world.
+    The log-odds of a class are the logarithm of its probability minus the mean of the logarithms of all classes.
+    Probabilities below 1e-4 are raised to 1e-4, so that scores rounded to 0 are not outliers.
 
     Parameters
     ----------
@@ -208,13 +212,13 @@ class StandardizeScores(Standardize):
 
 
 def log_odds_of(scores: Tensor) -> Tensor:
-    """Logarithms of probabilities without their mean over the classes: (n_rows, n_classes) → the same."""
+    """Return the logarithms of probabilities minus their mean over the classes: (n_rows, n_classes)."""
     logarithms = scores.clamp(min=_LEAST_SCORE).log()
     return logarithms - logarithms.mean(1, keepdim=True)
 
 
 def n_outputs(encoder: nn.Module, input_shape: Sequence[int]) -> int:
-    """Find how many features an encoder makes of a row of this shape, by encoding one row of zeros."""
+    """Return the number of features of an encoder for rows of this shape, by encoding one row of zeros."""
     parameter = next(encoder.parameters(), torch.zeros(0))
     training = encoder.training
     encoder.eval()

@@ -1,8 +1,8 @@
-"""Likelihoods of the rows of a bag under learned Gaussians, on average.
+"""Pooling by mean likelihoods of the rows of a bag under learned Gaussians.
 
-The features of a row fall into blocks of equal width, each a projection of the row that the encoder ends with. Every
-block has Gaussians of its own, whose centres and covariances are learned. A bag is described by the mean likelihood of
-its rows under each of them: a mean, so that parts of a bag add up, and a mixture of classes has the mixture of theirs.
+The features of a row are divided into blocks of equal width. Every block has its own Gaussians, with learned centres
+and covariances. A bag is described by the mean likelihood of its rows under each Gaussian. Means of parts of a bag can
+be merged, and a mixture of classes has the corresponding mixture of their means.
 
 References
 ----------
@@ -24,22 +24,22 @@ from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 from histnetq.nn.squashing import squashed, through_sigmoid
 
 _FAMILY = "gaussians_"
-_NARROWEST = 1e-3  # standard deviation of a feature that Gaussians are placed by, at least
+_NARROWEST = 1e-3  # smallest standard deviation of a feature when Gaussians are placed
 
 
 class Gaussians(MergeablePooling):
     """Mean likelihood of a bag's rows under the Gaussians of each block of features.
 
-    A sigmoid squashes the features to (0, 1). A Gaussian with the centre μ and the factor L of its precision matrix,
-    lower triangular with a positive diagonal, gives the part v of a row in its block ``φ(v) = exp(−½ |L (v − μ)|²)``:
-    its likelihood, relative to that at the centre.
+    A sigmoid squashes the features to (0, 1). A Gaussian has a centre μ and a factor L of its precision matrix, which
+    is lower triangular with a positive diagonal. The likelihood of the block v of a row, relative to the likelihood at
+    the centre, is ``φ(v) = exp(−½ |L (v − μ)|²)``.
 
     Parameters
     ----------
     n_features : int
         Number of features of a row, a multiple of `n_blocks`.
     n_blocks : int, default 1
-        Number of blocks that the features fall into.
+        Number of blocks that the features are divided into.
     n_gaussians : int, default 16
         Number of Gaussians of each block.
 
@@ -60,13 +60,13 @@ class Gaussians(MergeablePooling):
         self.n_blocks, self.n_gaussians = n_blocks, n_gaussians
         n_dims = n_features // n_blocks
         self.centers = nn.Parameter(torch.rand(n_blocks, n_gaussians, n_dims))
-        # As far apart as neighbours among so many in a cube.
+        # The width is about the distance between neighbours among n_gaussians points in a cube.
         scale = 2 * n_gaussians ** (1 / n_dims)
         self.log_scales = nn.Parameter(torch.full((n_blocks, n_gaussians, n_dims), math.log(scale)))
         self.slants = nn.Parameter(torch.zeros(n_blocks, n_gaussians, n_dims * (n_dims - 1) // 2))
 
     def factors(self) -> Tensor:
-        """Give the factors of the precision matrices as they are at present.
+        """Return the current factors of the precision matrices.
 
         Returns
         -------
@@ -87,7 +87,7 @@ class Gaussians(MergeablePooling):
 
     @torch.no_grad()
     def place(self, rows: Tensor, generator: torch.Generator) -> None:
-        """Put the Gaussians where rows are: centres at rows that are drawn, as wide as kernels of density estimates.
+        """Place the Gaussians at randomly drawn rows, with the widths of a kernel density estimate.
 
         Parameters
         ----------
@@ -129,7 +129,7 @@ class Gaussians(MergeablePooling):
         Returns
         -------
         str
-            What stands between the parentheses when the layer is printed.
+            Text between the parentheses when the layer is printed.
         """
         return f"n_features={self.n_features}, n_blocks={self.n_blocks}, n_gaussians={self.n_gaussians}"
 

@@ -1,7 +1,7 @@
 """Differentiable histograms of every feature over the rows of a bag, normalised to densities.
 
-All four layers map ``(n_rows, n_features)`` to ``(n_bags, n_features · n_bins)``, the bins of a feature side by side.
-By default a sigmoid squashes the features to (0, 1) first, where the bins start as a partition.
+All four layers map ``(n_rows, n_features)`` to ``(n_bags, n_features · n_bins)``, with the bins of a feature side by
+side. By default, a sigmoid first squashes the features to (0, 1), and the initial bins are a partition of this range.
 
 References
 ----------
@@ -25,7 +25,7 @@ from histnetq.nn.pooling import MergeablePooling, State, bag_totals
 from histnetq.nn.squashing import in_parts, squashed, through_sigmoid, unsquashed
 
 _LN = math.log(1.01)
-_SUMMED = 1 << 18  # numbers of the bags' histograms summed at a time in double precision
+_SUMMED = 1 << 18  # numbers in the histograms of bags that are summed at a time in double precision
 
 
 class Histogram(MergeablePooling):
@@ -38,7 +38,7 @@ class Histogram(MergeablePooling):
     n_bins : int, default 32
         Number of bins of each feature.
     squash : "sigmoid" or None, default "sigmoid"
-        What maps features to (0, 1); None for features that already lie there.
+        Function that maps features to (0, 1); None if the features are already in this range.
     """
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid") -> None:
@@ -54,7 +54,7 @@ class Histogram(MergeablePooling):
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def bins(self) -> tuple[Tensor, Tensor]:
-        """Give the bins as they are at present.
+        """Return the current bins.
 
         Returns
         -------
@@ -72,7 +72,7 @@ class Histogram(MergeablePooling):
         raise NotImplementedError
 
     def of_rows(self, rows: Tensor) -> Callable[..., Tensor]:
-        """Give a function that makes histograms of many bags of the same rows; what it can, it computes once.
+        """Return a function that computes histograms of bags of these rows; work per row is done once, if possible.
 
         Parameters
         ----------
@@ -104,7 +104,7 @@ class Histogram(MergeablePooling):
         Returns
         -------
         str
-            What stands between the parentheses when the layer is printed.
+            Text between the parentheses when the layer is printed.
         """
         return f"n_features={self.n_features}, n_bins={self.n_bins}, squash={self.squash!r}"
 
@@ -115,9 +115,9 @@ class Histogram(MergeablePooling):
 class HardHistogram(Histogram):
     """Hard bins with learnable centres and half-widths: a value counts 1 where it falls and 0 elsewhere.
 
-    A value *v* lies in a bin with centre μ and half-width *w* iff ``fl(μ − w) ≤ v < fl(μ + w)``; bins may overlap,
-    leave gaps or be empty. The step has no useful derivative, so the backward pass uses that of ``1.01^(w − |v − μ|)``
-    with the power taken as 1: ``±ln 1.01`` for *v* and μ, and ``ln 1.01`` for *w*, inside the bin; 0 outside.
+    A value *v* is in a bin with centre μ and half-width *w* iff ``fl(μ − w) ≤ v < fl(μ + w)``; bins may overlap, leave
+    gaps or be empty. A step has no useful derivative, so the backward pass uses the derivative of ``1.01^(w − |v −
+    μ|)`` with the power taken as 1: ``±ln 1.01`` for *v* and μ, and ``ln 1.01`` for *w*, inside the bin; 0 outside.
 
     Parameters
     ----------
@@ -126,7 +126,7 @@ class HardHistogram(Histogram):
     n_bins : int, default 32
         Number of bins of each feature.
     squash : "sigmoid" or None, default "sigmoid"
-        What maps features to (0, 1); None for features that already lie there.
+        Function that maps features to (0, 1); None if the features are already in this range.
     overlap : float, default 0
         Added to the initial half-width ``1 / (2 · n_bins)``; 0.001 reproduces the paper's code, whose bins overlap.
 
@@ -139,7 +139,7 @@ class HardHistogram(Histogram):
 
     def __init__(self, n_features: int, n_bins: int = 32, squash: str | None = "sigmoid", overlap: float = 0.0) -> None:
         super().__init__(n_features, n_bins, squash)
-        # Edges on a grid so coarse that centre ± half-width is exact: neighbours share an edge, whatever n_bins.
+        # Edges are on a coarse grid, so that centre ± half-width is exact and neighbouring bins share an edge.
         edges = (torch.arange(n_bins + 1) * (2.0**22 / n_bins)).round() / 2.0**22
         self.centers = nn.Parameter(((edges[1:] + edges[:-1]) / 2).repeat(n_features, 1))
         self.half_widths = nn.Parameter((edges.diff() / 2 + overlap).repeat(n_features, 1))
@@ -168,7 +168,7 @@ class HardHistogram(Histogram):
 
 
 class SmoothHistogram(Histogram):
-    """Base of the layers whose bins fade out: every value may count in several bins."""
+    """Base of the layers with smooth bins, where a value may count in several bins."""
 
     kind: str
     gamma = 1.0
@@ -185,7 +185,7 @@ class SmoothHistogram(Histogram):
 
 
 class _LearnedWidth(SmoothHistogram):
-    """Learnable centres and inverse widths; the logarithm is learned, which keeps the width positive."""
+    """Base of layers with learnable centres and inverse widths, whose logarithm is learned to keep them positive."""
 
     initial_scale: float  # inverse width of a bin before training, times the number of bins
 
@@ -208,7 +208,7 @@ class SoftHistogram(_LearnedWidth):
     n_bins : int, default 32
         Number of bins of each feature.
     squash : "sigmoid" or None, default "sigmoid"
-        What maps features to (0, 1); None for features that already lie there.
+        Function that maps features to (0, 1); None if the features are already in this range.
 
     Examples
     --------
@@ -231,7 +231,7 @@ class RBFHistogram(_LearnedWidth):
     n_bins : int, default 32
         Number of bins of each feature.
     squash : "sigmoid" or None, default "sigmoid"
-        What maps features to (0, 1); None for features that already lie there.
+        Function that maps features to (0, 1); None if the features are already in this range.
 
     Examples
     --------
@@ -255,7 +255,7 @@ class SigmoidHistogram(SmoothHistogram):
     n_bins : int, default 32
         Number of bins of each feature.
     squash : "sigmoid" or None, default "sigmoid"
-        What maps features to (0, 1); None for features that already lie there.
+        Function that maps features to (0, 1); None if the features are already in this range.
     gamma : float, default 1000
         Steepness of the sides.
 
@@ -283,10 +283,10 @@ class SigmoidHistogram(SmoothHistogram):
 
 
 def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
-    """Sort the edges of all bins of a feature, and find the place of each bin's own edges among them.
+    """Sort the edges of all bins of each feature, and find the rank of each bin's edges.
 
-    A bin has four edges: where it begins, its centre, the next number after its centre (a value exactly at the centre
-    pulls neither way), and where it ends.
+    A bin has four edges: its start, its centre, the next number after its centre (a value exactly at the centre has no
+    gradient), and its end.
 
     Returns
     -------
@@ -303,14 +303,14 @@ def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def hard_thresholds(layer: HardHistogram) -> tuple[Tensor, Tensor]:
-    """Find where features enter and leave the bins of a layer in float32, before the sigmoid squashes them.
+    """Return the float32 values, before the sigmoid, at which features enter and leave the bins of a layer.
 
     Returns
     -------
-    thresholds : (n_features, 2 · n_bins), sorted; NaN, after all others, for an edge that nothing reaches.
+    thresholds : (n_features, 2 · n_bins), sorted; NaN, at the end, for an edge that no value reaches.
     ranks : (n_features, 4, n_bins) of int64
-        As `hard_count` takes them: a feature has entered a bin iff the number of thresholds at or below the feature is
-        at least the first or second rank, and left it iff that is at least the third or fourth.
+        Ranks for `hard_count`: a feature has entered a bin iff the number of thresholds at or below the feature is at
+        least the first or second rank, and left it iff this number is at least the third or fourth rank.
     """
     centers, half_widths = (t.detach() for t in layer.bins())
     own = torch.stack([centers - half_widths, centers + half_widths], dim=1)
@@ -347,9 +347,9 @@ class _HardFunction(torch.autograd.Function):
 
 
 def _bin_gradients(grad: Tensor, density: Tensor, skew: Tensor, totals: Tensor, whole: bool) -> tuple[Tensor, Tensor]:
-    """Sum over the bags the gradient times the weight right minus left of, and inside, each bin.
+    """Return the gradients of centres and half-widths: sums over bags of the gradient times `skew` and times `density`.
 
-    The bags' terms may all but cancel, so they are whole counts again, multiplied and added in double precision.
+    The terms of the bags may nearly cancel, so they are converted back to counts and summed in double precision.
     """
     sums = torch.zeros((2, *grad.shape[1:]), dtype=totals.dtype, device=grad.device)
     step = max(1, _SUMMED // max(1, grad[0].numel()))
@@ -387,17 +387,17 @@ class _SmoothFunction(torch.autograd.Function):
 
 
 def _codes(rows: Tensor, edges: Tensor, squash: bool) -> Tensor:
-    """Encode the rows by `hard_codes`, squashed some at a time."""
+    """Squash the rows in chunks and encode them by `hard_codes`."""
     encode = backend(rows).hard_codes
     parts = [encode(squashed(part), edges) for part in in_parts(rows)] if squash else [encode(rows, edges)]
     return parts[0] if len(parts) == 1 else torch.cat(parts)
 
 
 class Cumulative(nn.Module):
-    """Histograms → how far their cumulative sums are from those of a flat one.
+    """A layer that maps histograms to their cumulative sums minus the cumulative sums of a flat histogram.
 
-    The same information, but a shift of a feature moves many of the numbers, and all in one direction, where it moves
-    single bins up and down: a head learns from them in fewer steps.
+    They contain the same information, but a shift of a feature changes many cumulative sums in one direction, while it
+    changes single bins up and down. A head therefore learns from them in fewer steps.
 
     Parameters
     ----------
@@ -425,7 +425,7 @@ class Cumulative(nn.Module):
         Returns
         -------
         Tensor of shape (n_bags, n_features * n_bins)
-            Cumulative sums minus those of a flat histogram.
+            Cumulative sums minus the cumulative sums of a flat histogram.
         """
         sums = histograms.unflatten(-1, (-1, self.n_bins)).cumsum(-1)
         flat = torch.arange(1, self.n_bins + 1, dtype=sums.dtype, device=sums.device) / self.n_bins

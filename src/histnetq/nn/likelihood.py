@@ -1,20 +1,20 @@
-"""Maximum likelihood as a pooling: the rows' class scores → the prevalences under which a bag is most likely.
+"""Maximum likelihood as a pooling: from the class scores of its rows to the most likely prevalences of a bag.
 
-The scores of row *i* are ``s_ic = log P(x_i | c)`` up to a constant of the row, such as the logits of a classifier
-minus the logarithms of the prevalences it was trained at. With weights w, their total W, a pseudo-count a of each of C
-classes and ``N = W + aC``, the prevalences of a bag are the fixed point of expectation maximisation
+The scores of row *i* are ``s_ic = log P(x_i | c)`` up to a constant per row, such as the logits of a classifier minus
+the logarithms of its training prevalences. With weights w, their total W, a pseudo-count a of each of C classes and
+``N = W + aC``, the prevalences of a bag are the fixed point of expectation maximisation
 
     p_c = (a + Σ_i w_i r_ic) / N,    r_i = softmax(s_i + log p),
 
 which maximises ``Σ_i w_i log Σ_c p_c exp(s_ic) + a Σ_c log p_c`` over the simplex. Without pseudo-counts classes may be
 absent, ``p_c = 0``; their responsibilities r are zero, and so are all gradients through them.
 
-Nothing of the iterations is kept. At the fixed point, a gradient u of the prevalences pulls at the scores by
+The backward pass does not need the iterations. At the fixed point, a gradient u of the prevalences has the gradient
 
     ∂/∂s_i = w_i r_i ∘ (y − r_i · y),    R y = p ∘ (u − p · u),    R = Σ_i w_i r_i r_iᵀ + a I,
 
-and at the weights by ``r_i · y``: one system of equations per bag, over the classes that are present. The inverse of
-the observed information on the simplex is ``diag(p) R⁻¹ diag(p) − p pᵀ / N``.
+of the scores and the gradient ``r_i · y`` of the weights, with one system of equations per bag over the classes that
+are present. The inverse of the observed information on the simplex is ``diag(p) R⁻¹ diag(p) − p pᵀ / N``.
 
 References
 ----------
@@ -35,18 +35,18 @@ from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import widest
 from histnetq.nn.pooling import Pooling, bag_totals, check_entries
 
-_WELL_POSED = 1e-8  # squared pivots from which on a system is solved as it is
+_WELL_POSED = 1e-8  # with larger squared pivots, a system is solved by Cholesky factors
 _FIRST_THRESHOLD = -0.45  # exp(−4.5) = (a tenth)²
-_LARGEST = 10.0  # logarithm of a squared threshold that leaves hardly more than one class
-_PACE = 10.0  # at which the logarithm of a squared threshold is learned
-_SINGULAR = 1e-12  # eigenvalues, of systems with a diagonal of ones, that count as zero
+_LARGEST = 10.0  # log squared threshold at which hardly more than one class remains
+_PACE = 10.0  # factor of the parameter, which makes the threshold learn faster
+_SINGULAR = 1e-12  # eigenvalues of systems with a unit diagonal that count as zero
 
 
 class Likelihood(Pooling):
-    """Prevalences of maximum likelihood, given the class scores of the rows; `maximise` as a layer.
+    """A layer that returns the maximum-likelihood prevalences of bags, given the class scores of the rows.
 
-    Rows that all but belong to one class pass little gradient on, and classes that the rows hardly tell apart a lot: a
-    prior keeps both in bounds.
+    Rows with a nearly certain class have small gradients, and classes that the rows hardly distinguish have large ones.
+    A prior limits both.
 
     Parameters
     ----------
@@ -110,16 +110,16 @@ class Likelihood(Pooling):
         Returns
         -------
         str
-            What stands between the brackets of the layer's repr.
+            Text between the parentheses when the layer is printed.
         """
         return f"n_classes={self.n_features}, prior={self.prior:g}"
 
 
 class ShrunkLikelihood(Likelihood):
-    """`Likelihood` that shrinks small prevalences: one of a few standard errors may well be nothing.
+    """`Likelihood` that shrinks small prevalences, which may be due to chance.
 
-    A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, brought back to the simplex. The
-    threshold t is learned: the more the loss minds errors at small prevalences, as RAE does, the larger it gets.
+    A prevalence p of a bag of total weight n becomes ``p³ / (p² + t² / n)``, divided by the sum over the classes. The
+    threshold t is learned. Losses that penalise errors at small prevalences, such as RAE, lead to a large threshold.
 
     Parameters
     ----------
@@ -146,18 +146,10 @@ class ShrunkLikelihood(Likelihood):
 
 
 def shrink(prevalences: Tensor, threshold: Tensor, sizes: Tensor) -> Tensor:
-    """Shrink small prevalences p of bags of size n to ``p³ / (p² + t² / n)``, which do not sum to one.
+    """Shrink prevalences ``(n_bags, n_classes)`` of bags of size n to ``p³ / (p² + t² / n)``, without normalising them.
 
-    Parameters
-    ----------
-    prevalences : (n_bags, n_classes)
-    threshold : scalar
-        A tenth of the logarithm of t², so that it is learned at the pace of other parameters.
-    sizes : scalar or (n_bags, 1)
-
-    Returns
-    -------
-    (n_bags, n_classes)
+    The threshold is a tenth of log t², which makes it learn as fast as other parameters. `sizes` is a scalar or
+    ``(n_bags, 1)``.
 
     Examples
     --------
@@ -171,23 +163,22 @@ def shrink(prevalences: Tensor, threshold: Tensor, sizes: Tensor) -> Tensor:
 def maximise(
     scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
 ) -> Tensor:
-    """Prevalences of maximum likelihood, differentiable by the scores and by weights.
+    """Return the maximum-likelihood prevalences, differentiable with respect to scores and weights.
 
-    Where several are equally likely, classes that are alike in all rows of a bag get equal parts, and no gradient asks
-    for a difference between them. A bag without rows of positive weight gets equal prevalences.
+    Classes with the same scores in all rows of a bag get equal prevalences, and their gradients do not separate them. A
+    bag without rows of positive weight gets equal prevalences.
 
     Parameters
     ----------
     scores : (n_rows, n_classes)
-        Log-likelihood of each row under each class, up to a constant of the row; −∞ for what cannot be.
+        Log-likelihood of each row under each class, up to a constant per row; −∞ for an impossible class.
     offsets : (n_bags + 1,) of int64
     weights : (n_entries,), optional
         A weight of k equals k copies.
     index : (n_entries,) of int64, optional
         The row of each entry.
     prior : float
-        Pseudo-count of each class: the α − 1 of a Dirichlet distribution, of whose product with the likelihood the
-        maximum is taken.
+        Pseudo-count of each class: the α − 1 of a Dirichlet prior.
 
     Returns
     -------
@@ -212,17 +203,17 @@ def maximise(
 def covariance(
     scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
 ) -> Tensor:
-    """Covariance of the prevalences by the observed information; called like `maximise`.
+    """Return the covariance of the prevalences from the observed information; the parameters are those of `maximise`.
 
-    Classes that are absent have none. Classes that the rows do not tell apart have a huge one, yet finite.
+    Absent classes have zero covariance. Classes that the rows do not distinguish have a huge but finite one.
 
     Returns
     -------
-    (n_bags, n_classes, n_classes) of float64 where the device has it; rows and columns sum to zero.
+    (n_bags, n_classes, n_classes) of float64 if the device supports it; rows and columns sum to zero.
 
     Examples
     --------
-    Without doubt about any row's class, that of counts, p (1 − p) / n:
+    If the class of every row is certain, the variance is p (1 − p) / n:
 
     >>> scores = torch.tensor([[0.0, -99.0]] * 30 + [[-99.0, 0.0]] * 10)
     >>> covariance(scores, torch.tensor([0, 40]))
@@ -235,7 +226,7 @@ def covariance(
 
 @torch.no_grad()
 def _covariance(scores: Tensor, entries: Entries, prior: float) -> Tensor:
-    """Compute the covariance for entries that are checked."""
+    """Compute the covariance for checked entries."""
     likelihoods, totals, entries = _prepare(scores, entries, prior)
     p, curvature = backend(likelihoods, "likelihood_").maximise(likelihoods, entries, totals, prior, True)
     system, scale = _system(curvature, p)
@@ -247,7 +238,7 @@ def _covariance(scores: Tensor, entries: Entries, prior: float) -> Tensor:
 def standard_errors(
     scores: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None, prior: float = 0.0
 ) -> Tensor:
-    """Standard error of each prevalence, the root of the diagonal of `covariance`; called like `maximise`.
+    """Return the standard error of each prevalence; the parameters are those of `maximise`.
 
     Returns
     -------
@@ -288,7 +279,7 @@ class _Maximise(torch.autograd.Function):
 
 
 def _system(curvature: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
-    """The curvature scaled to a diagonal of ones, ones for absent classes included, and the scale of each class."""
+    """Return the curvature scaled to a unit diagonal, also for absent classes, and the scale of each class."""
     diagonal = curvature.diagonal(dim1=1, dim2=2)
     scale = torch.where(diagonal > 0, diagonal, 1.0).rsqrt()
     system = curvature * scale[:, :, None] * scale[:, None, :]
@@ -296,29 +287,29 @@ def _system(curvature: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _solve(system: Tensor, sides: Tensor) -> Tensor:
-    """(n_bags, n): solutions of symmetric systems; of singular ones, the shortest that comes nearest."""
+    """Solve symmetric systems, by least squares with the smallest norm if they are singular: (n_bags, n)."""
     factor, info = torch.linalg.cholesky_ex(system)
     solution = torch.cholesky_solve(sides[:, :, None], factor)[:, :, 0]
     ill = (info > 0) | ~(factor.diagonal(dim1=1, dim2=2).square().amin(1) > _WELL_POSED)
     if bool(ill.any()):
         values, vectors = torch.linalg.eigh(system[ill].nan_to_num())
         parts = (vectors.mT @ sides[ill][:, :, None])[:, :, 0]
-        parts = torch.where(values > _SINGULAR, parts / values, 0.0 * parts)  # what is not a number stays that
+        parts = torch.where(values > _SINGULAR, parts / values, 0.0 * parts)  # NaN stays NaN
         solution[ill] = (vectors @ parts[:, :, None])[:, :, 0]
     return solution
 
 
 def _prepare(scores: Tensor, entries: Entries, prior: float) -> tuple[Tensor, Tensor, Entries]:
-    """Likelihoods up to a factor of the row, total weight and pseudo-counts of each bag, and entries of wide weights.
+    """Return likelihoods up to a factor per row, the total of weights and pseudo-counts per bag, and widened entries.
 
-    All are of float64 where the device has it. A bag of neither weight nor pseudo-counts has the least positive total.
+    All are float64 if the device supports it. A bag without weights and pseudo-counts has the smallest positive total.
     """
     if scores.ndim != 2 or not scores.shape[1] or not scores.is_floating_point():
         shape = tuple(scores.shape)
         raise ValueError(f"scores: expected floats of shape (n_rows, n_classes), got {scores.dtype} of shape {shape}.")
     kind = widest(scores.device)
     wide = scores.detach().to(kind, copy=True)
-    # The largest of each row takes as long as all exponentials; on the CPU, where asking is cheap, it may be spared.
+    # The maximum of each row takes as long as all exponentials. On the CPU, a cheap check may make it unnecessary.
     if scores.device.type != "cpu" or not _moderate(scores.detach()):
         wide -= wide.amax(1, keepdim=True)
     index, offsets, weights = entries
@@ -327,7 +318,7 @@ def _prepare(scores: Tensor, entries: Entries, prior: float) -> tuple[Tensor, Te
 
 
 def _moderate(scores: Tensor) -> bool:
-    """Whether no exponential of the scores comes near what overflows or vanishes."""
+    """Return whether the exponentials of the scores can neither overflow nor vanish."""
     low, high = scores.aminmax() if scores.numel() else (torch.zeros(()), torch.zeros(()))
     return bool(low > -100) and bool(high < 100)
 

@@ -1,4 +1,4 @@
-"""The common architecture: encoder → pooling → head."""
+"""`BagNetwork`, the common architecture: encoder → pooling → head."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ from histnetq.nn.pooling import Pooling
 
 
 class BagNetwork(nn.Module):
-    """Rows of bags → prevalences: encode each row, pool each bag, and map the result to the simplex by a softmax.
+    """A network that encodes each row, pools each bag, and maps the result to prevalences by a head and a softmax.
 
-    A pooling that gives prevalences by itself, such as `Likelihood`, needs no head.
+    A pooling that returns prevalences, such as `Likelihood`, needs no head.
 
     Parameters
     ----------
     encoder : nn.Module
-        On rows: ``(n_rows, ...) → (n_rows, n_features)``.
+        Maps rows to features: ``(n_rows, ...) → (n_rows, n_features)``.
     pooling : Pooling
-        On features: the rows of each bag become one vector.
+        Maps the features of each bag to one vector.
     head : nn.Module, sequence of int or None
-        On pooled bags: ``(n_bags, pooling.width) → (n_bags, n_classes)``, before the softmax; or the sizes of its
-        hidden layers; None if the pooled bags are the prevalences.
+        Maps pooled bags to logits, ``(n_bags, pooling.width) → (n_bags, n_classes)``; or the sizes of its hidden
+        layers; or None if the pooling returns prevalences.
     n_classes : int
         Number of classes.
     prepare : nn.Module, optional
-        Applied to the rows before the encoder, such as `Standardize`. By default rows are taken as they are.
+        Applied to the rows before the encoder, such as `Standardize`. By default, rows are not changed.
     dropout : float, default 0
-        Part of the numbers that is dropped in training, in a head given by sizes.
+        Fraction of the values that is dropped in training, in a head given by sizes.
     classify : bool or nn.Module, default False
-        What gives class scores per row: a module on the features, or True for a linear layer.
+        Classifier of rows: a module on the features, or True for a linear layer.
 
     Examples
     --------
@@ -92,7 +92,7 @@ class BagNetwork(nn.Module):
         Parameters
         ----------
         rows : Tensor of shape (n_rows, ...)
-            Rows as they are in the bags.
+            Rows of the bags.
 
         Returns
         -------
@@ -114,7 +114,7 @@ class BagNetwork(nn.Module):
         Parameters
         ----------
         pooled : Tensor of shape (n_bags, pooling.width)
-            What the pooling gave for each bag.
+            Output of the pooling for each bag.
 
         Returns
         -------

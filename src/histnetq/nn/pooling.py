@@ -2,7 +2,7 @@
 
 Every pooling is called as ``pooling(rows, offsets, weights=None, index=None)``: entry *e* is row ``index[e]`` (row *e*
 without an index), bag *i* holds entries ``offsets[i]`` to ``offsets[i + 1]``, no bag is empty, and a positive weight
-*k* equals *k* copies. Mergeable poolings also work in pieces: `partial` of any parts of the bags, `merge`, `finish`.
+*k* equals *k* copies. Mergeable poolings can also process parts of bags: `partial`, `merge`, `finish`.
 """
 
 from __future__ import annotations
@@ -18,16 +18,16 @@ from histnetq.kernels.plain import Entries, bag_of_entry
 from histnetq.kernels.precision import widest
 
 _SORT_CHUNK = 1 << 22  # numbers sorted at a time
-_PIECE = 512  # entries added up in the rows' own precision
+_PIECE = 512  # entries summed in the precision of the rows
 
 
 class State(NamedTuple):
-    """What a mergeable pooling keeps of the rows so far.
+    """The state of a mergeable pooling: a summary of the rows so far.
 
     Parameters
     ----------
     values : Tensor of shape (n_bags, ...)
-        Sums, counts or extremes of each bag; each pooling has its own.
+        Sums, counts or extremes of each bag, depending on the pooling.
     totals : Tensor of shape (n_bags,)
         Total weight of each bag.
 
@@ -53,7 +53,7 @@ class Pooling(nn.Module):
 
     Examples
     --------
-    A pooling of one's own has the method `pool`:
+    A custom pooling implements the method `pool`:
 
     >>> class First(Pooling):
     ...     def pool(self, rows, index, offsets, weights):
@@ -63,7 +63,7 @@ class Pooling(nn.Module):
     """
 
     def __init_subclass__(cls) -> None:
-        # Methods that a layer overrides do what the base says; help and the documentation show it for each layer.
+        # Overridden methods inherit the docstring of the base class, for `help` and the documentation.
         super().__init_subclass__()
         for name, method in vars(cls).items():
             if inspect.isfunction(method) and not method.__doc__:
@@ -93,14 +93,14 @@ class Pooling(nn.Module):
         Returns
         -------
         Tensor of shape (n_bags, width)
-            What describes each bag.
+            One vector per bag.
         """
         return self.pool(rows, *self._check(rows, offsets, weights, index, may_be_empty=False))
 
     def _check(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
     ) -> Entries:
-        """Check the rows, and the entries by `check_entries`; what comes after need not check anything again."""
+        """Check the rows, and check and complete the entries by `check_entries`."""
         if not isinstance(rows, Tensor) or not isinstance(offsets, Tensor):
             raise TypeError(
                 f"rows, offsets: expected tensors, got {type(rows).__name__} and {type(offsets).__name__}; "
@@ -111,7 +111,7 @@ class Pooling(nn.Module):
         return check_entries(rows, offsets, weights, index, may_be_empty)
 
     def pool(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """Pool entries that are checked; this is what a layer implements and `forward` calls.
+        """Pool checked entries; layers implement this method, and `forward` calls it.
 
         Parameters
         ----------
@@ -122,12 +122,12 @@ class Pooling(nn.Module):
         offsets : Tensor of shape (n_bags + 1,)
             Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
         weights : Tensor of shape (n_entries,) or None
-            Counts of int64, or float64 where the device has it; None stands for ones.
+            Counts as int64, or weights as float64 if the device supports it; None means that all are one.
 
         Returns
         -------
         Tensor of shape (n_bags, width)
-            What describes each bag.
+            One vector per bag.
 
         Examples
         --------
@@ -142,9 +142,9 @@ class Pooling(nn.Module):
 def check_entries(
     rows: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor | None, may_be_empty: bool
 ) -> Entries:
-    """Check which rows make up which bags; fill in the index, and widen the weights so that their sums fit.
+    """Check the entries of bags, fill in the index, and widen the weights so that their sums do not overflow.
 
-    On other devices than the CPU only shapes are checked: asking for values would wait for all work under way.
+    On devices other than the CPU, only shapes are checked, because reading values would wait for all pending work.
     """
     on_cpu = offsets.device.type == "cpu"
     if index is None:
@@ -169,7 +169,7 @@ def check_entries(
 
 
 class MergeablePooling(Pooling):
-    """Base of poolings whose result can be computed in pieces, in any order, on any machine, and merged.
+    """Base of poolings that can process parts of a bag in any order, on any machine, and merge the results.
 
     Parameters
     ----------
@@ -224,12 +224,12 @@ class MergeablePooling(Pooling):
         Parameters
         ----------
         a, b : State
-            What `partial` gave for either set.
+            Results of `partial` for the two sets.
 
         Returns
         -------
         State
-            What `partial` gives for both sets together.
+            The result of `partial` for both sets together.
 
         Examples
         --------
@@ -241,17 +241,17 @@ class MergeablePooling(Pooling):
         return State(a.values + b.values, a.totals + b.totals)
 
     def finish(self, state: State) -> Tensor:
-        """Turn a state into what `forward` gives for all entries merged into it, in the state's precision.
+        """Return the result of `forward` for all entries merged into a state, in the precision of the state.
 
         Parameters
         ----------
         state : State
-            The state of bags, none of which is empty.
+            The state of bags that are not empty.
 
         Returns
         -------
         Tensor of shape (n_bags, width)
-            What describes each bag.
+            One vector per bag.
 
         Examples
         --------
@@ -349,13 +349,13 @@ class Median(Pooling):
 
 
 def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """Find the entry of each bag's lower median: columns ``(n_features, n_entries)`` → ``(n_features, n_bags)``."""
+    """Return the entry of each bag's lower median: columns ``(n_features, n_entries)`` → ``(n_features, n_bags)``."""
     sizes = offsets.diff()
     if weights is None and len(sizes) and sizes[0] > 0 and bool((sizes == sizes[0]).all()):
         bags = columns.reshape(len(columns), len(sizes), -1)
         middle = bags.kthvalue((bags.shape[2] + 1) // 2, dim=2, keepdim=True).values
         if not middle.isnan().any():
-            # Among equal values the one that a stable sort has in the middle.
+            # Among equal values, take the one that a stable sort puts in the middle.
             equal, below = bags == middle, (bags < middle).sum(2, keepdim=True)
             chosen = equal & (equal.cumsum(2) == (bags.shape[2] + 1) // 2 - below)
             return chosen.to(torch.uint8).argmax(2) + offsets[:-1]
@@ -366,7 +366,7 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
         return order[:, offsets[:-1] + (offsets.diff() - 1) // 2]
     reached = weights[order].cumsum(1)
     before = F.pad(reached, (1, 0))[:, offsets[:-1]]
-    # Sums of fractions are rounded: where they reach half up to rounding, they count as having reached it.
+    # Sums of fractional weights are rounded, so a sum of one half up to rounding counts as one half.
     share = 0.5 - 1e-9 if weights.is_floating_point() else 0.5
     half = before + bag_totals(offsets, weights) * share
     place = torch.searchsorted(reached.to(half.dtype), half.contiguous())
@@ -374,7 +374,7 @@ def _median_places(columns: Tensor, offsets: Tensor, weights: Tensor | None) -> 
 
 
 def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """Add up the weights of each bag: (n_bags,) of float64 where the device has it."""
+    """Return the total weight of each bag: (n_bags,), float64 if the device supports it."""
     wide = widest(offsets.device)
     if weights is None:
         return offsets.diff().to(wide)
@@ -383,7 +383,7 @@ def bag_totals(offsets: Tensor, weights: Tensor | None) -> Tensor:
 
 
 def _sum_entries(rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-    """Sum over each bag: pieces of at most 512 entries first, and then the pieces in double precision."""
+    """Sum over each bag: first over pieces of at most 512 entries, then over the pieces in double precision."""
     scale = None if weights is None else weights.to(rows.dtype)
     sizes = offsets.diff()
     n_pieces = (sizes + _PIECE - 1) // _PIECE

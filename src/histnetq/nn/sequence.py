@@ -1,4 +1,4 @@
-"""A recurrent network that reads each bag's posteriors in order: the pooling of QuaNet."""
+"""The pooling of QuaNet: a recurrent network that reads the sorted posteriors of each bag."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _BAGS_AT_ONCE = 1024
 class SortedLSTM(Pooling):
     """A bidirectional LSTM over the sorted rows of each bag, joined with statistics of the bag.
 
-    Rows are posteriors. Two classes are sorted by the posterior of the second; more, by the most likely class and then
-    by its posterior. The LSTM reads `n_steps` rows of each bag, at equal steps of the cumulated weight: bags of any
-    size and weighted rows become sequences of one length, and of a bag of `n_steps` rows each is read once.
+    Rows are posteriors. With two classes, they are sorted by the posterior of the second class; with more, by the most
+    likely class and then by its posterior. The LSTM reads `n_steps` rows of each bag, at equal steps of the cumulative
+    weight. Bags of any size thus become sequences of one length, and all rows of a bag with `n_steps` rows are read.
 
     Parameters
     ----------
@@ -29,7 +29,7 @@ class SortedLSTM(Pooling):
     hidden : int, default 64
         Size of the LSTM's state, in each direction.
     n_steps : int, default 100
-        Number of rows that are read of each bag.
+        Number of rows that the LSTM reads from each bag.
     statistics : callable, optional
         ``(rows, index, offsets, weights) → (n_bags, n_statistics)``, appended to the LSTM's last states. By default
         nothing is appended.
@@ -72,7 +72,7 @@ class SortedLSTM(Pooling):
 
     @torch.no_grad()
     def _in_order(self, rows: Tensor, index: Tensor, offsets: Tensor, weights: Tensor | None) -> Tensor:
-        """(n_bags, n_steps): the row that each step reads."""
+        """Return the row that each step reads: (n_bags, n_steps)."""
         kind = widest(rows.device)
         by_rank = torch.argsort(_rank(rows)[index])
         order = by_rank[torch.argsort(bag_of_entry(offsets)[by_rank], stable=True)]
@@ -80,7 +80,7 @@ class SortedLSTM(Pooling):
         passed = w[order].cumsum(0)
         ends = passed[offsets[1:] - 1]
         starts = torch.cat([ends.new_zeros(1), ends[:-1]])
-        # A little early: a step that falls between two rows takes the first of them, however weights are rounded.
+        # Slightly early, so that a step between two rows takes the first one, even if weights are rounded.
         steps = (torch.arange(self.n_steps, dtype=kind, device=rows.device) + 0.5) / self.n_steps - 1e-9
         at = torch.searchsorted(passed, starts[:, None] + (ends - starts)[:, None] * steps)
         at = at.clamp(min=offsets[:-1, None], max=offsets[1:, None] - 1)
@@ -88,12 +88,12 @@ class SortedLSTM(Pooling):
 
 
 def _rank(rows: Tensor) -> Tensor:
-    """Find the place of each row in the order they are read in; all columns decide about rows that tie."""
+    """Return the position of each row in the reading order; all columns break ties."""
     keys = list(rows.unbind(1))
     if rows.shape[1] > 2:
         most, which = rows.max(1)
         keys += [most, which]
     order = torch.arange(len(rows), device=rows.device)
-    for key in keys:  # the last one counts most
+    for key in keys:  # the last key has the highest priority
         order = order[torch.argsort(key[order], stable=True)]
     return torch.empty_like(order).scatter_(0, order, torch.arange(len(rows), device=rows.device))

@@ -1,4 +1,4 @@
-"""The sigmoid before the histograms: rounded alike wherever a number stands, its inverse, and its slope."""
+"""The sigmoid before the histograms, with reproducible rounding; its inverse; and its derivative."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-_CHUNK = 1 << 22  # numbers squashed at a time where the squashed values are not kept
-_IN_ONE_THREAD = 1 << 15  # numbers that torch does not share out among threads
-_VECTORS = 1 << 8  # numbers that fill whole vector registers
+_CHUNK = 1 << 22  # numbers squashed at a time if the squashed values are not kept
+_IN_ONE_THREAD = 1 << 15  # numbers that torch computes in one thread
+_VECTORS = 1 << 8  # a number of values that fills whole vector registers
 
 
 def squashed(rows: Tensor) -> Tensor:
-    """Compute the sigmoid, which rounds a value alike wherever it stands and whatever the number of threads.
+    """Compute the sigmoid such that equal values have equal results, at any position and with any number of threads.
 
-    The last numbers of an array, or of a thread's part of it, would be computed by other instructions than the rest.
+    torch computes the last numbers of an array, or of a thread's part of it, with different instructions.
     """
     if rows.device.type != "cpu":
         return torch.sigmoid(rows)
@@ -34,14 +34,14 @@ def squashed(rows: Tensor) -> Tensor:
 
 
 def unsquashed(edges: Tensor) -> Tensor:
-    """Find the smallest float32 whose sigmoid, as `squashed` rounds it, is at or above each edge; NaN if none is."""
+    """Return the smallest float32 whose `squashed` value is at or above each edge; NaN if there is none."""
     return torch.tensor(_search(edges.numpy().tobytes())).view_as(edges)
 
 
-@lru_cache(maxsize=16)  # takes milliseconds, and streams ask for the same edges again and again
+@lru_cache(maxsize=16)  # the search takes milliseconds, and streams repeat it with the same edges
 def _search(numbers: bytes) -> NDArray[np.float32]:
     edges = torch.from_numpy(np.frombuffer(numbers, np.float32).copy())
-    # Numbers between −∞ and ∞ are halved by their bits, which rise with them if those of negative ones count backwards.
+    # A bisection over the bits of floats, which are in the order of the numbers if negative bits are reversed..
     high = torch.full(edges.shape, torch.inf).view(torch.int32).long()
     low = -high
     for _ in range(32):
@@ -56,7 +56,7 @@ def _float_of(bits: Tensor) -> Tensor:
 
 
 def through_sigmoid(grad: Tensor, rows: Tensor) -> None:
-    """Multiply a gradient in place by the slope of the sigmoid at `rows`, some at a time."""
+    """Multiply a gradient in place by the derivative of the sigmoid at `rows`, in chunks."""
     for part, x in zip(in_parts(grad), in_parts(rows), strict=True):
         value = torch.sigmoid(x)
         part.mul_(value).mul_(value.neg_().add_(1))

@@ -1,14 +1,14 @@
-"""A head that unmixes: the histograms of a bag are mixtures of the classes' own, and it finds the proportions.
+"""A head that unmixes: it expresses the histograms of a bag as a mixture of the class histograms.
 
-A histogram layer gives each bag its histograms h, one per feature. If rows of class c have the histograms ``M_c``, its
-templates, those of a bag with prevalences p are ``h = Σ_c p_c M_c`` on average. Taking the features for independent,
-the prevalences under which the histograms are most likely maximise
+A histogram layer returns the histograms h of each bag, one per feature. If rows of class c have the histograms ``M_c``,
+the templates of the class, a bag with prevalences p has the histograms ``h = Σ_c p_c M_c`` on average. If the features
+are treated as independent, the most likely prevalences maximise
 
     n Σ_f v_f Σ_b h_fb log Σ_c p_c M_cfb + a Σ_c log p_c
 
-with the size n of a usual bag, the weights v of the features, which sum to one, and a pseudo-count a of each class.
-That is the problem of `histnetq.nn.likelihood` with a bin in the place of a row, so its solver and its gradients serve:
-by the templates, and by the histograms, so that an encoder can be trained through them.
+where n is the size of a usual bag, v are the weights of the features, which sum to one, and a is the pseudo-count of
+each class. This is the problem of `histnetq.nn.likelihood` with bins instead of rows, so it is solved in the same way.
+Gradients reach the templates and the histograms, so that an encoder can be trained through them.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from histnetq.nn.likelihood import maximise, shrink
 
 _PRIOR = 0.01  # pseudo-count of each class
 _FIRST_THRESHOLD = -0.9  # exp(−9) ≈ (a hundredth)²
-_PER_LOG = 10.0  # by which logarithms of prevalences are divided to be inputs of the factor
-_LEAST = 1e-9  # prevalence whose logarithm is taken for that of zero
-_SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # standard deviations that an input of the factor is divided by, and the least
-_TILT = 2.0  # by which templates tell classes apart before anything is learned
+_PER_LOG = 10.0  # log prevalences are divided by this before they enter the factor
+_LEAST = 1e-9  # added to prevalences before the logarithm
+_SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # inputs of the factor are divided by 3 standard deviations of at least this
+_TILT = 2.0  # how much the templates of the classes differ before training
 
 
 class LogOdds(nn.Module):
-    """Class scores → the log-odds of each class against all others together, moved and scaled to fit a sigmoid.
+    """A layer that maps class scores to the log-odds of each class against all other classes, shifted and scaled.
 
-    Scores are log-likelihoods up to a constant of the row. Of two classes, the log-odds of the second are enough.
+    Scores are log-likelihoods up to a constant per row. With two classes, it returns the log-odds of the second only.
 
     Parameters
     ----------
@@ -66,13 +66,13 @@ class LogOdds(nn.Module):
         Returns
         -------
         Tensor of shape (n_rows, n_features)
-            Log-odds minus their centre, over their scale.
+            Log-odds minus their centre, divided by their scale.
         """
         if self.n_features == 1 and scores.shape[1] == 2:
             odds = scores[:, 1:] - scores[:, :1]
         else:
             shares = scores.log_softmax(1)
-            # log(1 − exp(x)) by the form that keeps the digits of both small and large shares.
+            # Two forms of log(1 − exp(x)), which keep the digits of small and of large shares.
             near, far = shares.clamp(-0.5, -1e-7), shares.clamp(max=-0.5)
             others = torch.where(shares > -0.5, (-torch.expm1(near)).log(), (-far.exp()).log1p())
             odds = shares - others
@@ -84,26 +84,26 @@ class LogOdds(nn.Module):
         Returns
         -------
         str
-            What stands between the parentheses when the layer is printed.
+            Text between the parentheses when the layer is printed.
         """
         return f"n_features={self.n_features}"
 
 
 class Unmixing(nn.Module):
-    """Histograms of bags → logarithms of the prevalences under which they are most likely, times a learned factor.
+    """A head that maps histograms of bags to the logarithms of their most likely prevalences, times a learned factor.
 
-    Small prevalences are shrunk as by `ShrunkLikelihood`. The factor of each class is an MLP's, and it is 1 at first.
+    Small prevalences are shrunk as in `ShrunkLikelihood`. An MLP computes the factor of each class, which starts at 1.
 
     Parameters
     ----------
     n_features : int
-        Number of features, or histograms of a bag.
+        Number of features, that is, of histograms of a bag.
     n_bins : int
-        Number of bins of each.
+        Number of bins of each histogram.
     n_classes : int
         Number of classes.
     size : float, default 100
-        Rows of a usual bag: what the evidence of the histograms is worth beside the pseudo-counts.
+        Number of rows of a usual bag, which weights the histograms against the pseudo-counts.
     hidden : sequence of int, default (128,)
         Hidden layers of the factor; without any, there is no factor.
 
@@ -120,7 +120,7 @@ class Unmixing(nn.Module):
     ) -> None:
         super().__init__()
         self.n_features, self.n_bins, self.n_classes = n_features, n_bins, n_classes
-        # Before anything is learned, feature c is taken to be high for class c: random encoders then learn that.
+        # The first templates say that feature c is high for class c, and a random encoder then learns such features.
         ramp = torch.linspace(-_TILT / 2, _TILT / 2, n_bins)
         own = torch.eye(n_classes)[-n_features:] if n_features <= n_classes else torch.rand(n_features, n_classes)
         self.templates = nn.Parameter(ramp[None, :, None] * (2 * own[:, None, :] - 1))
@@ -138,12 +138,12 @@ class Unmixing(nn.Module):
 
     @torch.no_grad()
     def set_templates(self, templates: Tensor) -> None:
-        """Take these histograms of the classes.
+        """Set the histograms of the classes.
 
         Parameters
         ----------
         templates : Tensor of shape (n_features, n_bins, n_classes)
-            Positive numbers, of which the bins of a feature sum to one for each class.
+            Positive histograms; the bins of each feature and class sum to one.
 
         Examples
         --------
@@ -154,14 +154,14 @@ class Unmixing(nn.Module):
 
     @torch.no_grad()
     def set_usual(self, histograms: Tensor, size: float) -> None:
-        """Take these bags for usual ones.
+        """Set the usual size of bags and the usual histograms, which standardise the inputs of the factor.
 
         Parameters
         ----------
         histograms : Tensor of shape (n_bags, n_features * n_bins)
-            Histograms of bags, to whose mean and spread the factor's inputs are compared.
+            Histograms of usual bags.
         size : float
-            Rows of a usual bag.
+            Number of rows of a usual bag.
 
         Examples
         --------
@@ -172,7 +172,7 @@ class Unmixing(nn.Module):
         if self.factor is not None:
             sums = self.cumulative(histograms)
             self.get_buffer("mean").copy_(sums.mean(0))
-            # What hardly varies is no more than noise, and is not blown up.
+            # An input that hardly varies is noise and must not be scaled up.
             self.get_buffer("spread").copy_(_SPREADS * sums.std(0).clamp(min=_LEAST_SPREAD))
 
     def forward(self, histograms: Tensor) -> Tensor:
@@ -207,6 +207,6 @@ class Unmixing(nn.Module):
         Returns
         -------
         str
-            What stands between the parentheses when the layer is printed.
+            Text between the parentheses when the layer is printed.
         """
         return f"n_features={self.n_features}, n_bins={self.n_bins}, n_classes={self.n_classes}"

@@ -1,4 +1,4 @@
-"""The report: what was learned, what was found and how far it can be trusted, as one HTML page."""
+"""HTML reports about a quantifier and its estimates."""
 
 from histnetq.report.page import write_report
 

@@ -1,4 +1,4 @@
-"""The plots of a report, each as an image with a caption that says how to read it."""
+"""The plots of a report, each as an image with a caption."""
 
 from __future__ import annotations
 
@@ -26,34 +26,34 @@ if TYPE_CHECKING:
     from histnetq.report.page import Facts
 
 Plot = tuple[str, list[str], str]  # title, one or several images, caption
-_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # of coverage
+_LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # nominal coverages
 _MOST_BAGS_IN_LINES, _MOST_BAGS_IN_HISTOGRAMS = 200, 500
-_MOST_TOGETHER, _MOST_PANELS = 2, 30  # classes in one plot of estimates by bag, and in a plot each
-_FEWEST_BAGS = 10  # for plots of how errors are distributed
+_MOST_TOGETHER, _MOST_PANELS = 2, 30  # largest numbers of classes in one plot of estimates, and of such plots
+_FEWEST_BAGS = 10  # smallest number of bags for plots of the distribution of errors
 _CAPTIONS = {
     "Estimates against the truth": "One dot for each bag and class: the nearer to the diagonal, the better.",
     "Bias": "A box holds the middle half of the bags: above zero the class is estimated too common, below too rare.",
-    "Coverage": "How many intervals hold the truth against how many should: below the diagonal they promise too much, "
-    "above it they are wider than need be.",
-    "Error by shift": "Mean error by how far the true shares are from those in training: the flatter a line, the "
+    "Coverage": "Observed against nominal coverage of the intervals: below the diagonal, intervals are too narrow; "
+    "above it, they are wider than necessary.",
+    "Error by shift": "Mean error by the distance of the true shares from the training shares: the flatter a line, the "
     "better the method copes with change; pale bars count the bags.",
-    "Training": "Loss by epoch on bags that were learned from and on bags held out: the weights of the best epoch, "
-    "where the second is lowest, are kept.",
-    "Learned histograms": "What the network sees of the bags in one feature that it learned: grey bars are its bins "
-    "with the mean of all bags, lines are bags with much of one class, or single bags if they are few; where lines "
-    "part, the classes can be told apart.",
+    "Training": "Loss by epoch on training bags and on validation bags: the weights of the best epoch, where the "
+    "validation loss is lowest, are kept.",
+    "Learned histograms": "Histograms of the bags in one learned feature: grey bars are the mean of all bags, lines "
+    "are bags with much of one class, or single bags if there are few; where lines differ, the feature separates the "
+    "classes.",
 }
 
 
 def require_pages() -> None:
-    """Raise an ImportError that tells what to install where pages cannot be made."""
+    """Raise an ImportError with the command to install the packages that pages need, if they are missing."""
     plots.require_matplotlib()
     if find_spec("jinja2") is None:
         raise ImportError("pages need jinja2; install it by pip install 'histnetq[report]'.")
 
 
 def figures(facts: Facts) -> Iterator[Plot]:
-    """Yield the plots that apply."""
+    """Yield the plots that the facts allow."""
     model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
     if table is not None:
         many = " The classes with the largest errors are coloured." if len(facts.classes) > MOST_NAMES else ""
@@ -74,7 +74,7 @@ def figures(facts: Facts) -> Iterator[Plot]:
 
 
 def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float]]:
-    """Return the observed coverage, also at those other levels for which there are enough calibration bags."""
+    """Return the observed coverage at all levels that have enough calibration bags."""
     made = {found.coverage: found}
     if hasattr(facts.model, "calibration_"):
         calibration = facts.model.calibration_
@@ -85,12 +85,12 @@ def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float
 
 
 def _estimates_by_bag(facts: Facts) -> Plot:
-    """Draw the estimates over the bags: one or two classes, or one bag, in one plot; of more, each class in its own."""
+    """Draw the estimates by bag: one plot for up to two classes or a single bag, else one plot per class."""
     p, classes, p_true = facts.estimates, facts.classes, facts.bags.prevalences
     some = facts.order[_spread(len(p), _MOST_BAGS_IN_LINES)]
     found = facts.intervals or Intervals(p, p, p, facts.bags.sizes, 0.0, Region(p, np.zeros(len(p))))
     lower, upper = (add_columns(ends, len(classes)) for ends in (found.lower, found.upper))
-    # Of all panels, so that classes can be compared; a few intervals that are very wide may reach beyond.
+    # All panels share one scale, so that classes can be compared; a few very wide intervals may exceed it.
     tops = [p[some].max(), np.quantile(upper[some], 0.98), 0.0 if p_true is None else p_true[some].max()]
 
     def draw(figure: Figure, shown: NDArray[np.int64]) -> Axes:
@@ -110,7 +110,7 @@ def _estimates_by_bag(facts: Facts) -> Plot:
         ax.set_ylabel("")
         legend.remove()
 
-    title, caption = "Estimates by bag", _told_of_bags(facts)
+    title, caption = "Estimates by bag", _bags_caption(facts)
     if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
         return title, [image(lambda figure: draw(figure, np.arange(len(classes))))], caption
     common = np.maximum(p.mean(0), 0 if p_true is None else p_true.mean(0))
@@ -118,7 +118,7 @@ def _estimates_by_bag(facts: Facts) -> Plot:
     return title, [image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
 
 
-def _told_of_bags(facts: Facts) -> str:
+def _bags_caption(facts: Facts) -> str:
     n_bags, n_classes = len(facts.bags), len(facts.classes)
     truth = "" if facts.bags.prevalences is None else " Black dashes are the true shares."
     if n_bags == 1:
@@ -128,13 +128,13 @@ def _told_of_bags(facts: Facts) -> str:
     joined = have_order(facts.bags.ids)
     bars = "" if facts.intervals is None else f", with its {facts.intervals.coverage:.0%} interval as a "
     bars += "" if facts.intervals is None else "band" if joined else "bar"
-    dots = "" if joined else " Dots are not joined, as the names of the bags have no order."
+    dots = "" if joined else " Dots are not joined, because the names of the bags have no order."
     scale = " All plots have the same scale." if n_classes > _MOST_TOGETHER else ""
     return f"The estimated share of {classes} in {which}, sorted by name{bars}.{truth}{dots}{scale}"
 
 
 def _spread(n: int, most: int) -> NDArray[np.int64]:
-    """Return at most so many numbers below n, evenly spaced."""
+    """Return at most `most` evenly spaced numbers below n."""
     return np.linspace(0, n - 1, min(n, most)).round().astype(np.int64)
 
 
@@ -143,7 +143,7 @@ def _figure(title: str, draw: Callable[[Figure], Any], more: str = "") -> Plot:
 
 
 def image(draw: Callable[[Figure], Any], inches: tuple[float, float] = (5.5, 4)) -> str:
-    """Return an image as text in base 64."""
+    """Return a PNG image in base 64."""
     from matplotlib import style
     from matplotlib.figure import Figure
 

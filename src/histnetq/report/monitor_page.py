@@ -1,4 +1,4 @@
-"""`page`: the text of one HTML file, which needs no network, about a mix over time."""
+"""`page`: one self-contained HTML page about class prevalences over time."""
 
 from __future__ import annotations
 
@@ -14,29 +14,17 @@ from histnetq.evaluation.plot_style import color_of
 from histnetq.report.figures import image, require_pages
 from histnetq.uncertainty.trust import DOUBT
 
-_MOST_SEGMENTS = 30  # that are drawn: those with the most alerts
+_MOST_SEGMENTS = 30  # segments to draw: those with the most alerts
 
 
 def page(
     table: pd.DataFrame, *, method: str, reference: str, false_alarms: float, coverage: float,
     checked: bool, command: str = "",
 ) -> str:  # fmt: skip
-    """Give a page about the table that `histnetq.monitor` gave.
+    """Return a page about the table of `histnetq.monitor`.
 
-    Parameters
-    ----------
-    table : DataFrame
-        The table.
-    method : str
-        Name of the quantifier.
-    reference : str
-        The range of the reference, as it was given.
-    false_alarms, coverage : float
-        As they were given to `monitor`.
-    checked : bool
-        Whether the model can tell rows that look different.
-    command : str, default=""
-        The command that makes the page again.
+    `reference`, `false_alarms` and `coverage` are the arguments of `monitor`. `checked` says whether the model can
+    detect rows that look different. `command` is the command that creates the page.
     """
     require_pages()
     from jinja2 import Environment, PackageLoader, StrictUndefined
@@ -66,17 +54,17 @@ def _named(chunk: Any) -> str:
 
 
 def _colors(names: list[Any]) -> list[tuple[Any, str]]:
-    """The classes with their colours in the plots."""
+    """Return the classes with their colours in the plots."""
     from matplotlib.colors import to_hex
 
     return [(name, to_hex(color_of(j))) for j, name in enumerate(names)]
 
 
 def _overview(chunks: pd.DataFrame, alerted: NDArray, names: list[str]) -> list[dict[str, Any]]:
-    """A row for each segment: how many chunks and alerts, and which verdict the last chunk has."""
+    """Return one row per segment: the numbers of chunks and alerts, and the verdict of the last chunk."""
     groups = chunks.assign(alerted=alerted).groupby(names, sort=False)
     found = [
-        {"key": key, "name": _told(names, key), "n_chunks": len(part), "n_alerts": int(part["alerted"].sum()),
+        {"key": key, "name": _segment_name(names, key), "n_chunks": len(part), "n_alerts": int(part["alerted"].sum()),
          "last": part["chunk"].iloc[-1], "verdict": part["verdict"].iloc[-1]}
         for key, part in groups
     ]  # fmt: skip
@@ -84,12 +72,12 @@ def _overview(chunks: pd.DataFrame, alerted: NDArray, names: list[str]) -> list[
     return [{**row, "drawn": i in drawn} for i, row in enumerate(found)]
 
 
-def _told(names: list[str], key: tuple[Any, ...]) -> str:
+def _segment_name(names: list[str], key: tuple[Any, ...]) -> str:
     return ", ".join(f"{name} {value}" for name, value in zip(names, key, strict=True))
 
 
 def _segments(table: pd.DataFrame, names: list[str], overview: list[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """The plots and the table of each segment that is drawn."""
+    """Yield the plots and the table of each drawn segment."""
     drawn = {row["key"] for row in overview if row["drawn"]}
     groups = table.groupby(names, sort=False) if names else [((), table)]
     for key, part in groups:
@@ -102,7 +90,7 @@ def _segments(table: pd.DataFrame, names: list[str], overview: list[dict[str, An
             for _, group in reversed(list(part.groupby("chunk", sort=False)))
         ]
         yield {
-            "name": _told(names, key), "wide": image(draw, (10, 3.4)), "narrow": image(draw, (4.4, 2.6)),
+            "name": _segment_name(names, key), "wide": image(draw, (10, 3.4)), "narrow": image(draw, (4.4, 2.6)),
             "classes": own, "rows": rows,
         }  # fmt: skip
 

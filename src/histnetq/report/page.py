@@ -1,4 +1,4 @@
-"""`write_report`: write one HTML file, which needs no network, about a quantifier and the bags it estimated."""
+"""`write_report`: one self-contained HTML page about a quantifier and its estimates."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.indexing import natural_keys
 from histnetq.evaluation.comparison import BASELINE, Comparison
-from histnetq.evaluation.errors import compare, evaluate, tell_missed
+from histnetq.evaluation.errors import compare, describe_missed, evaluate
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures, require_pages
 from histnetq.tables.files import refuse_existing, whole_file
@@ -34,10 +34,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Facts:
-    """What the sections of a report are made from. `table` and `comparison` hold errors where the truth is known.
+    """The content of a report. `table` and `comparison` contain errors if the truth is known.
 
-    Estimates are for all `classes`: those of the model, and after them those that only the truth has, whose estimate is
-    0. Intervals are for the classes of the model.
+    `classes` are the classes of the model, followed by classes that only the truth has, whose estimates are 0. There
+    are intervals for the classes of the model only.
     """
 
     model: Quantifier
@@ -62,7 +62,7 @@ class Facts:
         return self.classes[len(self.model.classes_) :]
 
     def observed(self, found: Intervals) -> tuple[float, float]:
-        """Return the fractions of the intervals and of the joint regions that hold the truth."""
+        """Return the observed coverages of the intervals and of the joint regions."""
         p: Any = self.bags.prevalences
         region = Region(add_columns(found.region.estimates, len(self.classes)), found.region.radius)
         own = len(self.model.classes_)
@@ -81,28 +81,28 @@ def write_report(
     sources: Sequence[Any] = (),
     force: bool = False,
 ) -> None:
-    """Write one HTML file about a quantifier: what it learned, what it found, and how far that can be trusted.
+    """Write one HTML file about a quantifier: its training, its estimates, and whether they can be trusted.
 
     Parameters
     ----------
     path : path
         The file to write. It is written as a whole or not at all.
     model : Quantifier
-        A fitted quantifier. Its ``provenance_``, if it has one, tells how it came about.
+        A fitted quantifier. Its ``provenance_``, if it has one, describes how it was fitted.
     bags : Bags
-        The bags that the report is about. The report shows errors where their prevalences are known.
+        The bags that the report is about. The report shows errors if their prevalences are known.
     intervals : Intervals, optional
-        The result of ``model.predict_interval`` for the bags. Default: the report shows estimates alone.
+        The result of ``model.predict_interval`` for the bags. Default: the report shows estimates only.
     trust : pandas.DataFrame, optional
-        The result of ``model.trust`` for the bags, with one row per bag: `p_value`, NaN where there is none, and
-        `trust`, which is "ok", "unchecked" or what speaks against the bag. Other columns are not shown.
+        The result of ``model.trust`` for the bags, with one row per bag: `p_value`, which may be NaN, and `trust`,
+        which is "ok", "unchecked" or the reason for doubt. Further columns are not shown.
     rivals : dict, optional
         Estimates of other methods by their names, for the table of errors: (n_bags, n_classes) in the order of
         ``model.classes_``, or data frames with the classes as columns.
     command : str, default=""
-        The command that makes this report again.
+        The command that creates this report.
     sources : sequence, default=()
-        The names of the files that the bags came from.
+        The names of the source files of the bags.
     force : bool, default=False
         Whether an existing file is replaced.
     """
@@ -131,11 +131,11 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
     prior = add_columns(facts.model.train_prevalences_[None], len(classes))[0]
     p = add_columns(facts.estimates, len(classes))
     estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p}
-    for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name theirs
+    for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name their classes
         estimates[key] = other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes))
     estimates.setdefault(BASELINE, np.tile(prior, (len(bags), 1)))
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)  # the page tells of classes without estimates
+        warnings.simplefilter("ignore", UserWarning)  # the page itself warns about classes without estimates
         comparison = compare(estimates, bags, train_prevalences=prior)
     table = evaluate(p, bags, measures="ae", train_prevalences=prior)
     return replace(facts, bags=bags, classes=classes, estimates=p, table=table, comparison=comparison)
@@ -161,7 +161,7 @@ def _page(facts: Facts) -> str:
         facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
         doubt=DOUBT, baseline=BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
         figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
-        rows=[rows[i] for i in facts.order], missed=tell_missed(facts.missed) if len(facts.missed) else "",
+        rows=[rows[i] for i in facts.order], missed=describe_missed(facts.missed) if len(facts.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
     )  # fmt: skip

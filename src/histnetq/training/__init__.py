@@ -1,1 +1,1 @@
-"""How a network learns: options, what `fit` was given, batches, loop, processes. Imports `nn`, `data`, `metrics`."""
+"""Training of networks: options, training data, batches, the training loop, checkpoints, processes and pretraining."""

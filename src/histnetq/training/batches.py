@@ -1,4 +1,4 @@
-"""A network and `Bags` → tensors and prevalences; each pool row is gathered and encoded once."""
+"""Batches of tensors from `Bags`, and prevalences of `Bags` from a network; each pool row is encoded once."""
 
 from __future__ import annotations
 
@@ -18,17 +18,17 @@ from histnetq.nn import BagNetwork, MergeablePooling
 from histnetq.nn.pooling import State
 from histnetq.training.encoding import BinCounts, encode_rows, fill_up, rows_tensor
 
-_BLOCK_BAGS = 32  # bags go through the head in blocks of one size, as matrix products round by the number of rows
-_ENCODED_AT_ONCE = 1 << 24  # numbers in the features of bags that share few rows
-_FEW_SHARED = 2  # entries per row at which a row may be encoded several times
-_POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of the bags handled together
-_CODED_AT_ONCE = 1 << 28  # numbers in the entries of bags whose pooling reads rows in place
-_GATHERED_AT_ONCE = 1 << 25  # numbers in the gathered rows of bags whose pooling needs them side by side
+_BLOCK_BAGS = 32  # the head takes blocks of one size, because the rounding of matrix products depends on it
+_ENCODED_AT_ONCE = 1 << 24  # numbers in the features of a group of bags that share few rows
+_FEW_SHARED = 2  # with at most this many entries per row, a row may be encoded several times
+_POOLED_AT_ONCE = 1 << 24  # numbers in the pooled vectors of a group of bags
+_CODED_AT_ONCE = 1 << 28  # numbers in the entries of a group of bags whose pooling reads rows in place
+_GATHERED_AT_ONCE = 1 << 25  # numbers in the entries of a group of bags whose pooling gathers rows
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Bags as tensors: entry *e* is row ``index[e]`` of `rows`, each row once; the rest as in `Bags`."""
+    """Bags as tensors: entry *e* is row ``index[e]`` of `rows`, which holds each row once; otherwise as in `Bags`."""
 
     rows: Tensor
     index: Tensor
@@ -40,7 +40,7 @@ class Batch:
 
 
 def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
-    """Gather the rows that the bags refer to, once each, and move everything to the device."""
+    """Gather each row of the bags once, and move all arrays to the device."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
     weights = bags.sized_weights()
     return Batch(
@@ -56,7 +56,7 @@ def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
 
 @torch.inference_mode()
 def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
-    """Prevalences ``(n_bags, n_classes)``, in bounded memory."""
+    """Estimate the prevalences ``(n_bags, n_classes)``, in bounded memory."""
     pooling: Any = network.pooling
     if (bins := BinCounts.of(network, bags)) is not None:
         count = bins.count
@@ -66,7 +66,7 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
 
 @torch.inference_mode()
 def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
-    """Values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
+    """Return the values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
     if (bins := BinCounts.of(network, bags)) is not None:
         count = bins.count
         return _map_bags(network, bags, bins.encode, lambda *entries: count(*entries).values)
@@ -76,14 +76,14 @@ def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
 
 @torch.inference_mode()
 def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-    """Prevalences ``(n_bags, n_classes)`` of bags whose states have been merged."""
+    """Estimate the prevalences ``(n_bags, n_classes)`` of bags from their merged states."""
     network.eval()
     pooling: Any = network.pooling
     device, parts = next(network.parameters()).device, []
     step = max(1, _POOLED_AT_ONCE // max(1, pooling.width))
     for start in range(0, len(values), step):
         some = slice(start, start + step)
-        # Copies, as arrays from files cannot be written to, which torch warns of.
+        # A copy, because torch warns about read-only arrays, such as those from files.
         state = State(_wide(np.array(values[some]), device), _wide(totals[some].astype(np.float64), device))
         parts.append(quantify_bags(network, pooling.finish(state)))
     return torch.cat(parts).numpy()
@@ -91,7 +91,7 @@ def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDA
 
 @torch.inference_mode()
 def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
-    """(n_bags, width) → (n_bags, n_classes) of float64; a bag's prevalences do not depend on the others."""
+    """Apply the head, (n_bags, width) → float64 (n_bags, n_classes), so that each bag's result is independent."""
     parts = []
     for block in pooled.split(_BLOCK_BAGS):
         p = network.quantify(fill_up(block, _BLOCK_BAGS)).cpu().double()
@@ -100,7 +100,7 @@ def quantify_bags(network: BagNetwork, pooled: Tensor) -> Tensor:
 
 
 def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], work: Callable[..., Tensor]) -> NDArray:
-    """Call ``work(encoded, offsets, weights, index)`` for groups of bags, and put the results after one another.
+    """Call ``work(encoded, offsets, weights, index)`` for groups of bags, and concatenate the results.
 
     Rows that many bags share are encoded once, by ``encode(network, bags, used)``.
     """
@@ -112,14 +112,14 @@ def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], wo
     features = encode(network, bags, used)
     device, parts = next(network.parameters()).device, []
     mergeable = isinstance(network.pooling, MergeablePooling)
-    # States add up in the unit of the weights; what is no state may depend on the size of a bag, which has none.
+    # States are sums of the original weights. Other poolings may depend on the size of a bag, so weights are scaled.
     all_weights = bags.weights if mergeable else bags.sized_weights()
     at_once = _CODED_AT_ONCE if mergeable else _GATHERED_AT_ONCE
     for group in _groups(bags, network, at_once):
         first, last = bags.offsets[group.start], bags.offsets[group.stop]
         taken, entries = features, index[first:last]
         if last - first < len(index):
-            # Only the rows of these bags: the pooling may work on each row before it looks at the bags.
+            # Take the rows of these bags only, because the pooling may process all rows that it gets.
             rows, entries = used_rows(entries, len(features))
             taken = features if len(rows) == len(features) else features[torch.from_numpy(rows)]
         offsets = torch.from_numpy(bags.offsets[group.start : group.stop + 1] - first).to(device)
@@ -129,7 +129,7 @@ def _map_bags(network: BagNetwork, bags: Bags, encode: Callable[..., Tensor], wo
 
 
 def choose_device(name: str) -> torch.device:
-    """The device of this name; "auto" takes CUDA where there is one, else the CPU."""
+    """Return the device with this name; "auto" is CUDA if it is available, else the CPU."""
     if name == "auto":
         return torch.device("cuda" if torch.cuda.is_available() else "cpu")
     try:
@@ -144,7 +144,7 @@ def choose_device(name: str) -> torch.device:
 
 @torch.no_grad()
 def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
-    """Inputs of the encoder ``(len(used), n_numbers)``, in memory, of these pool rows."""
+    """Return the inputs of the encoder for some pool rows, in memory: (len(used), n_numbers)."""
     parameter = next(network.parameters())
     inputs = parameter.new_empty((len(used), bags.n_features))
     step = max(1, _ENCODED_AT_ONCE // bags.n_features)
@@ -156,13 +156,13 @@ def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Te
 
 
 def _wide(numbers: NDArray, device: torch.device) -> Tensor:
-    """Give weights or states in the widest type of their kind that the device has."""
+    """Convert weights or states to the widest type of their kind that the device supports."""
     kind = widest(device) if numbers.dtype.kind == "f" else torch.int64
     return torch.as_tensor(numbers, dtype=kind, device=device)
 
 
 def _groups(bags: Bags, network: BagNetwork, at_once: int) -> Iterator[slice]:
-    """Consecutive bags that are handled together: as many as have so many numbers in their entries, at least one."""
+    """Yield slices of consecutive bags, at least one each, with about `at_once` numbers in their entries."""
     pooling = network.pooling
     load = np.arange(len(bags) + 1) * (pooling.width / _POOLED_AT_ONCE) + bags.offsets * (pooling.n_features / at_once)
     start = 0

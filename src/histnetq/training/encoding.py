@@ -1,4 +1,4 @@
-"""Rows of a pool → features, or the bins they fall into; what a row gives does not depend on the rows beside it."""
+"""Encoding pool rows as features or as bins; the result of a row does not depend on the other rows."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Standardize
 from histnetq.nn.histograms import hard_thresholds
 from histnetq.nn.pooling import State, bag_totals
 
-# Rows go through the encoder in blocks of one size, the last one filled with zeros: matrix products round differently
-# for different numbers of rows, and a value that crosses a bin edge by rounding would change the estimate.
+# The encoder takes blocks of one size, padded with zeros: matrix products round differently for different numbers of
+# rows, and a value that crosses a bin edge by rounding would change the estimate.
 _BLOCK_ROWS = 256
-_FEATURES_IN_MEMORY = 1 << 28  # numbers, of rows that several bags share; more go to a temporary file
-_CONVERTED_AT_ONCE = 1 << 22  # numbers of rows that are converted for the compiled layers
-_MOST_WEIGHTS = 1 << 15  # of compiled layers: torch is faster with more, in spite of a call for every block
-_MOST_BINS = 32  # compared with one after the other: more are searched
+_FEATURES_IN_MEMORY = 1 << 28  # numbers; more features are written to a temporary file
+_CONVERTED_AT_ONCE = 1 << 22  # numbers in the rows that are converted for the compiled layers
+_MOST_WEIGHTS = 1 << 15  # with more weights, torch is faster than the compiled layers
+_MOST_BINS = 32  # with more bins, a binary search is faster than one comparison per bin
 
 
 @torch.inference_mode()
 def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
-    """Features ``(len(used), n_features)`` of these pool rows; in a temporary file if they are very many."""
+    """Return the features ``(len(used), n_features)`` of some pool rows; very many are kept in a temporary file."""
     parameter = next(network.parameters())
-    features = _room(len(used), network, parameter.dtype)
+    features = _allocate(len(used), network, parameter.dtype)
     kernels = compiled_kernels(parameter, "dense_")
     layers = None if kernels is None else _layers(network, kernels, bags)
     if kernels is not None and layers is not None:
@@ -50,16 +50,16 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
 
 @dataclass(frozen=True)
 class BinCounts:
-    """How rows become counts in hard bins without features between: codes of bins straight from compiled layers.
+    """Counts in hard bins, where the compiled encoder writes the bin of each feature instead of the feature itself.
 
     Parameters
     ----------
     kernels : module
         Compiled kernels of the family "dense\\_".
     layers : Layers
-        What these kernels take the encoder as.
+        The encoder in the form that these kernels take.
     thresholds, ranks : Tensor
-        As `hard_thresholds` gives them.
+        Bin edges, from `hard_thresholds`.
     """
 
     kernels: Any
@@ -69,7 +69,7 @@ class BinCounts:
 
     @classmethod
     def of(cls, network: BagNetwork, bags: Bags) -> BinCounts | None:
-        """Make it for a network and rows like those of the bags; None if the network needs another way."""
+        """Build the counts for a network; return None if its layers or its pooling are not supported."""
         pooling, kernels = network.pooling, compiled_kernels(next(network.parameters()), "dense_")
         if kernels is None or type(pooling) is not HardHistogram or pooling.n_bins > _MOST_BINS:
             return None
@@ -77,40 +77,41 @@ class BinCounts:
         return None if layers is None else cls(kernels, layers, *hard_thresholds(pooling))
 
     def encode(self, network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Tensor:
-        """Codes ``(len(used), n_features)`` of these pool rows, which `count` reads."""
-        codes = _room(len(used), network, code_dtype(self.thresholds.shape[1]))
+        """Return the codes ``(len(used), n_features)`` of some pool rows, for `count`."""
+        codes = _allocate(len(used), network, code_dtype(self.thresholds.shape[1]))
         for part, rows, index in _plain_rows(bags, used):
             self.kernels.encode_bins(rows, index, self.layers, self.thresholds, codes[part])
         return codes
 
     def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> State:
-        """State of each bag, from the codes of its rows."""
+        """Return the pooling state of the bags, from the codes of their rows."""
         values = backend(self.thresholds).hard_count(codes, self.ranks, Entries(index, offsets, weights))
         return State(values, bag_totals(offsets, weights))
 
 
 def rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
-    """The chosen rows of the pool, dense, in the type in which they are standardised."""
-    # By numpy, which knows every number type and byte order.
+    """Return some pool rows as a dense tensor, in the type that they are standardised in."""
+    # numpy converts them, because it supports every number type and byte order.
     kind = _numpy_name(widest(device) if _is_wide(bags.rows.dtype) else dtype)
     return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
 
 
 def fill_up(block: Tensor, n: int) -> Tensor:
-    """The block with rows of zeros up to n."""
+    """Pad a block with rows of zeros to n rows."""
     return block if len(block) == n else torch.cat([block, block.new_zeros((n - len(block), *block.shape[1:]))])
 
 
-def _room(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
+def _allocate(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
+    """Return an uninitialised tensor for features; a very large one is in a temporary file."""
     shape = (n_rows, network.pooling.n_features)
     if math.prod(shape) <= _FEATURES_IN_MEMORY:
         return torch.empty(shape, dtype=dtype, device=next(network.parameters()).device)
-    with tempfile.TemporaryFile() as file:  # the mapping outlives the closed file, and frees the disk with it
+    with tempfile.TemporaryFile() as file:  # the memory map outlives the closed file, and frees the disk at its end
         return torch.from_numpy(np.memmap(file, dtype=_numpy_name(dtype), mode="w+", shape=shape))
 
 
 def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
-    """The network's preparation and encoder as the compiled kernels take them; None if they are not of that kind."""
+    """Convert the network's standardisation and encoder for the compiled kernels; None if they are not supported."""
     prepare, encoder, odds = network.prepare, network.encoder, None
     if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, LogOdds]:
         encoder, odds = encoder
@@ -137,7 +138,7 @@ def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
 
 
 def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, NDArray, NDArray[np.int64]]]:
-    """Some places in `used` at a time, rows as flat arrays of float32 or float64, and which of these rows they are."""
+    """Yield slices of `used`, flat float32 or float64 arrays that contain these rows, and their row numbers there."""
     rows = bags.rows
     plain = isinstance(rows, np.ndarray) and rows.dtype in (np.float32, np.float64) and rows.dtype.isnative
     if plain and rows.flags.c_contiguous and rows.flags.aligned:
@@ -151,7 +152,7 @@ def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, ND
 
 
 def _is_wide(dtype: np.dtype) -> bool:
-    """Whether numbers stay wide until the mean is subtracted: float32 has no digits left for metres in a coordinate."""
+    """Return whether values need float64 until the mean is subtracted, such as coordinates in metres."""
     return dtype.itemsize > 4 or (dtype.kind in "iu" and dtype.itemsize == 4)
 
 

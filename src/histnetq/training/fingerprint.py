@@ -1,4 +1,4 @@
-"""Text that identifies a parameter: the same in another process, and different for what would give other results."""
+"""Text that identifies a parameter: equal in every process, and different for values that give different results."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ _PLAIN = (bool, int, float, complex, str, bytes, tuple, type(None), np.ndarray)
 
 
 def describe(value: Any, within: tuple[int, ...] = ()) -> str:
-    """Describe a parameter without addresses, and in full; `within` are the objects that it was found in.
+    """Describe a parameter completely, without memory addresses; `within` holds the ids of the enclosing objects.
 
-    Arrays are described by all their bytes; functions by their code, defaults, closure and the plain globals they name;
+    Arrays are described by all their bytes; functions by their code, defaults, closure and plain global variables;
     modules by their weights; estimators by their fitted state; other objects by their type and attributes.
 
     Examples
@@ -63,7 +63,7 @@ def describe(value: Any, within: tuple[int, ...] = ()) -> str:
 
 
 def _surroundings(function: Any) -> list[Any]:
-    """Defaults, closure and plain globals of a function."""
+    """Return the defaults, the closure and the plain global variables of a function."""
     cells, known = inspect.getclosurevars(function).nonlocals, function.__globals__
     named = {n: known[n] for n in _names(function.__code__) if n in known and isinstance(known[n], _PLAIN)}
     return [function.__defaults__, function.__kwdefaults__, dict(sorted(cells.items())), named]

@@ -1,4 +1,7 @@
-"""A network, trained on what `fit` was given: the split, the start, the loop, and the repetition on everything."""
+"""Training a network on the data passed to `fit`.
+
+The steps are: split off validation data, pretrain, run the training loop, and refit on all data if asked to.
+"""
 
 from __future__ import annotations
 
@@ -29,29 +32,30 @@ from histnetq.training.options import LearnedNothing, Training, TrainingInterrup
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision, check_sampler
 
+Make = Callable[[Supervision, Supervision], BagNetwork]
 Start = Callable[[BagNetwork, Supervision, Protocol | None, Measure, int], bool]
 
 
 @dataclass(frozen=True)
 class TrainedNetwork:
-    """What training gives.
+    """The result of training.
 
     Attributes
     ----------
     network : BagNetwork
-        With the weights of the best epoch.
+        The network with the weights of its best epoch.
     history : dict of arrays
         Per epoch: `epoch`, `train_loss`, `validation_loss`, `lr`, `seconds`.
     best_epoch : int
-        The epoch of the lowest validation loss; 0 is the start.
+        The epoch with the lowest validation loss. Epoch 0 is the network before the training loop.
     validation_loss : float
-        The loss of that epoch.
+        The validation loss of the best epoch.
     split : str
-        What it was validated on, in words.
+        A sentence that describes the validation data.
     interrupted : str
-        Where training was interrupted, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted, such as "after epoch 2 of 200", or an empty string.
     learned_nothing : str
-        A sentence that tells so if the estimates of the validation bags are no better than one estimate for all.
+        A sentence that warns that the network is no better than one constant estimate, or an empty string.
     """
 
     network: BagNetwork
@@ -75,13 +79,27 @@ def check_task(quantifier: Any) -> None:
     as_loss(params["loss"])
 
 
+@dataclass(frozen=True)
+class _Plan:
+    """The data and functions that the first run and the refit share."""
+
+    learned: Supervision
+    held: Supervision
+    everything: Supervision  # the training data of a refit
+    validation: Bags
+    sampler: Protocol | None
+    make: Make
+    start: Start | None
+    seed: int
+
+
 class Task:
-    """What a network is trained for.
+    """Training the network of a quantifier.
 
     Parameters
     ----------
     quantifier : Quantifier
-        Quantifier that trains a network, whose parameters have been checked.
+        The quantifier that trains a network; its parameters have been checked.
     """
 
     def __init__(self, quantifier: Any) -> None:
@@ -90,98 +108,116 @@ class Task:
         self.label_weight, self.random_state = self.params.get("label_weight", 0.0), self.params["random_state"]
 
     def train(
-        self,
-        given: Supervision,
-        make: Callable[[Supervision, Supervision], BagNetwork],
-        validation: Bags | None = None,
-        start: Start | None = None,
+        self, given: Supervision, make: Make, validation: Bags | None = None, start: Start | None = None
     ) -> TrainedNetwork:
-        """Train the network that `make` gives for what is learned from and what is held out.
+        """Train a network: split the data, pretrain, run the training loop, and refit on all data if asked to.
 
         Parameters
         ----------
         given : Supervision
-            All that `fit` was given.
+            All data passed to `fit`.
         make : callable
-            Makes the network, with weights that are random.
+            Builds a network with random weights from the training data and the held-out data.
         validation : Bags, optional
-            Bags that choose the best epoch; by default, some of what is given is held out.
+            Bags that choose the best epoch. By default, a part of the data is held out.
         start : callable, optional
-            Gives the network better weights than random ones, and tells whether there are any.
+            Pretrains the network in place and returns whether that succeeded.
 
         Returns
         -------
         TrainedNetwork
-            The network, its history and what it was validated on.
+            The network, its history and a description of the validation data.
         """
-        seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
-        wanted = self.params["sampler"]
-        sampler = given.choose_sampler(wanted)
-        learned, held, everything = self._hold_out(given, validation, seed)
-        chooses = held.validation_bags(sampler, self.training.validation_bags, seed)
-        sampler = learned.choose_sampler(wanted)
-
-        def run(part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
-            loss, device = as_loss(self.params["loss"]), choose_device(training.device)
-            began = time.perf_counter()
-            with torch.random.fork_rng([]):
-                torch.manual_seed(seed)
-                network = make(part, held)
-                # A run that goes on has its weights in the checkpoint.
-                started = has_checkpoint(training.checkpoint) or (
-                    start is not None and start(network, part, sampler, loss, seed)
-                )
-            network, draw = network.to(device), part.drawing(sampler, training.bags_per_epoch)
-            identity = self._identity(part, chooses, seed) if training.checkpoint else ""
-            return Run(
-                network, draw, chooses, loss, training, seed, self.label_weight, identity, started, rates, self.name,
-                time.perf_counter() - began if started else 0.0,
-            )  # fmt: skip
-
-        first = run(learned, self.training)
+        plan = self._plan(given, make, validation, start)
+        first = self._pretrained(plan, plan.learned, self.training)
         result = first.train()
-        best_epoch, history, network = result["best_epoch"], result["history"], first.network
-        interrupted = result["interrupted"]
-        nothing = self._judge(result["best_loss"], first.unbeaten(learned.prevalences()))
+        network, interrupted = first.network, result["interrupted"]
+        learned_nothing = self._judge(result["best_loss"], first.unbeaten(plan.learned.prevalences()))
         if self.training.refit and not interrupted:
-            place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{best_epoch}")
-            training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
             try:
-                again = run(everything, training, result["rates"])
-                again.train()
-                network = again.network
+                network = self._refitted(plan, result["best_epoch"], result["rates"])
             except KeyboardInterrupt:
-                interrupted = "in its repetition on everything"
-                told = f"training interrupted {interrupted}; the first is kept."
-                warnings.warn(told, TrainingInterrupted, stacklevel=2)
+                interrupted = "during the refit on all data"
+                message = f"training interrupted {interrupted}; the network from before the refit is kept."
+                warnings.warn(message, TrainingInterrupted, stacklevel=2)
         return TrainedNetwork(
-            network, history, best_epoch, result["best_loss"], f"Validated on {held.how}.", interrupted, nothing
+            network,
+            result["history"],
+            result["best_epoch"],
+            result["best_loss"],
+            f"Validated on {plan.held.how}.",
+            interrupted,
+            learned_nothing,
         )
 
-    def _judge(self, loss: float, unbeaten: float | None) -> str:
-        """Warn, and tell in a sentence, that the network is no better than one estimate for all bags."""
-        if unbeaten is None:
-            return ""
-        told = (
-            f"{self.name} learned nothing: its loss on the validation bags is {loss:.4g}, and one estimate for all of "
-            f"them has {unbeaten:.4g}; see whether the features tell the classes apart, or train longer."
-        )
-        if Processes.started().rank == 0:
-            warnings.warn(told, LearnedNothing, stacklevel=4)  # the caller of fit
-        return told
+    def _plan(self, given: Supervision, make: Make, validation: Bags | None, start: Start | None) -> _Plan:
+        """Split the data, draw the validation bags, and choose how training bags are drawn."""
+        seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
+        sampler = given.choose_sampler(self.params["sampler"])
+        learned, held, everything = self._hold_out(given, validation, seed)
+        bags = held.validation_bags(sampler, self.training.validation_bags, seed)
+        return _Plan(learned, held, everything, bags, learned.choose_sampler(self.params["sampler"]), make, start, seed)
 
     def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:
-        """Give what is learned from, what is held out, and what a repetition on everything learns from."""
+        """Return the training data, the held-out data, and the training data of a refit."""
         if validation is None:
             return *given.split(self.training.validation, seed), given
         bags = given.check_validation(validation)
         held = Supervision(None, bags, how=f"{len(bags)} bags given for it")
         return given, held, given.joined(bags) if self.training.refit else given
 
+    def _pretrained(self, plan: _Plan, part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
+        """Build a network, pretrain it on a part of the data, and return the training run that continues from it."""
+        loss, device = as_loss(self.params["loss"]), choose_device(training.device)
+        began = time.perf_counter()
+        with torch.random.fork_rng([]):
+            torch.manual_seed(plan.seed)
+            network = plan.make(part, plan.held)
+            # A resumed run reads its weights from the checkpoint.
+            started = has_checkpoint(training.checkpoint) or (
+                plan.start is not None and plan.start(network, part, plan.sampler, loss, plan.seed)
+            )
+        return Run(
+            network=network.to(device),
+            draw=part.drawing(plan.sampler, training.bags_per_epoch),
+            validation=plan.validation,
+            loss=loss,
+            options=training,
+            seed=plan.seed,
+            label_weight=self.label_weight,
+            identity=self._identity(part, plan.validation, plan.seed) if training.checkpoint else "",
+            started=started,
+            rates=rates,
+            name=self.name,
+            spent=time.perf_counter() - began if started else 0.0,
+        )
+
+    def _refitted(self, plan: _Plan, best_epoch: int, rates: NDArray) -> BagNetwork:
+        """Train another network on all data, up to the best epoch and with the same learning rates."""
+        place = self.training.checkpoint and os.path.join(self.training.checkpoint, f"refit-{best_epoch}")
+        training = dataclasses.replace(self.training, checkpoint=place, minutes=None, callbacks=())
+        run = self._pretrained(plan, plan.everything, training, rates)
+        run.train()
+        return run.network
+
+    def _judge(self, loss: float, unbeaten: float | None) -> str:
+        """Warn if the network is no better than one estimate for all bags, and return the warning."""
+        if unbeaten is None:
+            return ""
+        message = (
+            f"{self.name} learned nothing: its loss on the validation bags is {loss:.4g}, and one estimate for all of "
+            f"them has {unbeaten:.4g}; check whether the features separate the classes, or train longer."
+        )
+        if Processes.started().rank == 0:
+            warnings.warn(message, LearnedNothing, stacklevel=4)  # the caller of fit
+        return message
+
     def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
+        """Return text that is equal for two runs if one may resume the other's checkpoint."""
         if self.random_state is None:
             raise ValueError(
-                "random_state: expected a number beside training.checkpoint, got None; only a repeatable run resumes."
+                "random_state: expected a number together with training.checkpoint, got None; only a repeatable run "
+                "can be resumed."
             )
         others = {k: describe(v) for k, v in self.params.items() if k != "training"}
         data = [part.fingerprint() for part in (learned.rows, learned.bags, validation) if part is not None]

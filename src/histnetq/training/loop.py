@@ -1,8 +1,8 @@
 """The training loop: epochs of drawn bags, a plateau schedule, early stopping, checkpoints and exact resume.
 
-An epoch is a function of the weights, the optimiser's state, the seed and the epoch's number and of nothing else: both
-random generators start anew from (seed, epoch). A run that was cut off anywhere therefore continues from the last
-checkpoint to exactly the weights of an uninterrupted one.
+An epoch depends only on the weights, the optimiser's state, the seed and the epoch's number: both random generators are
+seeded again with (seed, epoch). An interrupted run that resumes from its last checkpoint therefore ends with exactly
+the weights of an uninterrupted run.
 """
 
 from __future__ import annotations
@@ -46,18 +46,18 @@ from histnetq.training.processes import Processes
 from histnetq.training.progress import ProgressLines, report_event
 
 _COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
-_FINE_RATE = 0.1  # part of the learning rate at which weights are tuned that are good already
-_MUCH_WORSE = 0.5  # of the lowest validation loss: losing more than that, a run goes back to where it had that
-_FIRST_UPDATES = 10  # that count for little in a running mean of weights
-_COMPARED_ROWS = 256  # between processes
-# What a network must gain on a constant estimate: this part of its loss, or so many standard errors. Noise alone gains
-# a little on the validation bags that choose the best epoch.
+_FINE_RATE = 0.1  # factor of the learning rate when pretrained weights are fine-tuned
+_MUCH_WORSE = 0.5  # a run returns to its best weights if its loss exceeds the best one by more than this fraction
+_FIRST_UPDATES = 10  # updates that count little in the running mean of weights
+_COMPARED_ROWS = 256  # rows whose values processes compare
+# A network must beat a constant estimate by this fraction of the constant's loss, or by this number of standard errors:
+# the validation bags also choose the best epoch, so noise alone beats a constant by a little.
 _LEAST_GAIN, _CLEARLY = 0.05, 3.0
 
 
 @dataclass
 class _Progress:
-    """Where a run stands: everything but the weights and the optimiser's state."""
+    """The state of a run, except the weights and the optimiser's state."""
 
     epoch: int = 0
     lr: float = 0.0
@@ -66,44 +66,44 @@ class _Progress:
     stale: int = 0
     updates: int = 0
     done: bool = False
-    spent: float = 0.0  # seconds, before the first epoch
-    fine: bool = False  # whether weights that are good already are tuned, at a low rate and without dropout
-    first: list[float] = field(default_factory=list)  # losses of the validation bags by such weights
-    undone: list[int] = field(default_factory=list)  # epochs whose weights were given up
+    spent: float = 0.0  # seconds of pretraining
+    fine: bool = False  # whether pretrained weights are fine-tuned, at a low rate and without dropout
+    first: list[float] = field(default_factory=list)  # losses of the validation bags with the pretrained weights
+    undone: list[int] = field(default_factory=list)  # epochs whose weights were discarded
     history: dict[str, list[float]] = field(default_factory=lambda: {name: [] for name in _COLUMNS})
 
 
 @dataclass
 class Run:
-    """One training of a network.
+    """One run of the training loop.
 
     Attributes
     ----------
     network : BagNetwork
-        Network that is trained in place.
+        The network, which is trained in place.
     draw : callable
-        Gives the training bags of an epoch, with prevalences, from a random generator.
+        Draws the training bags of an epoch, with prevalences, from a random generator.
     validation : Bags
         Fixed bags, with prevalences, whose mean loss chooses the best epoch.
     loss : callable
-        Loss of each bag, from ``p_true, p_pred, sizes``.
+        Returns the loss of each bag from ``p_true, p_pred, sizes``.
     options : Training
         Options of the loop.
     seed : int
-        Seed of everything that is drawn.
+        Seed of all random draws.
     label_weight : float
-        Weight of the rows' mean cross-entropy, where rows have labels and the network a classifier.
+        Weight of the mean cross-entropy of labelled rows, if the network has a classifier.
     identity : str
-        What a checkpoint must have been made of to be continued.
+        Text that a checkpoint must contain for this run to resume it.
     started : bool
-        Whether the network's weights may be the best ones as they are: those of epoch 0. Others then take their place
-        if they are better by more than one standard error of the difference.
+        Whether the network is pretrained. Its weights then count as epoch 0, and later weights replace them only if
+        they are better by more than one standard error of the difference.
     rates : (n_epochs,), optional
-        Learning rates of all epochs, the last of which is taken for the best: nothing is chosen.
+        Learning rates of a refit, one per epoch. The last epoch is then kept, without validation.
     name : str
-        What is trained, for lines in logs.
+        Name of the quantifier, for log lines.
     spent : float
-        Seconds that were spent on the start.
+        Seconds of pretraining.
     """
 
     network: BagNetwork
@@ -124,17 +124,16 @@ class Run:
         self.optimizer = _optimizer(self.network, self.options)
         self.n_epochs = self.options.epochs if self.rates is None else len(self.rates)
         self.best: dict[str, Tensor] = {}
-        self.mean: dict[str, Tensor] = {}  # empty if weights are not averaged
+        self.mean: dict[str, Tensor] = {}  # the running mean of the weights; empty if they are not averaged
 
     def train(self) -> dict[str, Any]:
-        """Train, and leave the network with the weights of its best epoch.
+        """Train the network and give it the weights of its best epoch.
 
         Returns
         -------
         dict
-            The `history` (one array per column), `best_epoch` and `best_loss`; the `rates` of the epochs that led to
-            the best weights; and `interrupted`, the words "after epoch 2 of 200" if training was interrupted there,
-            else empty.
+            The `history` (one array per column), `best_epoch` and `best_loss`; the learning `rates` of the epochs that
+            led to the best weights; and `interrupted`, such as "after epoch 2 of 200", or an empty string.
         """
         interrupted = ""
         at, device = self.progress, next(self.network.parameters()).device
@@ -143,34 +142,39 @@ class Run:
             try:
                 self._epochs()
             except KeyboardInterrupt:
-                # Several processes may have stopped in different epochs, and a repetition has no best one.
+                # Several processes may have stopped in different epochs, and a refit has no best epoch.
                 begun = bool(at.history["epoch"]) or self.started
                 if not begun or self.processes.count > 1 or self.rates is not None:
                     raise
                 interrupted = f"after epoch {len(at.history['epoch'])} of {self.n_epochs}"
-                told = f"training interrupted {interrupted}; the weights of the best one ({at.best_epoch}) are kept."
-                warnings.warn(told, TrainingInterrupted, stacklevel=2)
+                message = (
+                    f"training interrupted {interrupted}; the weights of the best epoch ({at.best_epoch}) are kept."
+                )
+                warnings.warn(message, TrainingInterrupted, stacklevel=2)
         self.network.load_state_dict(self.best)
         self.network.eval()
         history = {name: np.asarray(values) for name, values in at.history.items()}
         return {
-            "history": history, "best_epoch": at.best_epoch, "best_loss": at.best_loss, "interrupted": interrupted,
+            "history": history,
+            "best_epoch": at.best_epoch,
+            "best_loss": at.best_loss,
+            "interrupted": interrupted,
             "rates": history["lr"][: at.best_epoch][~np.isin(history["epoch"][: at.best_epoch], at.undone)],
-        }  # fmt: skip
+        }
 
     def unbeaten(self, mean: NDArray[np.float64]) -> float | None:
-        """Find one estimate for all validation bags that the network's own estimates of them do not clearly beat.
+        """Return the mean loss of a constant estimate that the network does not clearly beat on the validation bags.
 
         Parameters
         ----------
         mean : (n_classes,)
-            Mean prevalences of training, the first such estimate. The second is the mean of the network's estimates,
-            since for losses such as RAE there are constants much better than the mean of training.
+            The training mean, the first constant. The second is the mean of the network's estimates, because for losses
+            such as RAE some constants are much better than the training mean.
 
         Returns
         -------
         float or None
-            The mean loss of that estimate; None if both are beaten.
+            The mean loss of the constant; None if the network beats both.
         """
         estimates = self._estimate_validation()
         own = self._losses(estimates).double().cpu().numpy()
@@ -182,7 +186,7 @@ class Run:
         return None
 
     def _begin(self) -> None:
-        """Go on from a checkpoint of this very run, or else take the network's weights for the best so far."""
+        """Resume this run from its checkpoint, or take the network's weights as the best so far."""
         at, directory = self.progress, self.options.checkpoint
         if directory is not None:
             make_directory(directory)
@@ -190,7 +194,7 @@ class Run:
                 self._resume(directory)
         if self.processes.count > 1:
             self.processes.refuse_different(self._digest())
-            # An encoder that was given may have other weights in each process.
+            # A custom encoder may have different weights in each process.
             self.processes.spread(self.network.state_dict().values())
         if at.epoch == 0:
             self.best = _copy_state(self.network)
@@ -199,14 +203,14 @@ class Run:
             at.fine = self.started and self.network.head is not None
             if at.fine:
                 at.lr *= _FINE_RATE
-            if self.started and self.rates is None:  # weights that are not random: no epoch may be better
+            if self.started and self.rates is None:  # possibly, no epoch improves on pretrained weights
                 losses = self._losses(self._estimate_validation()).tolist()
                 loss = self.processes.agree(float(np.mean(losses)))[0]
                 if np.isfinite(loss):
                     at.first, at.best_loss = losses, loss
 
     def _epochs(self) -> None:
-        """Train until the run ends, with a progress bar, checkpoints and callbacks."""
+        """Train epochs until the run ends, with a progress bar, checkpoints and callbacks."""
         options, first = self.options, self.processes.rank == 0
         shown = first and (sys.stderr.isatty() if options.progress is None else options.progress)
         lines = ProgressLines(self.name, "epoch", self.n_epochs, self.progress.epoch)
@@ -226,34 +230,49 @@ class Run:
                     break
 
     def _ends(self) -> bool:
-        """Tell whether no further epoch is to be trained."""
+        """Return whether the run is over."""
         at = self.progress
         return at.done or at.epoch >= self.n_epochs or self._is_late()
 
     def _is_late(self, seconds: float = 0.0) -> bool:
-        """Tell whether the time is over, if so many seconds passed since the last epoch."""
+        """Return whether the time limit is reached, given the seconds since the last epoch."""
         most = self.options.minutes
-        if most is None or not (self.progress.history["epoch"] or self.started):  # there is nothing yet to keep
+        if most is None or not (self.progress.history["epoch"] or self.started):  # there are no weights to keep yet
             return False
         return self._spent() + seconds >= 60 * most
 
     def _spent(self) -> float:
-        """Give the seconds of the start and of all epochs."""
+        """Return the seconds of pretraining and of all epochs."""
         return self.progress.spent + sum(self.progress.history["seconds"])
 
     def _part_done(self) -> float:
-        """Tell how much of the epochs, or of the time if that is to end sooner, is over."""
+        """Return the finished fraction of the epochs, or of the time limit if it is larger."""
         most = self.options.minutes
         spent = 0.0 if most is None else self._spent() / max(60 * most, 1e-9)
         return min(1.0, max(self.progress.epoch / self.n_epochs, spent))
 
     def _epoch(self) -> dict[str, float]:
-        """Train one epoch, validate, and note the result; empty if the time was over first, which undoes it."""
+        """Train and validate one epoch, and return its record; undo the epoch and return {} if time runs out."""
         at, began = self.progress, time.perf_counter()
         before = at.epoch, at.updates
         at.epoch += 1
+        losses = self._steps(began)
+        if losses is None:
+            at.epoch, at.updates = before
+            return {}
+        self.processes.spread(self.network.buffers())  # running statistics of layers such as batch norm
+        self.processes.spread(self.mean.values())
+        record = self._validate(losses, began)
+        lost = record["validation_loss"] - at.best_loss
+        if self.rates is None and lost > _MUCH_WORSE * abs(at.best_loss) and at.epoch > self.options.warmup:
+            self._go_back()
+        return record
+
+    def _steps(self, began: float) -> Tensor | None:
+        """Return the losses of all updates of an epoch, or None if time runs out."""
+        at, n, losses = self.progress, self.options.batch_bags, []
         rng = np.random.default_rng([self.seed, at.epoch])
-        torch.manual_seed(int(rng.integers(2**62)) + self.processes.rank)  # another dropout in every process
+        torch.manual_seed(int(rng.integers(2**62)) + self.processes.rank)  # different dropout in every process
         bags = self.draw(rng)
         bags = bags[rng.permutation(len(bags))]
         if self.rates is not None:
@@ -261,33 +280,33 @@ class Run:
         for group in self.optimizer.param_groups:
             group["lr"] = at.lr * group["pace"]
         self.network.train(not at.fine)
-        n, losses = self.options.batch_bags, []
         for start in range(0, len(bags), n):
             losses.append(self._step(bags[start : start + n]))
             if self.options.minutes and self.processes.any(self._is_late(time.perf_counter() - began)):
-                at.epoch, at.updates = before
-                return {}
-        mean_loss = float(torch.stack(losses).mean())
-        self.processes.spread(self.network.buffers())  # of layers that keep averages of what they saw
-        self.processes.spread(self.mean.values())
+                return None
+        return torch.stack(losses)
+
+    def _validate(self, losses: Tensor, began: float) -> dict[str, float]:
+        """Validate the weights, or their running mean, and return the record of the epoch."""
         with ExitStack() as afterwards:
-            if self.mean:  # is validated and kept in the place of the last weights, which come back
+            if self.mean:  # it replaces the last weights while it is validated and kept
                 afterwards.callback(self.network.load_state_dict, _copy_state(self.network))
                 self.network.load_state_dict(self.mean)
-            losses_now = self._losses(self._estimate_validation()) if self.rates is None else torch.stack(losses)
-            validated = float(losses_now.mean())
-            trained, validated, seconds = self.processes.agree(mean_loss, validated, time.perf_counter() - began)
+            validation = self._losses(self._estimate_validation()) if self.rates is None else losses
+            numbers = float(losses.mean()), float(validation.mean()), time.perf_counter() - began
+            trained, validated, seconds = self.processes.agree(*numbers)
             record = {
-                "epoch": at.epoch, "train_loss": trained, "validation_loss": validated, "lr": at.lr, "seconds": seconds,
-            }  # fmt: skip
-            self._note(record, losses_now)
-        lost = validated - at.best_loss
-        if self.rates is None and lost > _MUCH_WORSE * abs(at.best_loss) and at.epoch > self.options.warmup:
-            self._go_back()
+                "epoch": self.progress.epoch,
+                "train_loss": trained,
+                "validation_loss": validated,
+                "lr": self.progress.lr,
+                "seconds": seconds,
+            }
+            self._note(record, validation)
         return record
 
     def _step(self, bags: Bags) -> Tensor:
-        """Update the weights once from these bags, and give their mean loss."""
+        """Update the weights once with these bags, and return their mean loss."""
         self.optimizer.zero_grad(set_to_none=True)
         micro = self.options.micro_bags or len(bags)
         mine = bags[self.processes.share(len(bags))]
@@ -311,7 +330,7 @@ class Run:
         return total
 
     def _average(self) -> None:
-        """Move the running mean towards the weights: the slower, the more updates there were."""
+        """Move the running mean towards the weights, more slowly after more updates."""
         pace = max(1 / self.options.average, _FIRST_UPDATES / (_FIRST_UPDATES + self.progress.updates))
         for name, value in self.network.state_dict().items():
             if value.is_floating_point():
@@ -320,7 +339,7 @@ class Run:
                 self.mean[name].copy_(value)
 
     def _objective(self, batch: Batch, share: float, n_labelled: float) -> Tensor:
-        """Give the part of the batch's loss that comes from these bags, `share` of all."""
+        """Return the contribution of these bags, a fraction `share` of the batch, to the batch's loss."""
         warm, classifier = self.progress.epoch <= self.options.warmup, self.network.classifier
         features = self.network.encode(batch.rows)
         p_pred = self.network.quantify(self.network.pooling(features, batch.offsets, batch.weights, batch.index))
@@ -337,21 +356,21 @@ class Run:
         return value
 
     def _estimate_validation(self) -> NDArray[np.float64]:
-        """Estimate the validation bags, of which each process takes its share: (n_bags, n_classes)."""
+        """Estimate the validation bags, shared among the processes: (n_bags, n_classes)."""
         bags = self.validation
         mine = bags[self.processes.share(len(bags))]
         part = predict_bags(self.network, mine) if len(mine) else np.empty((0, len(bags.classes)))  # type: ignore[arg-type]
         return self.processes.gather(part, len(bags))
 
     def _losses(self, estimates: NDArray[np.float64]) -> Tensor:
-        """Give the loss of each validation bag for these estimates."""
+        """Return the loss of each validation bag for these estimates."""
         like = next(self.network.parameters())  # a custom loss may hold tensors of the network's type and device
         arrays = (self.validation.prevalences, estimates, self.validation.sizes)
         p_true, p_pred, sizes = (torch.as_tensor(a, dtype=like.dtype, device=like.device) for a in arrays)
         return self.loss(p_true, p_pred, sizes)
 
     def _go_back(self) -> None:
-        """Go on from the best weights at a lower rate, as the last ones are much worse."""
+        """Return to the best weights and halve the learning rate, because the last weights are much worse."""
         self.network.load_state_dict(self.best)
         self.mean = _copy_state(self.network) if self.mean else {}
         self.optimizer.state.clear()
@@ -360,7 +379,7 @@ class Run:
         at.undone = sorted({*at.undone, *range(at.best_epoch + 1, at.epoch + 1)})
 
     def _note(self, record: dict[str, float], losses: Tensor) -> None:
-        """Keep the best weights, lower the learning rate on a plateau, and stop at the end of the last one."""
+        """Keep the best weights, halve the learning rate on a plateau, and stop on a plateau at the lowest rate."""
         at, loss = self.progress, record["validation_loss"]
         if not (np.isfinite(record["train_loss"]) and np.isfinite(loss)):
             raise FloatingPointError(
@@ -378,21 +397,21 @@ class Run:
             at.lr, at.stale = max(at.lr / 2, min(self.options.min_lr, at.lr)), 0
 
     def _is_clear(self, losses: Tensor) -> bool:
-        """Tell whether losses of the validation bags are lower than those of the start by more than chance."""
+        """Return whether the losses are lower than the losses of the pretrained weights by more than chance."""
         if not self.progress.first or len(losses) < 2:
             return True
         gains = np.asarray(self.progress.first) - losses.double().cpu().numpy()
         return bool(gains.mean() > gains.std(ddof=1) / len(gains) ** 0.5)
 
     def _save(self, directory: str) -> None:
-        """Write a checkpoint from which `_resume` goes on."""
+        """Write a checkpoint that `_resume` reads."""
         states = self.optimizer.state_dict()["state"]
         optimizer = {f"{i}/{k}": v for i, state in states.items() for k, v in state.items()}
         tensors = {"network": self.network.state_dict(), "best": self.best, "mean": self.mean, "optimizer": optimizer}
         write_checkpoint(directory, self.identity, dataclasses.asdict(self.progress), tensors)
 
     def _resume(self, directory: str) -> None:
-        """Continue from what a checkpoint holds."""
+        """Restore the run from a checkpoint."""
         progress, tensors = read_checkpoint(directory, self.identity)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
         refuse_other_tensors(directory, tensors, self.network.state_dict(), parameters)
@@ -407,7 +426,7 @@ class Run:
         vars(self.progress).update(progress)
 
     def _digest(self) -> bytes:
-        """Give a checksum of what processes that train together must share: layers, options, seed, progress, bags."""
+        """Return a checksum of the layers, options, seed, progress and bags, which all processes must share."""
         layers = [(name, tuple(tensor.shape)) for name, tensor in self.network.state_dict().items()]
         about = (self.options.identity(), self.options.epochs, self.label_weight, self.seed, self.progress.epoch)
         pair = (self.validation, self.draw(np.random.default_rng(self.seed)))
@@ -416,6 +435,7 @@ class Run:
 
 
 def _optimizer(network: BagNetwork, options: Training) -> torch.optim.Optimizer:
+    """Build AdamW with weight decay for weight matrices only, and a separate learning rate for bins and Gaussians."""
     bins = {id(p) for m in network.modules() if isinstance(m, Histogram | Gaussians) for p in m.parameters()}
     parameters = [p for p in network.parameters() if p.requires_grad]
     groups = [

@@ -1,7 +1,7 @@
-"""Training on several processes that torchrun started: each takes a share of every batch, all take the same steps.
+"""Training on several processes started by torchrun: each takes a share of every batch, and all make the same updates.
 
-The loss of a batch is a sum over its bags, each with its weight in the whole batch, and so is its gradient. Added up
-over the processes, both are those of one process that has the whole batch, however unequal the shares are.
+The loss of a batch and its gradient are sums over its bags, each weighted by its part of the whole batch. Their sums
+over the processes therefore equal those of a single process with the whole batch, even if the shares are unequal.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from histnetq.tables.files import are_processes_together
 
 @dataclass(frozen=True)
 class Processes:
-    """The processes that train together, and which of them this is; one alone has nobody to talk to.
+    """The number of processes that train together, and the rank of this process.
 
     Examples
     --------
@@ -36,7 +36,7 @@ class Processes:
 
     @classmethod
     def started(cls) -> Processes:
-        """Give the processes that torchrun started with this one; they are connected once and until they end."""
+        """Connect to the processes that torchrun started with this one, if any, and return their number."""
         if not dist.is_available() or not (dist.is_initialized() or are_processes_together()):
             return cls()
         if not dist.is_initialized():
@@ -44,15 +44,15 @@ class Processes:
         return cls(dist.get_rank(), dist.get_world_size())
 
     def share(self, n: int) -> slice:
-        """Tell which of `n` things are this process's; it may be none if there are fewer things than processes."""
+        """Return the slice of `n` items that belongs to this process; it may be empty."""
         return slice(self.rank * n // self.count, (self.rank + 1) * n // self.count)
 
     def add_gradients(self, parameters: Iterable[Parameter], loss: Tensor) -> Tensor:
-        """Add up the gradients of all processes, in place, and their parts of the loss, which is returned."""
+        """Sum the gradients of all processes in place, and return the sum of their losses."""
         if self.count == 1:
             return loss
         learned = [p for p in parameters if p.requires_grad]
-        # Whether any process has one: without a gradient the optimiser leaves a parameter alone, weight decay included.
+        # The optimiser skips a parameter without a gradient, so it must be skipped only if no process has one.
         reached = loss.new_tensor([p.grad is not None for p in learned])
         gradients = [torch.zeros_like(p) if p.grad is None else p.grad for p in learned]
         flat = torch.cat([loss[None], reached, *(g.ravel() for g in gradients)])
@@ -63,7 +63,7 @@ class Processes:
         return total[0].clone()
 
     def gather(self, part: NDArray[np.float64], n: int) -> NDArray[np.float64]:
-        """Put together the parts that the processes have of `n` things: (n of its share, ...) → (n, ...)."""
+        """Concatenate the parts of all processes: (n_share, ...) → (n, ...)."""
         whole = np.zeros((n, *part.shape[1:]))
         whole[self.share(n)] = part
         if self.count > 1:
@@ -71,29 +71,29 @@ class Processes:
         return whole
 
     def agree(self, *numbers: float) -> list[float]:
-        """Give the numbers of the first process."""
-        told = torch.tensor(numbers, dtype=torch.float64)
-        self.spread([told])
-        return told.tolist()
+        """Return the numbers of the first process."""
+        shared = torch.tensor(numbers, dtype=torch.float64)
+        self.spread([shared])
+        return shared.tolist()
 
     def any(self, answer: bool) -> bool:
-        """Tell whether any process says so."""
+        """Return whether the answer of any process is True."""
         return bool(self.gather(np.array([float(answer)]), self.count).any())
 
     def spread(self, tensors: Iterable[Tensor]) -> None:
-        """Give every process the first one's tensors."""
+        """Copy the tensors of the first process to all processes, in place."""
         if self.count > 1:
             for tensor in tensors:
                 dist.broadcast(tensor.detach(), 0)
 
     def refuse_different(self, digest: bytes) -> None:
-        """Refuse to train together if the processes have different digests of what they train."""
+        """Raise a ValueError if the processes have different digests of their data and options."""
         found = self.gather(np.frombuffer(digest, np.uint32).astype(np.float64)[None], self.count)
         different = np.flatnonzero((found != found[0]).any(1))
         if len(different):
             raise ValueError(
-                f"torchrun: process {different[0]} has other data, parameters or checkpoints than process 0, expected "
-                "the same everywhere; give what is drawn at random a seed."
+                f"torchrun: process {different[0]} has different data, parameters or checkpoints than process 0, "
+                "expected the same everywhere; set the seed of everything that is drawn at random."
             )
 
 
@@ -102,7 +102,7 @@ def _connect() -> None:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")) % torch.cuda.device_count())
     try:
         store, rank, count = next(dist.rendezvous("env://"))
-        # Processes that torchrun starts again must not find the addresses of those before them.
+        # Processes that torchrun restarts must not find the addresses of their predecessors.
         store = dist.PrefixStore(f"start {os.environ.get('TORCHELASTIC_RESTART_COUNT', '0')}", store)
         backend = "cpu:gloo,cuda:nccl" if cuda else "gloo"
         dist.init_process_group(backend, store=store, rank=rank, world_size=count)

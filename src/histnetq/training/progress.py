@@ -17,11 +17,11 @@ LOG = logging.getLogger("histnetq.progress")
 Listener = Callable[[dict[str, Any]], None]
 _listener: ContextVar[Listener | None] = ContextVar("listener", default=None)
 _EVERY = 30.0  # seconds between two lines
-_UNITS = ((5400, 3600, "hours"), (90, 60, "minutes"), (0, 1, "seconds"))  # at least, seconds of one, name
+_UNITS = ((5400, 3600, "hours"), (90, 60, "minutes"), (0, 1, "seconds"))  # least seconds, seconds per unit, name
 
 
 class ProgressLines:
-    """Log how far a piece of work is, every half minute.
+    """Log lines about the progress of a piece of work, one every half minute.
 
     Parameters
     ----------
@@ -32,19 +32,19 @@ class ProgressLines:
     total : int
         Number of steps.
     done : int, default=0
-        Steps that were done before.
+        Number of steps that were done before.
     """
 
     def __init__(self, work: str, unit: str, total: int, done: int = 0) -> None:
         self.work, self.unit, self.total, self.done = work, unit, total, done
-        self.began = self.told = time.monotonic()
+        self.began = self.logged = time.monotonic()
 
     def step(self, done: int, found: str) -> None:
-        """Log the number of steps that are done, what they have found, and the time that the others will take."""
+        """Log the number of finished steps, their result so far, and the estimated time left."""
         now = time.monotonic()
-        if now - self.told < _EVERY or done <= self.done:
+        if now - self.logged < _EVERY or done <= self.done:
             return
-        self.told = now
+        self.logged = now
         left = (now - self.began) / (done - self.done) * (self.total - done)
         LOG.info("%s: %s %d of %d, %s, about %s left.", self.work, self.unit, done, self.total, found, in_words(left))
 
@@ -71,7 +71,7 @@ def report_event(kind: str, **facts: Any) -> None:
 
 
 def in_words(seconds: float) -> str:
-    """Give a time in whole hours, minutes or seconds.
+    """Format a time in whole hours, minutes or seconds.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What a quantifier learns from, and how some of it is held out, in Python and on the command line."""
+"""`Supervision`: the training data of a quantifier, and how a part of it is held out."""
 
 from __future__ import annotations
 
@@ -17,18 +17,18 @@ from histnetq.bags.protocols import APP, Combined, Mixer, Protocol
 from histnetq.bags.same_features import require_features
 from histnetq.bags.text_features import TextFeatures
 
-_CHUNK = 1 << 24  # numbers looked at together when standardising
-_BAGS_PER_EPOCH = 500  # drawn from labelled rows
-_FEWEST_PER_EPOCH = 200  # drawn from bags
-_FEWEST_WHOLE = 20  # bags of labelled rows, of which some are held out whole
+_CHUNK = 1 << 24  # numbers read at a time to compute means and standard deviations
+_BAGS_PER_EPOCH = 500  # bags drawn from labelled rows
+_FEWEST_PER_EPOCH = 200  # smallest number of bags drawn from bags
+_FEWEST_WHOLE = 20  # with fewer bags of labelled rows, rows are held out instead of whole bags
 
 
 @dataclass(frozen=True)
 class Supervision:
-    """Labelled rows (a single bag of them), bags with prevalences, or both on one pool with the same classes.
+    """Labelled rows, bags with prevalences, or both, with the same classes.
 
-    Rows that are labelled and lie in bags are one pool: the labelled rows are those of the bags, and what is held out
-    of one is held out of the other.
+    If the rows of the bags are labelled, the labelled rows and the bags share one pool. Rows that are held out from one
+    are then held out from both.
 
     Attributes
     ----------
@@ -37,9 +37,9 @@ class Supervision:
     bags : Bags or None
         Bags with prevalences.
     one_pool : bool
-        Whether the labelled rows are the rows of the bags.
+        Whether the labelled rows are rows of the bags.
     how : str
-        How these were kept apart from others, in words.
+        For held-out data, a description such as "8 of 40 bags, whole".
     """
 
     rows: Bags | None
@@ -49,9 +49,9 @@ class Supervision:
 
     @classmethod
     def of(cls, X: Any, y: Any, bags: Bags | None) -> Supervision:
-        """Sort out ``fit(bags)``, ``fit(bags, prevalences)``, ``fit(X, y)`` and ``fit(X, y, bags=bags)``."""
+        """Check the arguments of `fit`: ``(bags)``, ``(bags, prevalences)``, ``(X, y)`` or ``(X, y, bags=bags)``."""
         if isinstance(X, Bags) and bags is not None:
-            raise TypeError("bags: expected beside labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat.")
+            raise TypeError("bags: expected with labelled rows, fit(X, y, bags=…), got Bags twice; use Bags.concat.")
         if isinstance(X, Bags):
             return cls._of_bags((X if y is None else X.with_prevalences(y)).with_known_prevalences())
         if y is None:
@@ -70,7 +70,7 @@ class Supervision:
 
     @classmethod
     def _of_bags(cls, bags: Bags) -> Supervision:
-        """Bags, and their labelled rows where there are some; a single bag of labelled rows is rows alone."""
+        """Take bags and their labelled rows; a single bag of labelled rows counts as labelled rows without bags."""
         if bags.labels is None:
             return cls(None, bags)
         rows = _labelled_part(bags, bags.labels[bags.index] >= 0)
@@ -78,7 +78,7 @@ class Supervision:
         return cls(rows, None) if len(bags) == 1 and given._is_all_labelled() else given
 
     def _is_all_labelled(self) -> bool:
-        """Whether the rows of all bags are labelled, and the labels are what the prevalences are counted from."""
+        """Return whether all rows of the bags are labelled and the prevalences equal the proportions of the labels."""
         if not self.one_pool or len(self.rows.index) < len(self.bags.index):  # type: ignore[union-attr]
             return False
         return bool(np.allclose(self.bags.prevalences, self.bags.label_prevalences(), atol=1e-6))  # type: ignore
@@ -97,7 +97,7 @@ class Supervision:
 
     @property
     def are_scores(self) -> bool:
-        """Whether rows are probabilities of the classes; their columns must be in the order of these."""
+        """Whether rows are class probabilities, with columns in the order of the classes."""
         return are_scores(self._first)
 
     @property
@@ -113,19 +113,20 @@ class Supervision:
         return self._first.text
 
     def prevalences(self) -> NDArray[np.float64]:
-        """Prevalences of labelled rows that lie in no bags, or else the mean over the bags."""
+        """Return the prevalences of the labelled rows if they are not in bags, or else the mean over the bags."""
         if self.rows is not None and not self.one_pool:
             return self.rows.label_prevalences()[0]
         return self.bags.prevalences.mean(0)  # type: ignore[union-attr]
 
     def split(self, fraction: float, seed: int) -> tuple[Supervision, Supervision]:
-        """Hold out this fraction: of whole bags, or of the labelled rows of each class.
+        """Split off a fraction of the bags, or of the labelled rows of each class; return the rest and that part.
 
-        Rows are held out where there are no bags, and where the rows of fewer than 20 bags, or of bags that share rows,
-        are all labelled: bags to validate on are then drawn from the rows held out, and the other bags go on without
-        these. Otherwise whole bags are held out, and the labels of their rows with them, so that nothing that validates
-        is ever drawn for training. Only bags that share rows, of which some have no label, are held out as they are:
-        give bags that share none, else validation is too kind.
+        Rows are held out if there are no bags. They are also held out if all rows are labelled and there are fewer than
+        20 bags or the bags share rows. Validation bags are then drawn from the held-out rows, which are removed from
+        the remaining bags. Otherwise whole bags are held out, together with the labels of their rows, so that
+        validation data are never used for training. There is one exception: if bags share rows and some rows are
+        unlabelled, the held-out bags may share rows with the training bags, and the validation loss is then too
+        optimistic.
         """
         if self.bags is None:
             return self._split_rows(fraction, seed)
@@ -147,23 +148,23 @@ class Supervision:
         labelled: Bags = self.rows  # type: ignore[assignment]
         rows = np.unique(labelled.index)
         out = _drawn_of_each_class(rows, labelled, fraction, seed)
-        apart = np.isin(labelled.index, out)
+        held = np.isin(labelled.index, out)
         bags = None if self.bags is None else _without_rows(self.bags, out)
         how = f"bags drawn from {len(out)} of {len(rows)} labelled rows"
-        kept = replace(self, rows=_labelled_part(labelled, ~apart), bags=bags)
-        return kept, Supervision(_labelled_part(labelled, apart), None, how=how)
+        kept = replace(self, rows=_labelled_part(labelled, ~held), bags=bags)
+        return kept, Supervision(_labelled_part(labelled, held), None, how=how)
 
     def joined(self, bags: Bags) -> Supervision:
-        """Give the same with more bags; what is learned from labelled rows alone stays so."""
+        """Return the same data with more bags; data without bags are returned unchanged."""
         if self.bags is None:
             return self
         if self.rows is None:
             return Supervision(None, Bags.concat([self.bags, bags]))
-        everything = Bags.concat([Bags.concat([self.rows, self.bags]), bags])  # the pool of the first two is one
+        everything = Bags.concat([Bags.concat([self.rows, self.bags]), bags])  # rows and bags share a pool
         return replace(self, rows=everything[:1], bags=everything[1:])
 
     def check_validation(self, bags: Bags) -> Bags:
-        """Give bags to validate on with their prevalences, and with the classes in the order of these."""
+        """Check validation bags, and return them with prevalences and with the classes of the training data."""
         if not isinstance(bags, Bags):
             raise TypeError(f"validation: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
         if tuple(bags.rows.shape[1:]) != self.input_shape:
@@ -177,11 +178,11 @@ class Supervision:
         return bags
 
     def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
-        """Give the protocol that training bags are drawn by; None for the given bags alone."""
+        """Return the protocol that draws the training bags; None uses the given bags only."""
         if wanted == "auto":
             return Mixer() if self.rows is None else APP() if self.bags is None else Combined()
         if wanted is None and self.bags is None:
-            raise ValueError("sampler: None trains on given bags alone, but fit got labelled rows; use APP().")
+            raise ValueError("sampler: None trains on the given bags only, but fit got labelled rows; use APP().")
         if wanted is None:
             return None
         assert not isinstance(wanted, str)
@@ -195,7 +196,7 @@ class Supervision:
         return wanted
 
     def drawing(self, sampler: Protocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
-        """Give a function that draws the bags of an epoch."""
+        """Return a function that draws the bags of an epoch."""
         if sampler is None:
             return lambda rng: self._first
         if n_bags is None:
@@ -205,7 +206,7 @@ class Supervision:
         return lambda rng: sampler.draw(source, n_bags, rng)
 
     def validation_bags(self, sampler: Protocol | None, n_bags: int, seed: int) -> Bags:
-        """Give fixed bags to validate on: those held out, else some drawn from the rows held out."""
+        """Return the held-out bags, or validation bags drawn from the held-out rows."""
         if self.bags is not None:
             return self.bags
         sampler = sampler.rows if isinstance(sampler, Combined) else sampler
@@ -213,10 +214,10 @@ class Supervision:
         return (sampler if draws_rows else APP()).draw(self.rows, n_bags, seed)  # type: ignore[union-attr]
 
     def statistics(self, change: Callable[[NDArray], NDArray] = np.asarray) -> tuple[NDArray, NDArray]:
-        """Mean and standard deviation of each feature, or of each channel of images, over all rows in use.
+        """Return the mean and standard deviation of each feature, or of each channel of images, over all used rows.
 
-        Sparse rows are not centred: their mean is given as 0 and their scale is the root mean square. A function may
-        `change` the numbers of rows first.
+        Sparse rows are not centred: their mean is 0 and their scale is the root mean square. The function `change` is
+        applied to the rows first.
         """
         pool = self._first.rows
         parts = [part for part in (self.rows, self.bags) if part is not None]
@@ -224,11 +225,11 @@ class Supervision:
         weights = np.bincount(place, np.concatenate([part.entry_weights() for part in parts]).astype(np.float64))
         image = len(pool.shape) > 2
         step = max(1, _CHUNK // self._first.n_features)
-        # About the mean of the first rows: a sum of squares about 0 loses the digits of features far from 0.
+        # Sums are taken around the mean of the first rows: squares of features far from 0 would lose digits.
         first = change(take_dense(pool, used[:step])).astype(np.float64)
         centred = float(not hasattr(pool, "tocsr"))
         shift = first.mean((0, -2, -1) if image else 0, keepdims=True) * centred
-        sums = np.zeros((2, *shift.shape))  # of the distances and of their squares
+        sums = np.zeros((2, *shift.shape))  # sums of the differences and of their squares
         for start in range(0, len(used), step):
             x = change(take_dense(pool, used[start : start + step])) - shift
             moments = np.stack([np.tensordot(weights[start : start + step], v, 1)[None] for v in (x, x**2)])
@@ -241,7 +242,7 @@ class Supervision:
 
 
 def labelled_rows(X: Any, y: Any) -> Bags:
-    """Bags with labels, for quantifiers that learn from these alone: from ``fit(X, y)`` or ``fit(bags)``."""
+    """Check the arguments of a quantifier that learns from labels only, and return Bags with labels."""
     if not isinstance(X, Bags) and y is None:
         raise TypeError("y: expected a label for each row of X, got None; this quantifier learns from labelled rows.")
     if not isinstance(X, Bags):
@@ -255,7 +256,7 @@ def labelled_rows(X: Any, y: Any) -> Bags:
 
 
 def _labelled_part(labelled: Bags, chosen: NDArray[np.bool_]) -> Bags | None:
-    """The chosen entries as one bag with the prevalences of their labels; None if there are none."""
+    """Return the chosen entries as one bag with the prevalences of their labels; None if there are none."""
     if not chosen.any():
         return None
     index, weights = labelled.index[chosen], None if labelled.weights is None else labelled.weights[chosen]
@@ -264,7 +265,7 @@ def _labelled_part(labelled: Bags, chosen: NDArray[np.bool_]) -> Bags | None:
 
 
 def _without_rows(bags: Bags, out: NDArray[np.int64]) -> Bags | None:
-    """The bags without these rows, with the prevalences of what is left of them; None if nothing is."""
+    """Return the bags without these rows, with the prevalences of the remaining labels; None if no rows remain."""
     stays = ~np.isin(bags.index, out)
     ends = np.concatenate([[0], np.cumsum(stays)])[bags.offsets]
     left = np.flatnonzero(np.diff(ends))
@@ -274,14 +275,14 @@ def _without_rows(bags: Bags, out: NDArray[np.int64]) -> Bags | None:
 
 
 def _drawn_of_each_class(rows: NDArray, labelled: Bags, fraction: float, seed: int) -> NDArray[np.int64]:
-    """This fraction of the rows of each class, drawn at random."""
+    """Draw a fraction of the rows of each class."""
     assert labelled.labels is not None
     labels = labelled.labels[rows]
     order = np.lexsort((np.random.default_rng(seed).random(len(rows)), labels))
     labels = labels[order]
     counts = np.bincount(labels)
     rank = np.arange(len(rows)) - (np.cumsum(counts) - counts)[labels]
-    # At least one row of each class that has two is held out, and one of every class is learned from.
+    # Every class keeps at least one row for training, and a class with two rows or more holds out at least one.
     quota = np.minimum(np.maximum(np.round(fraction * counts), 1), counts - 1)
     held = rank < quota[labels]
     if not held.any():

@@ -1,1 +1,1 @@
-"""How encoders and heads start: from labels, known or implied by proportions."""
+"""Pretraining of encoders and heads with labels that are known or implied by proportions."""

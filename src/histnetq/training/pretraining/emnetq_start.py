@@ -1,8 +1,8 @@
-"""How EMNetQ starts: from scores that the encoder learns from labels, adjusted to the loss.
+"""Pretraining of EMNetQ: the encoder learns class scores from labels, and the scores are adjusted to the loss.
 
-The scores of rows that the encoder has not learned from, which are as good on training bags as on others, tell by which
-factor to sharpen or to flatten all scores, how much to add to those of a class, and below which prevalence to shrink
-estimates, for the loss to be the lowest.
+The adjustment uses scores of rows that the encoder was not trained on, because these are as good on training bags as on
+new bags. It finds a factor for all scores, a constant to add to the scores of each class, and the prevalence below
+which estimates are shrunk, such that the loss is lowest.
 """
 
 from __future__ import annotations
@@ -16,8 +16,8 @@ from histnetq.bags.checks import used_rows
 from histnetq.bags.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, ShrunkLikelihood
-from histnetq.training.pretraining.examples import Examples, Ints
 from histnetq.training.pretraining.label_pretraining import learn_scores
+from histnetq.training.pretraining.training_rows import Ints, TrainingRows
 from histnetq.training.supervision import Supervision
 
 _ADJUSTING_BAGS = 1000
@@ -33,35 +33,36 @@ def start_scores(
     loss: Measure,
     seed: int,
 ) -> bool:
-    """Give the encoder weights by which estimates have a low loss; tell whether that was possible.
-
-    It is not with too few or too many rows.
+    """Pretrain an encoder that ends with a linear layer of scores; return False if there are too few or too many rows.
 
     Parameters
     ----------
     ridge : float
-        Penalty of logistic regressions: half of it times the sum of squared weights, beside the mean loss of a row.
+        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     weight_decay : float
         Weight decay of AdamW, for an encoder with hidden layers.
     network : BagNetwork
-        An encoder that ends with a linear layer of scores, followed by `ShrunkLikelihood`.
+        The network, whose pooling is `ShrunkLikelihood`.
     given : Supervision
-        What is learned from.
+        Training data.
     sampler : protocol, optional
-        How bags are drawn from labelled rows, where there are no bags.
+        Protocol that draws bags from labelled rows if there are no bags.
     loss : callable
-        What estimates are to be good for.
+        Loss to minimise.
     seed : int
         Seed of folds and draws.
     """
     if not isinstance(network.pooling, ShrunkLikelihood):
         return False
     rng = np.random.default_rng(seed)
-    examples = Examples.of(given, network, rng)
-    if examples is None or (judged := learn_scores(network.encoder, examples, ridge, weight_decay, rng)) is None:
+    training_rows = TrainingRows.of(given, network, rng)
+    if (
+        training_rows is None
+        or (scored := learn_scores(network.encoder, training_rows, ridge, weight_decay, rng)) is None
+    ):
         return False
-    bags = examples.bags_of(judged.bags, judged.rows, sampler, _ADJUSTING_BAGS, rng)
-    change = _adjust(*bags, judged.scores, network.pooling, loss)
+    bags = training_rows.bags_among(scored.bags, scored.rows, sampler, _ADJUSTING_BAGS, rng)
+    change = _adjust(*bags, scored.scores, network.pooling, loss)
     last = [layer for layer in network.encoder.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         last.weight.mul_(change[0])
@@ -70,8 +71,9 @@ def start_scores(
 
 
 def _adjust(bags: Bags, rows: Ints, scores: Tensor, pooling: ShrunkLikelihood, loss: Measure) -> Tensor:
-    """The factor of all scores and the addends of each class for which, with the pooling's best threshold, the bags'
-    mean loss is the lowest.
+    """Set the pooling's threshold, and return the factor of all scores and the addend of each class: (1 + n_classes,).
+
+    Together, they minimise the mean loss of the bags.
     """
     used, index = (torch.from_numpy(a) for a in used_rows(rows, len(scores)))
     offsets, mine = torch.from_numpy(bags.offsets), scores[used]

@@ -1,8 +1,8 @@
-"""How networks on any features start: from an encoder that has learned labels, and layers that have rehearsed.
+"""Pretraining of networks on any features: the encoder learns labels, the pooling and the head simulated bags.
 
-A linear layer of class scores behind the encoder teaches it the labels of rows, known or implied by proportions, and is
-thrown away. Pooling and head then rehearse on the features of rows that the encoder has not learned from. These are
-kept apart: features of encoders that learned from different folds would have nothing to do with each other.
+The encoder learns the labels of rows, known or implied by proportions, with a linear layer of class scores on top,
+which is then discarded. The pooling and the head are trained on bags simulated from the features of held-out rows.
+Cross-validation would not do here: features of encoders trained on different folds are not comparable.
 """
 
 from __future__ import annotations
@@ -16,14 +16,20 @@ from histnetq.bags.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.training.options import Training
-from histnetq.training.pretraining.examples import Examples, row_protocol
-from histnetq.training.pretraining.head_pretraining import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
-from histnetq.training.pretraining.label_pretraining import class_shares, encode_examples, learn_scores
+from histnetq.training.pretraining.head_pretraining import (
+    EstimatedBags,
+    SimulatedBags,
+    blur,
+    pretrain_head,
+    pretraining_steps,
+)
+from histnetq.training.pretraining.label_pretraining import apply_in_batches, class_shares, learn_scores
+from histnetq.training.pretraining.training_rows import TrainingRows, row_protocol
 from histnetq.training.supervision import Supervision
 
-_RATE = 3e-3  # of a rehearsal
-_LIKE_TRAINING = 1000  # bags that say what those of training are like, where these are drawn
-_ATTENDED = 20_000  # entries of an update, at most, for poolings that learn
+_RATE = 3e-3  # learning rate of the pooling and the head
+_LIKE_TRAINING = 1000  # bags drawn from labelled rows to represent the training bags
+_ATTENDED = 20_000  # largest number of entries in an update if the pooling has weights
 
 
 def start_features(
@@ -34,56 +40,56 @@ def start_features(
     sampler: Protocol | None,
     loss: Measure,
     seed: int,
-    settle: Callable[[BagNetwork, Tensor, int], None] | None = None,
+    adapt: Callable[[BagNetwork, Tensor, int], None] | None = None,
 ) -> bool:
-    """Give the encoder, the pooling and the head weights by which estimates have a low loss; tell whether it could.
-
-    It cannot with too few or too many rows.
+    """Pretrain the encoder, the pooling and the head; return False if there are too few or too many rows.
 
     Parameters
     ----------
     ridge : float
-        Penalty of logistic regressions: half of it times the sum of squared weights, beside the mean loss of a row.
+        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     training : Training
-        Options, of which the weight decay, the number of epochs and that of bags in a batch matter.
+        Options; only `weight_decay`, `epochs` and `batch_bags` are used.
     network : BagNetwork
-        Any encoder, a pooling other than histograms, and any head.
+        The network, whose pooling is not a histogram.
     given : Supervision
-        What is learned from.
+        Training data.
     sampler : protocol, optional
-        How bags are drawn from labelled rows, where there are no bags.
+        Protocol that draws bags from labelled rows if there are no bags.
     loss : callable
-        What estimates are to be good for.
+        Loss to minimise.
     seed : int
         Seed of folds and draws.
-    settle : callable, optional
-        Adapts the pooling and the head to the features of some rows, and the seed, before they rehearse.
+    adapt : callable, optional
+        Called with the network, the features of some rows and the seed before the pooling and the head are trained.
     """
     rng = np.random.default_rng(seed)
-    examples = Examples.of(given, network, rng)
-    if examples is None:
+    training_rows = TrainingRows.of(given, network, rng)
+    if training_rows is None:
         return False
     pooling, head = network.pooling, network.head
     assert head is not None
-    last = nn.Linear(pooling.n_features, examples.n_classes, dtype=examples.rows.dtype)
+    last = nn.Linear(pooling.n_features, training_rows.n_classes, dtype=training_rows.rows.dtype)
     scores = nn.Sequential(network.encoder, last)
-    judged = learn_scores(scores, examples, ridge, training.weight_decay, rng, in_folds=False)
-    if judged is None:
+    scored = learn_scores(scores, training_rows, ridge, training.weight_decay, rng, in_folds=False)
+    if scored is None:
         return False
-    features = encode_examples(network.encoder, examples.rows, judged.rows)
-    if settle is not None:
-        settle(network, features, seed)
-    features, shares = blur(features, class_shares(examples, judged), rng, features.std(0, correction=0))
-    bags, protocol = examples.bags, None
+    features = apply_in_batches(network.encoder, training_rows.rows, scored.rows)
+    if adapt is not None:
+        adapt(network, features, seed)
+    features, shares = blur(features, class_shares(training_rows, scored), rng, features.std(0, correction=0))
+    bags, protocol = training_rows.bags, None
     if bags is None:
-        bags, _ = examples.bags_of(judged.bags, judged.rows, sampler, _LIKE_TRAINING, rng)
+        bags, _ = training_rows.bags_among(scored.bags, scored.rows, sampler, _LIKE_TRAINING, rng)
         protocol = row_protocol(sampler)
     attention = list(pooling.parameters())
     limits = {"n_bags": training.batch_bags, "n_entries": _ATTENDED} if attention else {}
-    draw = Rehearsal(shares, bags, protocol, rng, **limits)
+    draw = SimulatedBags(shares, bags, protocol, rng, **limits)
 
-    def practise() -> Estimates:
+    def estimate_batch() -> EstimatedBags:
         return draw(lambda offsets, rows: network.quantify(pooling(features, offsets, None, rows)), rng)
 
-    rehearse([([*attention, *head.parameters()], _RATE)], practise, loss, rehearsal_steps(examples, training))
+    pretrain_head(
+        [([*attention, *head.parameters()], _RATE)], estimate_batch, loss, pretraining_steps(training_rows, training)
+    )
     return True

@@ -1,8 +1,8 @@
-"""How GMNet starts: its Gaussians stand where rows are, and what they give is brought to one scale.
+"""Pretraining of GMNet: its Gaussians are placed among the features of rows, and its likelihoods are standardised.
 
-Gaussians at random places would be far from all rows at first, and hardly learn. So they are placed by the features of
-some rows: of an encoder with random weights, or of one that has learned labels (`features_start`). The head reads the
-likelihoods minus their mean among these rows, over their deviation.
+Gaussians at random places would be far from all rows and would hardly learn. They are placed by the features of some
+rows, from an encoder that is random or pretrained (`features_start`). The head reads the likelihoods minus their mean,
+divided by their standard deviation, over these rows.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from histnetq.nn import BagNetwork, Gaussians
 from histnetq.training.batches import prepare_rows
 from histnetq.training.options import Training
 from histnetq.training.pretraining.features_start import start_features
-from histnetq.training.pretraining.label_pretraining import encode_examples
+from histnetq.training.pretraining.label_pretraining import apply_in_batches
 from histnetq.training.supervision import Supervision
 
-_ROWS = 5000  # at most, by which Gaussians are placed
-_LEAST = 1e-6  # deviation of likelihoods
+_ROWS = 5000  # largest number of rows used to place the Gaussians
+_LEAST = 1e-6  # smallest standard deviation of the likelihoods
 
 
 def start_gaussians(
@@ -35,39 +35,39 @@ def start_gaussians(
     loss: Measure,
     seed: int,
 ) -> bool:
-    """Place the Gaussians; with a penalty, teach the encoder labels before, let all after it rehearse, and tell so.
+    """Place the Gaussians, pretrain the network unless `ridge` is None, and return whether it was pretrained.
 
     Parameters
     ----------
     ridge : float or None
-        Penalty of logistic regressions; None leaves the weights of encoder and head random.
+        Penalty of logistic regressions, as in `start_features`; None keeps the random weights of encoder and head.
     training : Training
-        Options, of which the weight decay, the number of epochs and that of bags in a batch matter.
+        Options; only `weight_decay`, `epochs` and `batch_bags` are used.
     network : BagNetwork
-        Any encoder, `Gaussians`, and a head that begins with `Standardize`.
+        The network, whose pooling is `Gaussians` and whose head begins with `Standardize`.
     given : Supervision
-        What is learned from.
+        Training data.
     sampler : protocol, optional
-        How bags are drawn from labelled rows, where there are no bags.
+        Protocol that draws bags from labelled rows if there are no bags.
     loss : callable
-        What estimates are to be good for.
+        Loss to minimise.
     seed : int
         Seed of folds and draws.
     """
-    if ridge is not None and start_features(ridge, training, network, given, sampler, loss, seed, settle):
+    if ridge is not None and start_features(ridge, training, network, given, sampler, loss, seed, place_gaussians):
         return True
     first = given.bags if given.rows is None else given.rows
     assert first is not None
     rows = np.unique(first.index)
     used = np.sort(np.random.default_rng(seed).permutation(rows)[:_ROWS])
     inputs = prepare_rows(network, first, used).unflatten(1, given.input_shape)
-    settle(network, encode_examples(network.encoder, inputs, np.arange(len(used))), seed)
+    place_gaussians(network, apply_in_batches(network.encoder, inputs, np.arange(len(used))), seed)
     return False
 
 
 @torch.no_grad()
-def settle(network: BagNetwork, features: Tensor, seed: int) -> None:
-    """Place the Gaussians by features ``(n_rows, n_features)``, and bring what they give to mean 0 and deviation 1."""
+def place_gaussians(network: BagNetwork, features: Tensor, seed: int) -> None:
+    """Place the Gaussians by features ``(n_rows, n_features)``, and let the head standardise their likelihoods."""
     pooling, head = network.pooling, network.head
     assert isinstance(pooling, Gaussians)
     generator = torch.Generator().manual_seed(seed)

@@ -1,8 +1,8 @@
-"""A rehearsal: what follows an encoder learns on bags that are drawn for it, while the encoder stays as it is.
+"""Pretraining of the layers after a frozen encoder, on simulated bags.
 
-Rows that the encoder has not learned from are encoded once and for all. Tens of thousands of bags are drawn from them,
-class by class, at prevalences like those of training, so that their labels are exact. On these the layers after the
-encoder learn to have a low loss.
+Rows that the encoder was not trained on are encoded once. Tens of thousands of bags are drawn from them, class by
+class, at prevalences like the training prevalences, so that the prevalences of the drawn bags are exact. The layers
+after the encoder learn to minimise the loss on these bags.
 """
 
 from __future__ import annotations
@@ -19,82 +19,91 @@ from histnetq.bags.protocols import Protocol
 from histnetq.metrics import Measure
 from histnetq.simplex import apportion, count_labels
 from histnetq.training.options import Training
-from histnetq.training.pretraining.examples import Examples, Floats, Ints
+from histnetq.training.pretraining.training_rows import Floats, Ints, TrainingRows
 
-_ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6  # rows are copied to about so many; widths they are moved by
-# Updates in a rehearsal: fewer where labels are implied, as a head then learns their errors too; and at most so many
-# for each epoch that may follow.
+# Rows are copied until there are about this many, at most this many times, and moved by noise of this relative width.
+_ENOUGH_ROWS, _MOST_COPIES, _BLUR = 50_000, 20, 0.6
+# Number of updates, by whether labels are implied (a head then learns their errors too), and its maximum per epoch of
+# the training that follows.
 _STEPS, _STEPS_PER_EPOCH = {False: 1000, True: 500}, 20
-_BAGS, _ENTRIES = 100, 200_000  # drawn for an update: so many bags, if they have no more entries
-_DRAWN_ROWS = 50_000  # of each class, at least
-_CLIP = 1.0
-# Prevalences of bags that are drawn are those of a bag, or of two, mixed by a Beta distribution with this parameter,
-# and are multiplied by log-normal numbers of this deviation: a head learns a few hundred of them by heart otherwise.
+_BAGS, _ENTRIES = 100, 200_000  # largest numbers of bags and of entries in an update
+_DRAWN_ROWS = 50_000  # smallest number of rows drawn of each class
+_CLIP = 1.0  # largest norm of the gradient
+# The prevalences of a simulated bag are those of one training bag, or of two mixed with a weight from this Beta
+# distribution, times log-normal noise of this width. Otherwise the head would memorise a few hundred training bags.
 _ENDS, _JITTER = 0.3, 0.5
 
-Estimates = tuple[Tensor, Tensor, Tensor]  # true prevalences, estimated ones, sizes of the bags
+EstimatedBags = tuple[Tensor, Tensor, Tensor]  # p_true, p_pred and sizes of simulated bags
 
 
 def blur(
     features: Tensor, shares: Floats, rng: np.random.Generator, spread: float | Tensor = 1.0
 ) -> tuple[Tensor, Floats]:
-    """Give copies of few rows, moved a little at random, so that these very rows are not learned by heart.
+    """Copy rows and add noise if there are few, so that the head does not memorise them; return features and shares.
 
     Parameters
     ----------
     features : Tensor of shape (n_rows, n_features)
         Features of rows.
     shares : (n_rows, n_classes)
-        How the rows of each class are distributed over these.
+        Distribution of each class over the rows, from `class_shares`.
     rng : Generator
         Source of the noise.
     spread : float or Tensor of shape (n_features,)
-        How wide the features are spread.
+        Standard deviation of the features.
     """
     n_copies = int(np.clip(_ENOUGH_ROWS // len(features), 1, _MOST_COPIES))
-    # As wide as kernels of density estimates: the fewer rows a class has, the wider.
+    # The noise is as wide as the kernels of a density estimate: wider if a class has fewer rows.
     width = _BLUR * float((np.square(shares).sum(0) ** 0.2).mean()) * spread
     blurred = features.repeat(n_copies, 1)
     blurred += width * torch.from_numpy(rng.standard_normal(tuple(blurred.shape))).to(features.dtype)
     return blurred, np.tile(shares, (n_copies, 1)) / n_copies
 
 
-class Rehearsal:
-    """Bags of judged rows, drawn class by class, at prevalences and of sizes like those of training.
+class SimulatedBags:
+    """Bags of scored rows, drawn class by class, with prevalences and sizes like those of the training bags.
 
     Parameters
     ----------
     shares : (n_rows, n_classes)
-        How the rows of each class are distributed over the judged ones.
+        Distribution of each class over the scored rows.
     bags : Bags
-        Bags like those of training, with prevalences.
+        Training bags, with prevalences.
     protocol : protocol, optional
-        How bags are drawn from labelled rows; by default they are drawn like these bags.
+        Protocol that draws the prevalences. By default, they vary the prevalences of `bags`.
     rng : Generator
-        Source of the rows that are drawn.
+        Source of the rows.
     n_bags, n_entries : int
-        Bags that are drawn at a time, if they have no more entries.
+        Largest numbers of bags and of entries drawn at a time.
     """
 
     def __init__(
-        self, shares: Floats, bags: Bags, protocol: Protocol | None, rng: np.random.Generator,
-        n_bags: int = _BAGS, n_entries: int = _ENTRIES,
-    ) -> None:  # fmt: skip
-        # Of each class, many rows drawn by their shares once and for all, of which each bag takes some.
+        self,
+        shares: Floats,
+        bags: Bags,
+        protocol: Protocol | None,
+        rng: np.random.Generator,
+        n_bags: int = _BAGS,
+        n_entries: int = _ENTRIES,
+    ) -> None:
+        # Many rows of each class are drawn by their shares once; every bag takes some of these.
         self.rows = np.stack(
             [_draw_rows(np.cumsum(column), max(_DRAWN_ROWS, 2 * len(shares)), rng) for column in shares.T]
         )
         self.bags, self.protocol, n_classes = bags, protocol, shares.shape[1]
         self.n_bags, self.n_entries = n_bags, n_entries
-        # A row of each class, as common as the class is in bags of the protocol: some draw rows and not classes.
+        # One row per class, weighted by the mean prevalence, because some protocols draw rows instead of classes.
         usual = np.maximum(bags.prevalences.mean(0), 1e-9)  # type: ignore[union-attr]
         self.classes = Bags(
-            np.arange(n_classes)[:, None], labels=np.arange(n_classes), classes=range(n_classes), weights=usual,
+            np.arange(n_classes)[:, None],
+            labels=np.arange(n_classes),
+            classes=range(n_classes),
+            weights=usual,
             weight_kind="survey",
-        )  # fmt: skip
+        )
 
-    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> Estimates:
-        """Draw some bags, and estimate their prevalences from their offsets and the numbers of their rows."""
+    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> EstimatedBags:
+        """Draw bags, and estimate their prevalences with ``estimate(offsets, rows)``."""
         counts = self._counts(rng)
         sizes = counts.sum(1)
         n_bags, n_classes = counts.shape
@@ -105,7 +114,7 @@ class Rehearsal:
         return p_true, p_pred, sizes_
 
     def _counts(self, rng: np.random.Generator) -> Ints:
-        """(n_bags, n_classes): rows of each class in each bag."""
+        """Draw the number of rows of each class in each bag: (n_bags, n_classes)."""
         n = self.n_bags
         if self.protocol is not None:
             drawn = self.protocol.draw(self.classes, n, rng)
@@ -129,33 +138,24 @@ def _draw_rows(below: Floats, n: int, rng: np.random.Generator) -> Ints:
     return np.minimum(found, len(below) - 1)
 
 
-def rehearsal_steps(examples: Examples, training: Training) -> int:
-    """Say how many updates a rehearsal has: a short training has a short one."""
-    return min(_STEPS[examples.unknown], _STEPS_PER_EPOCH * training.epochs)
+def pretraining_steps(training_rows: TrainingRows, training: Training) -> int:
+    """Return the number of updates; a short training has a short pretraining."""
+    return min(_STEPS[training_rows.has_implied_labels], _STEPS_PER_EPOCH * training.epochs)
 
 
-def rehearse(
-    rates: list[tuple[list[nn.Parameter], float]], practise: Callable[[], Estimates], loss: Measure, n_steps: int
+def pretrain_head(
+    rates: list[tuple[list[nn.Parameter], float]],
+    estimate_batch: Callable[[], EstimatedBags],
+    loss: Measure,
+    n_steps: int,
 ) -> None:
-    """Train layers on drawn bags, at rates that sink to zero.
-
-    Parameters
-    ----------
-    rates : list of (list of parameters, float)
-        What is learned, and the learning rates at the beginning.
-    practise : callable
-        Draws bags and estimates them.
-    loss : callable
-        What estimates are to be good for.
-    n_steps : int
-        Updates of the weights.
-    """
+    """Train parameters on simulated bags; `rates` pairs parameters with learning rates, which decrease to zero."""
     groups = [{"params": parameters, "first": rate} for parameters, rate in rates if parameters]
     solver = torch.optim.Adam(groups)
     for step in range(n_steps):
         for group in solver.param_groups:
             group["lr"] = group["first"] * (1 - step / n_steps)
         solver.zero_grad()
-        loss(*practise()).mean().backward()
+        loss(*estimate_batch()).mean().backward()
         nn.utils.clip_grad_norm_([p for parameters, _ in rates for p in parameters], _CLIP)
         solver.step()

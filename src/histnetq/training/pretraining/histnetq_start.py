@@ -1,7 +1,7 @@
-"""How HistNetQ starts: from scores that the encoder learns from labels, and from a head that has rehearsed.
+"""Pretraining of HistNetQ: the encoder learns class scores from labels, and the head learns on simulated bags.
 
-The log-odds of rows that the encoder has not learned from, and the labels that these are taken to have, say what the
-histograms of each class are: the templates of a head that unmixes, which then rehearses (`rehearsal`).
+The histograms of each class are computed from rows that the encoder was not trained on, with their known or implied
+labels. They are the templates of the unmixing head, which is then trained on simulated bags (`head_pretraining`).
 """
 
 from __future__ import annotations
@@ -19,18 +19,24 @@ from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.training.options import Training
-from histnetq.training.pretraining.examples import Examples, Floats, Ints, row_protocol
-from histnetq.training.pretraining.head_pretraining import Estimates, Rehearsal, blur, rehearsal_steps, rehearse
+from histnetq.training.pretraining.head_pretraining import (
+    EstimatedBags,
+    SimulatedBags,
+    blur,
+    pretrain_head,
+    pretraining_steps,
+)
 from histnetq.training.pretraining.label_pretraining import class_shares, learn_scores
+from histnetq.training.pretraining.training_rows import Floats, Ints, TrainingRows, row_protocol
 from histnetq.training.supervision import Supervision
 
-_INNER = 0.2  # quantile of log-odds that a sigmoid brings to itself, as it does the one at 1 − 0.2
-# Log-odds in one width of the sigmoid, at most: how sure a classifier is of what it is sure of depends on the rows that
-# it has learned from, and is put into the outermost bins, where it does no harm.
+_INNER = 0.2  # the sigmoid maps this quantile of the log-odds to 0.2, and the quantile 1 − 0.2 to 0.8
+# Largest scale of the log-odds. How confident a classifier is about clear rows depends on its training rows, so such
+# rows go into the outermost bins, where the exact value has no effect.
 _WIDEST = 2.0
-_SMOOTHING = 0.3  # rows of each class, spread over all bins, that are added to its templates
-_JUDGING_BAGS = 1000  # at most, on which a rehearsal must have been of use
-_RATES = {"factor": 1e-3, "other": 3e-2}  # of a rehearsal
+_SMOOTHING = 0.3  # rows per bin that are added to the templates of each class
+_JUDGING_BAGS = 1000  # largest number of bags on which the trained head must be better
+_RATES = {"factor": 1e-3, "other": 3e-2}  # learning rates of the head
 
 
 def start_histograms(
@@ -42,24 +48,22 @@ def start_histograms(
     loss: Measure,
     seed: int,
 ) -> bool:
-    """Give the encoder and the head weights by which estimates have a low loss; tell whether that was possible.
-
-    It is not with too few or too many rows.
+    """Pretrain the encoder and the head; return False if there are too few or too many rows.
 
     Parameters
     ----------
     ridge : float
-        Penalty of logistic regressions: half of it times the sum of squared weights, beside the mean loss of a row.
+        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     training : Training
-        Options, of which the weight decay and the number of epochs matter.
+        Options; only `weight_decay` and `epochs` are used.
     network : BagNetwork
-        Scores, `LogOdds`, a histogram layer and `Unmixing`.
+        The network: an encoder of scores and `LogOdds`, a histogram layer, and an `Unmixing` head.
     given : Supervision
-        What is learned from.
+        Training data.
     sampler : protocol, optional
-        How bags are drawn from labelled rows, where there are no bags.
+        Protocol that draws bags from labelled rows if there are no bags.
     loss : callable
-        What estimates are to be good for.
+        Loss to minimise.
     seed : int
         Seed of folds and draws.
     """
@@ -69,37 +73,40 @@ def start_histograms(
     assert isinstance(pooling, Histogram)
     assert isinstance(head, Unmixing)
     rng = np.random.default_rng(seed)
-    examples = Examples.of(given, network, rng)
-    if examples is None or (judged := learn_scores(scores, examples, ridge, training.weight_decay, rng)) is None:
+    training_rows = TrainingRows.of(given, network, rng)
+    if (
+        training_rows is None
+        or (scored := learn_scores(scores, training_rows, ridge, training.weight_decay, rng)) is None
+    ):
         return False
-    shares = class_shares(examples, judged)
-    _spread(log_odds, judged.scores, shares)
+    shares = class_shares(training_rows, scored)
+    _spread(log_odds, scored.scores, shares)
     with torch.no_grad():
-        odds = log_odds(judged.scores)
-    bags, rows = examples.bags_of(judged.bags, judged.rows, sampler, _JUDGING_BAGS, rng)
+        odds = log_odds(scored.scores)
+    bags, rows = training_rows.bags_among(scored.bags, scored.rows, sampler, _JUDGING_BAGS, rng)
     weights = None if bags.weights is None else torch.from_numpy(bags.weights)
     histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows), weights)
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
     odds, shares = blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
-    known = examples.bags
+    known = training_rows.bags
     protocol = row_protocol(sampler) if known is None else None
-    draw = Rehearsal(shares, bags if known is None else known, protocol, rng)
+    draw = SimulatedBags(shares, bags if known is None else known, protocol, rng)
     head.set_templates(_templates(pool, draw.rows, shares, head))
 
-    def practise() -> Estimates:
+    def estimate_batch() -> EstimatedBags:
         return draw(lambda offsets, rows: head(pool(offsets, rows)).softmax(1), rng)
 
-    _rehearse(head, practise, (bags, histograms), loss, rehearsal_steps(examples, training))
+    _pretrain_if_useful(head, estimate_batch, (bags, histograms), loss, pretraining_steps(training_rows, training))
     return True
 
 
 @torch.no_grad()
 def _spread(log_odds: LogOdds, scores: Tensor, shares: Floats) -> None:
-    """Move and scale the log-odds so that a sigmoid spreads them over (0, 1): those of a class's rows, and all."""
+    """Shift and scale the log-odds so that a sigmoid spreads them over (0, 1), for the rows of a class and for all."""
     odds = log_odds(scores).double().numpy()
     order = np.argsort(odds, axis=0)
-    mine = shares[:, -odds.shape[1] :]  # of two classes, the second
+    mine = shares[:, -odds.shape[1] :]  # with two classes, there are log-odds of the second class only
     weights = np.take_along_axis((mine + 1 / len(odds)) / 2, order, 0)
     below, ranked = np.cumsum(weights, axis=0), np.take_along_axis(odds, order, 0)
     places = (_INNER, 1 - _INNER)
@@ -111,24 +118,28 @@ def _spread(log_odds: LogOdds, scores: Tensor, shares: Floats) -> None:
 
 
 def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Floats, head: Unmixing) -> Tensor:
-    """(n_features, n_bins, n_classes): histograms of the classes, each of very many rows drawn by their shares."""
+    """Compute smoothed histograms of the classes from rows drawn by their shares: (n_features, n_bins, n_classes)."""
     offsets = torch.arange(len(rows) + 1) * rows.shape[1]
     found = pool(offsets, torch.from_numpy(rows.ravel())).view(-1, head.n_features, head.n_bins)
     flat = found.sum(2, keepdim=True) / head.n_bins
-    n_rows = torch.as_tensor(1 / np.square(shares).sum(0), dtype=found.dtype)[:, None, None]  # that are independent
+    n_rows = torch.as_tensor(1 / np.square(shares).sum(0), dtype=found.dtype)[:, None, None]  # effective numbers
     smooth = (found * n_rows + _SMOOTHING * head.n_bins * flat) / (n_rows + _SMOOTHING * head.n_bins)
     return (smooth / smooth.sum(2, keepdim=True)).permute(1, 2, 0)
 
 
-def _rehearse(
-    head: Unmixing, practise: Callable[[], Estimates], judging: tuple[Bags, Tensor], loss: Measure, n_steps: int
+def _pretrain_if_useful(
+    head: Unmixing,
+    estimate_batch: Callable[[], EstimatedBags],
+    judging: tuple[Bags, Tensor],
+    loss: Measure,
+    n_steps: int,
 ) -> None:
-    """Train the head on drawn bags, and keep what it learned if it is of use on bags that were not drawn."""
+    """Train the head on simulated bags, and restore its weights if it is not better on the bags for judging."""
     before = {name: value.clone() for name, value in head.state_dict().items()}
     first = _mean_loss(head, *judging, loss)
     factor = [p for name, p in head.named_parameters() if name.startswith("factor.")]
     other = [p for name, p in head.named_parameters() if not name.startswith("factor.")]
-    rehearse([(factor, _RATES["factor"]), (other, _RATES["other"])], practise, loss, n_steps)
+    pretrain_head([(factor, _RATES["factor"]), (other, _RATES["other"])], estimate_batch, loss, n_steps)
     if not _mean_loss(head, *judging, loss) < first:
         head.load_state_dict(before)
 

@@ -1,14 +1,13 @@
-"""An encoder's class scores, learned from labelled rows and from bags, by the labels that proportions imply.
+"""Pretraining of an encoder as a classifier of rows, with labels that are known or implied by proportions.
 
-Training a network's estimates to be right on its training bags makes it learn these bags by heart. Here the scores are
-those of a classifier: of the labels where they are known, and otherwise of those that the proportions of the bags imply
-(`label_recovery`). Both take turns: a logistic regression says how likely the classes of a row are that it has not
-seen (it is fitted to the other folds), the proportions correct that, the regression is fitted anew. Then the encoder
-learns the labels.
+A network trained only to estimate its training bags memorises these bags. Here the encoder learns the labels of rows
+instead. Unknown labels are recovered from the proportions of the bags (`label_recovery`) in a few turns: a logistic
+regression predicts class probabilities by cross-validation, the proportions correct them, and the regression is fitted
+again. Then the encoder learns the labels.
 
-What comes after the scores must be learned from rows that the encoder has not seen, whose scores are as good as those
-of new ones. Of few rows, all are scored by copies of the encoder that learn from other folds. Of many rows, and for an
-encoder that is slow to train, some are kept apart: whole bags, and all rows that are the same as one of theirs.
+The layers after the encoder must be trained on rows that the encoder was not trained on, because the scores of training
+rows are overconfident. If there are few rows, all are scored by cross-validation with copies of the encoder. If there
+are many rows, or the encoder is slow to train, some rows are held out: whole bags, and all rows equal to one of theirs.
 """
 
 from __future__ import annotations
@@ -28,35 +27,37 @@ from histnetq.bags.checks import used_rows
 from histnetq.kernels.threads import one_thread
 from histnetq.nn import MLP
 from histnetq.nn.likelihood import maximise
-from histnetq.training.pretraining.examples import Examples, Floats, Ints
+from histnetq.training.pretraining.training_rows import Floats, Ints, TrainingRows
 
-_FEWEST_ROWS = 100  # that differ, to divide into folds
-_MOST_IN_FOLDS = 30_000  # rows; of more, some are kept apart
-_APART, _MOST_APART = 0.2, 0.35  # of the bags or rows, and of the rows if bags share them
+_FEWEST_ROWS = 100  # smallest number of distinct rows
+_MOST_IN_FOLDS = 30_000  # largest number of rows scored by cross-validation; some of more rows are held out
+_HELD_OUT, _MOST_HELD_OUT = 0.2, 0.35  # held-out fraction of bags or rows, and its maximum for rows that bags share
 _FOLDS = 5
 _TURNS = 3
 _SHARPENING_BAGS, _FACTORS = 100, tuple(2.0 ** (k / 2) for k in range(-2, 13))
-_STEPS = 100  # of a logistic regression; the next one goes on from there
-_REGRESSED = 60_000  # rows at most that a logistic regression is fitted to
-_FEWEST_EPOCHS, _MOST_EPOCHS, _VISITS = 3, 25, 600_000  # of hidden layers: so many visits of rows, in whole epochs
+_STEPS = 100  # largest number of solver steps of a logistic regression, which continues from the previous one
+_REGRESSED = 60_000  # largest number of rows that a logistic regression is fitted to
+# An encoder with hidden layers sees about this many rows, in a number of epochs within these limits.
+_FEWEST_EPOCHS, _MOST_EPOCHS, _VISITS = 3, 25, 600_000
 _FEWEST_UPDATES, _BATCH_ROWS = 600, 128
-_RATE, _USUAL_UPDATES, _FASTEST = 1e-3, 2000, 3.0  # in fewer updates, the rate is up to so many times as high
-_BORROWED = {False: 100.0, True: 1000.0}  # rows of a class that scores are worth beside known and implied labels
+_RATE, _USUAL_UPDATES, _FASTEST = 1e-3, 2000, 3.0  # fewer updates than usual have a rate up to 3 times as high
+# Number of rows that the scores of a class are worth in `class_shares`, by whether labels are implied.
+_BORROWED = {False: 100.0, True: 1000.0}
 _SCORED_AT_ONCE = 1 << 13  # rows
 
 
 @dataclass(frozen=True)
-class JudgedRows:
-    """Rows with scores by an encoder that has not learned from them.
+class ScoredRows:
+    """Rows scored by an encoder that was not trained on them.
 
     Attributes
     ----------
-    rows : (n_judged,)
-        Numbers of the examples, rising.
-    scores : Tensor of shape (n_judged, n_classes)
-        Log-likelihoods of the classes, up to a constant of the row.
+    rows : (n_scored,)
+        Increasing numbers of the rows in `TrainingRows`.
+    scores : Tensor of shape (n_scored, n_classes)
+        Log-likelihoods of the classes, up to a constant per row.
     bags : (n_bags,)
-        Numbers of the bags whose rows are all among these.
+        Numbers of the bags whose rows are all scored.
     """
 
     rows: Ints
@@ -66,79 +67,81 @@ class JudgedRows:
 
 def learn_scores(
     encoder: nn.Module,
-    examples: Examples,
+    training_rows: TrainingRows,
     ridge: float,
     weight_decay: float,
     rng: np.random.Generator,
     in_folds: bool = True,
-) -> JudgedRows | None:
-    """Teach an encoder the labels of the rows, in place, and judge rows by what has not learned from them.
+) -> ScoredRows | None:
+    """Train an encoder on the labels of the rows, in place, and score rows that it was not trained on.
 
     Parameters
     ----------
     encoder : nn.Module
-        It ends with a linear layer of class scores.
-    examples : Examples
-        Rows with labels, of which those that bags imply are found.
+        An encoder that ends with a linear layer of class scores.
+    training_rows : TrainingRows
+        Rows and labels; implied labels are updated.
     ridge : float
-        Penalty of logistic regressions: half of it times the sum of squared weights, beside the mean loss of a row.
+        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     weight_decay : float
         Weight decay of AdamW, for an encoder with hidden layers.
     rng : Generator
         Source of folds and draws.
     in_folds : bool
-        Whether rows may be judged by copies of the encoder; otherwise it judges rows itself that are kept apart.
+        Whether rows may be scored by cross-validation; otherwise the encoder itself scores held-out rows.
 
     Returns
     -------
-    JudgedRows or None
-        None if too few rows differ, and nothing is learned.
+    ScoredRows or None
+        None if there are too few distinct rows; the encoder is then not trained.
     """
-    groups = examples.groups()
+    groups = training_rows.groups()
     n_groups = int(groups.max()) + 1
     if n_groups < _FEWEST_ROWS:
         return None
     folds = rng.permutation(np.arange(n_groups) % _FOLDS)[groups]
-    regress = partial(_regress, ridge=ridge)
-    linear = _Learner(_zero_layer(examples), regress, rng)
-    n, every_bag = examples.n_recovered, np.arange(0 if examples.bags is None else len(examples.bags))
-    for turn in range(_TURNS if examples.unknown else 0):
-        scores = linear.scores_across(examples, folds, known_only=turn == 0)[:n].double()
-        examples.recover(_sharpened(scores, examples, rng).numpy(), every_bag)
+    linear = _Learner(_zero_layer(training_rows), partial(_regress, ridge=ridge), rng)
+    if training_rows.has_implied_labels:
+        _recover_all(linear, training_rows, folds, rng)
     layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
     alone = type(encoder) is MLP and len(layers) == 1
     learner = linear if alone else _Learner(encoder, partial(_learn, weight_decay=weight_decay), rng)
     few = in_folds and type(encoder) is MLP and len(folds) <= _MOST_IN_FOLDS
-    apart = None if few else _keep_apart(examples, groups, rng)
-    if apart is None and not in_folds:  # bags share rows: one fold of these, and no whole bags
-        apart = np.flatnonzero(folds == 0), np.empty(0, np.int64), np.flatnonzero(folds != 0)
-    if apart is None:
-        scores = learner.scores_across(examples, folds)
-        judged = JudgedRows(np.arange(len(folds)), scores, every_bag)
-        learner.fit(learner.module, examples, np.arange(len(folds)))
-    else:
-        mine, bags, learned = apart
-        learner.fit(learner.module, examples, learned)
-        judged = JudgedRows(mine, encode_examples(learner.module, examples.rows, mine), bags)
-    if examples.unknown and len(judged.bags):  # at last by the encoder itself
-        known = np.zeros((n, examples.n_classes))
-        here = judged.rows[judged.rows < n]
-        known[here] = judged.scores[: len(here)].double().numpy()
-        examples.recover(known, judged.bags)
+    held = None if few else _hold_out(training_rows, groups, rng)
+    if held is None and not in_folds:  # bags share rows: hold out one fold of the rows, and no whole bags
+        held = np.flatnonzero(folds == 0), np.empty(0, np.int64), np.flatnonzero(folds != 0)
+    scored = learner.fit_and_score(training_rows, folds, held)
+    if training_rows.has_implied_labels and len(scored.bags):
+        _recover_scored(training_rows, scored)
     if alone:
         layers[0].load_state_dict(linear.module.state_dict())
-    return judged
+    return scored
 
 
-def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> Tensor:
-    """Multiply scores by the factor under which maximum likelihood finds the proportions of some bags the best.
+def _recover_all(linear: _Learner, training_rows: TrainingRows, folds: Ints, rng: np.random.Generator) -> None:
+    """Recover the labels of all bags with the cross-validated scores of a logistic regression, in turns."""
+    for turn in range(_TURNS):
+        scores = linear.scores_across(training_rows, folds, known_only=turn == 0)[: training_rows.n_recovered].double()
+        training_rows.recover(_sharpened(scores, training_rows, rng).numpy(), training_rows.every_bag())
 
-    Labels that proportions imply at first are all alike, and scores learned from them are right but far too flat.
-    Scores by which the bags' mean is the better estimate under every factor are noise, and are left as they are.
+
+def _recover_scored(training_rows: TrainingRows, scored: ScoredRows) -> None:
+    """Recover the labels of the scored bags with the scores of the encoder itself."""
+    scores = np.zeros((training_rows.n_recovered, training_rows.n_classes))
+    here = scored.rows[scored.rows < training_rows.n_recovered]
+    scores[here] = scored.scores[: len(here)].double().numpy()
+    training_rows.recover(scores, scored.bags)
+
+
+def _sharpened(scores: Tensor, training_rows: TrainingRows, rng: np.random.Generator) -> Tensor:
+    """Multiply scores by the factor with which maximum likelihood estimates the proportions of some bags best.
+
+    The first implied labels are the same for all rows of a bag, so scores learned from them are right but far too flat.
+    If the mean of the bags is a better estimate with every factor, the scores are noise and are not multiplied.
     """
-    assert examples.bags is not None
-    every = np.arange(len(examples.bags))
-    bags, rows = examples.bags_of(every, np.arange(len(scores)), None, _SHARPENING_BAGS, rng)
+    assert training_rows.bags is not None
+    every, among = training_rows.every_bag(), np.arange(len(scores))
+    bags, rows = training_rows.bags_among(every, among, None, _SHARPENING_BAGS, rng)
     sized = bags.sized_weights()
     used, index = (torch.from_numpy(a) for a in used_rows(rows, len(scores)))
     mine, offsets, p_true = scores[used], torch.from_numpy(bags.offsets), torch.as_tensor(bags.prevalences)
@@ -148,65 +151,77 @@ def _sharpened(scores: Tensor, examples: Examples, rng: np.random.Generator) -> 
     return scores * _FACTORS[best] if errors[best] < float((p_true - p_true.mean(0)).abs().mean()) else scores
 
 
-def _keep_apart(examples: Examples, groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints] | None:
-    """Give rows to judge, the bags they are of, and rows to learn from; None if bags share too many rows for that."""
-    n, n_rows = examples.n_recovered, len(examples.rows)
-    apart = np.zeros(n_rows, bool)
+def _hold_out(training_rows: TrainingRows, groups: Ints, rng: np.random.Generator) -> tuple[Ints, Ints, Ints] | None:
+    """Return held-out rows, their bags and the remaining rows; None if bags share too many rows to hold some out."""
+    n, n_rows = training_rows.n_recovered, len(training_rows.rows)
+    held = np.zeros(n_rows, bool)
     labelled = n + rng.permutation(n_rows - n)
-    apart[labelled[: round(_APART * len(labelled))]] = True
+    held[labelled[: round(_HELD_OUT * len(labelled))]] = True
     bags = np.empty(0, np.int64)
-    if examples.bags is not None:
-        order = rng.permutation(len(examples.bags))
-        bags = np.sort(order[: max(1, round(_APART * len(order)))])
-        apart[np.flatnonzero(examples.members[bags].getnnz(0))] = True
-    alike = np.isin(groups, groups[apart])
-    if alike.mean() > _MOST_APART or not (~alike).any():
+    if training_rows.bags is not None:
+        order = rng.permutation(len(training_rows.bags))
+        bags = np.sort(order[: max(1, round(_HELD_OUT * len(order)))])
+        held[np.flatnonzero(training_rows.members[bags].getnnz(0))] = True
+    equal = np.isin(groups, groups[held])
+    if equal.mean() > _MOST_HELD_OUT or not (~equal).any():
         return None
-    return np.flatnonzero(apart), bags, np.flatnonzero(~alike)
+    return np.flatnonzero(held), bags, np.flatnonzero(~equal)
 
 
 class _Learner:
-    """A module, copies of it for all folds, and how they learn; a module that has learned goes on from there."""
+    """A module, a copy of it for each fold, and the function that trains them further at every call."""
 
     def __init__(self, module: nn.Module, learn: Callable[..., None], rng: np.random.Generator) -> None:
         self.module, self.learn, self.rng = module, learn, rng
         self.copies: list[nn.Module] = []
 
-    def fit(self, module: nn.Module, examples: Examples, among: Ints, known_only: bool = False) -> None:
-        """Teach the module the labels of these rows; a logistic regression takes some of very many.
+    def fit(self, module: nn.Module, training_rows: TrainingRows, among: Ints, known_only: bool = False) -> None:
+        """Train the module on the labels of these rows; a logistic regression uses a random part of very many rows.
 
-        Labels that proportions imply before there are any scores say little: known ones come first.
+        With `known_only`, only known labels are used if they cover all classes: the first implied labels say little.
         """
-        known = examples.known()[among]
-        if known_only and len(np.unique(examples.labels[among[known]].argmax(1))) == examples.n_classes:
+        known = training_rows.known()[among]
+        if known_only and len(np.unique(training_rows.labels[among[known]].argmax(1))) == training_rows.n_classes:
             among, known = among[known], known[known]
         if isinstance(module, nn.Linear) and len(among) > _REGRESSED:
             order = np.lexsort((self.rng.random(len(among)), ~known))
             among = np.sort(among[order[:_REGRESSED]])
-        self.learn(module, *examples.part(among))
+        self.learn(module, *training_rows.part(among))
 
-    def scores_across(self, examples: Examples, folds: Ints, known_only: bool = False) -> Tensor:
-        """(n_rows, n_classes): of each row by the copy that has learned from the other folds."""
+    def scores_across(self, training_rows: TrainingRows, folds: Ints, known_only: bool = False) -> Tensor:
+        """Return cross-validated scores of all rows: (n_rows, n_classes)."""
         self.copies = self.copies or [copy.deepcopy(self.module) for _ in range(_FOLDS)]
-        scores = torch.empty(examples.labels.shape, dtype=examples.rows.dtype)
+        scores = torch.empty(training_rows.labels.shape, dtype=training_rows.rows.dtype)
         for fold, module in enumerate(self.copies):
-            self.fit(module, examples, np.flatnonzero(folds != fold), known_only)
-            others = np.flatnonzero(folds == fold)
-            scores[torch.from_numpy(others)] = encode_examples(module, examples.rows, others)
+            self.fit(module, training_rows, np.flatnonzero(folds != fold), known_only)
+            held = np.flatnonzero(folds == fold)
+            scores[torch.from_numpy(held)] = apply_in_batches(module, training_rows.rows, held)
         return scores
+
+    def fit_and_score(
+        self, training_rows: TrainingRows, folds: Ints, held: tuple[Ints, Ints, Ints] | None
+    ) -> ScoredRows:
+        """Train on all rows and score them by cross-validation, or train on some and score the held-out rows."""
+        if held is None:
+            scores, every_row = self.scores_across(training_rows, folds), np.arange(len(folds))
+            self.fit(self.module, training_rows, every_row)
+            return ScoredRows(every_row, scores, training_rows.every_bag())
+        rows, bags, learned = held
+        self.fit(self.module, training_rows, learned)
+        return ScoredRows(rows, apply_in_batches(self.module, training_rows.rows, rows), bags)
 
 
 @torch.no_grad()
-def encode_examples(module: nn.Module, rows: Tensor, among: Ints) -> Tensor:
-    """Give what a module makes of some rows: (len(among), n_outputs)."""
+def apply_in_batches(module: nn.Module, rows: Tensor, among: Ints) -> Tensor:
+    """Return the outputs of a module for some rows: (len(among), n_outputs)."""
     module.eval()
     linear = isinstance(module, nn.Linear)
     parts = (rows[some] for some in torch.from_numpy(among).split(_SCORED_AT_ONCE))
     return torch.cat([module(part.flatten(1) if linear else part) for part in parts])
 
 
-def _zero_layer(examples: Examples) -> nn.Linear:
-    layer = nn.Linear(examples.rows[0].numel(), examples.n_classes, dtype=examples.rows.dtype)
+def _zero_layer(training_rows: TrainingRows) -> nn.Linear:
+    layer = nn.Linear(training_rows.rows[0].numel(), training_rows.n_classes, dtype=training_rows.rows.dtype)
     for parameter in layer.parameters():
         nn.init.zeros_(parameter)
     return layer
@@ -217,10 +232,9 @@ def _cross_entropy(logits: Tensor, labels: Tensor, weights: Tensor) -> Tensor:
 
 
 def _regress(layer: nn.Linear, rows: Tensor, labels: Tensor, priors: Tensor, weights: Tensor, ridge: float) -> None:
-    """Logistic regression, of scores at equal prevalences."""
-    solver = torch.optim.LBFGS(
-        layer.parameters(), max_iter=_STEPS, tolerance_grad=1e-6, line_search_fn="strong_wolfe"
-    )  # fmt: skip
+    """Fit a logistic regression whose scores are independent of the prevalences."""
+    options = {"tolerance_grad": 1e-6, "line_search_fn": "strong_wolfe"}
+    solver = torch.optim.LBFGS(layer.parameters(), max_iter=_STEPS, **options)  # type: ignore[arg-type]
     rows = rows.flatten(1)
 
     def closure() -> Tensor:
@@ -235,14 +249,14 @@ def _regress(layer: nn.Linear, rows: Tensor, labels: Tensor, priors: Tensor, wei
 def _learn(
     module: nn.Module, rows: Tensor, labels: Tensor, priors: Tensor, weights: Tensor, weight_decay: float
 ) -> None:
-    """The same with hidden layers, in a number of epochs that is known before, at a rate that sinks to zero."""
+    """Train a module with hidden layers for a fixed number of epochs, at a learning rate that decreases to zero."""
     solver = torch.optim.AdamW(module.parameters(), lr=_RATE, weight_decay=weight_decay, fused=True)
     module.train()
     n_epochs = min(max(_VISITS // len(rows), _FEWEST_EPOCHS), _MOST_EPOCHS)
-    n_batches = -(-len(rows) // _BATCH_ROWS)  # of equal sizes: of a single row, some layers learn nothing
+    n_batches = -(-len(rows) // _BATCH_ROWS)  # of equal sizes, because batch norm needs more than one row
     n_epochs = max(n_epochs, -(-_FEWEST_UPDATES // n_batches))
     rate = _RATE * min(max(_USUAL_UPDATES / (n_epochs * n_batches), 1.0), _FASTEST)
-    # Dense layers of 128 rows are small: up to 256 × 1024, two threads took 1.2 to 1.6 times as long as one.
+    # Dense layers on 128 rows are small: up to 256 × 1024, two threads took 1.2 to 1.6 times as long as one.
     with one_thread() if _is_dense(module) else nullcontext():
         for epoch in range(n_epochs):
             for group in solver.param_groups:
@@ -255,31 +269,19 @@ def _learn(
 
 
 def _is_dense(module: nn.Module) -> bool:
-    """Tell whether a module is an `MLP`, with or without a layer of class scores behind it."""
+    """Return whether a module is an `MLP`, with or without a layer of class scores after it."""
     return type(module[0] if type(module) is nn.Sequential else module) is MLP
 
 
-def class_shares(examples: Examples, judged: JudgedRows) -> Floats:
-    """Say how the rows of each class are distributed over the judged ones.
+def class_shares(training_rows: TrainingRows, scored: ScoredRows) -> Floats:
+    """Return the distribution of each class over the scored rows: (n_scored, n_classes), columns sum to one.
 
-    Labels say it, known or recovered, and so do the scores, which are smooth where labels are few: they weigh as much
-    as some borrowed rows of the class, and as more of them where labels are but implied by proportions.
-
-    Parameters
-    ----------
-    examples : Examples
-        All rows, with their labels.
-    judged : JudgedRows
-        Some of them, with scores.
-
-    Returns
-    -------
-    (n_judged, n_classes)
-        Probabilities that sum to one in each column.
+    It combines labels, known or recovered, with scores, which are smoother if there are few labels. The scores count as
+    much as a fixed number of rows per class, which is larger if labels are only implied by proportions.
     """
-    weights = examples.weights[judged.rows][:, None]
-    labels = examples.labels[judged.rows] * weights
-    likely = weights * softmax(judged.scores.double().numpy() + examples.priors[judged.rows], axis=1)
-    counts, borrowed = labels.sum(0), _BORROWED[examples.unknown]
+    weights = training_rows.weights[scored.rows][:, None]
+    labels = training_rows.labels[scored.rows] * weights
+    likely = weights * softmax(scored.scores.double().numpy() + training_rows.priors[scored.rows], axis=1)
+    counts, borrowed = labels.sum(0), _BORROWED[training_rows.has_implied_labels]
     shares: Floats = labels + likely * (borrowed / np.maximum(likely.sum(0), 1e-9))
     return shares / (counts + borrowed)

@@ -1,13 +1,13 @@
-"""Which labels the rows have, as far as the proportions of all the bags they are in tell.
+"""Recovery of row labels from the proportions of all bags that contain the rows.
 
-A row that is in many bags is likely of a class that is common in them, and rows that a classifier calls alike cannot
-all be of one class where the proportions say otherwise. Given how likely each class of each row is, the labels are
-those that stay closest to it, by Kullback-Leibler divergence, among all that agree with the proportions:
+A row that is in many bags probably belongs to a class that is common in them. The rows of a bag cannot all belong to
+one class if the proportions of the bag contradict it. Given prior class probabilities r of each row, the recovered
+probabilities q are the closest to r, by Kullback-Leibler divergence, among all that agree with the proportions:
 
     q_i = softmax(log r_i + Σ_b w_bi λ_b),    Σ_i w_bi q_i = n_b (p_b − s λ_b)    for every bag b,
 
-with the weights w of the rows in the bags, the sizes n and the proportions p of these. One convex problem has the
-multipliers λ for its solution. The slack s, the variance per row of counts that are nearly right, keeps them finite.
+where w are the weights of the rows in the bags, n the sizes of the bags and p their proportions. The multipliers λ are
+the solution of one convex problem. The slack s allows counts to be slightly wrong, which keeps the multipliers finite.
 """
 
 from __future__ import annotations
@@ -21,36 +21,33 @@ from scipy.special import log_softmax, softmax
 from histnetq.bags.bags import Bags
 
 _SLACK = 0.02
-_STEPS = 60  # of the solver; with slack, nothing changes after a few dozen
+_STEPS = 60  # largest number of solver steps; with slack, it converges within a few dozen
 
 Floats = NDArray[np.float64]
 
 
 def memberships(bags: Bags, entries: NDArray[np.int64], n_rows: int) -> csr_matrix:
-    """Weights ``(n_bags, n_rows)`` of rows in bags, a bag's adding up to its size; ``entries`` are rows."""
+    """Return the weights ``(n_bags, n_rows)`` of rows in bags, which sum to the size of each bag."""
     sized = bags.sized_weights()
     weights = np.ones(len(entries)) if sized is None else sized.astype(np.float64)
     return csr_matrix((weights, (bags.bag_of_entry, entries)), shape=(len(bags), n_rows))
 
 
 def recover_labels(members: csr_matrix, prevalences: Floats, logits: Floats) -> Floats:
-    """Class probabilities of the rows that agree with the bags' proportions and are otherwise as given.
+    """Return the class probabilities ``(n_rows, n_classes)`` closest to the given ones that agree with the proportions.
 
     Parameters
     ----------
     members : (n_bags, n_rows)
-        As `memberships` gives them.
+        Weights of rows in bags, from `memberships`.
     prevalences : (n_bags, n_classes)
+        Proportions of the bags.
     logits : (n_rows, n_classes)
-        Logarithms of the probabilities without regard to the bags, up to a constant of the row.
-
-    Returns
-    -------
-    (n_rows, n_classes)
+        Log probabilities without the proportions, up to a constant per row.
 
     Examples
     --------
-    The second row is in both bags, and of class 1, as both can have it so:
+    The second row is in both bags. It gets class 1, so that each bag has one row of each class:
 
     >>> members = csr_matrix([[1.0, 1, 0], [0, 1, 1]])
     >>> recover_labels(members, np.array([[0.5, 0.5], [0.5, 0.5]]), np.array([[0, 0.0], [0, 1], [0, 0]])).argmax(1)

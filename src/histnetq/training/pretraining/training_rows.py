@@ -1,4 +1,4 @@
-"""Rows to learn class scores from, with the labels that they are known to have or that proportions imply."""
+"""Rows that class scores are learned from, with labels that are known or implied by proportions."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from histnetq.training.batches import prepare_rows
 from histnetq.training.pretraining.label_recovery import memberships, recover_labels
 from histnetq.training.supervision import Supervision
 
-_MOST_NUMBERS = 1 << 28  # in the rows that scores are learned from; of more, some bags and rows are drawn
-_CERTAIN = 30.0  # score of the class of a row whose label is known
+_MOST_NUMBERS = 1 << 28  # largest number of values in the rows; bags and rows are drawn at random to stay below it
+_CERTAIN = 30.0  # score of a known label
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
 
 
-class Examples:
-    """Rows of bags, then labelled ones, each once, with the labels they are taken to have.
+class TrainingRows:
+    """The rows of all bags, followed by labelled rows, each once, with known or implied labels.
 
     Attributes
     ----------
@@ -33,21 +33,26 @@ class Examples:
     labels : (n_rows, n_classes)
         Class probabilities of the rows.
     priors : (n_rows, n_classes)
-        Logarithms of the prevalences of the classes among bags' rows, and among labelled ones.
+        Log prevalences of the classes, among the rows of bags and among the labelled rows.
     weights : (n_rows,)
-        What each row counts.
+        Weights of the rows.
     bags : Bags or None
-        Bags whose proportions are known.
+        Bags with known proportions.
     entries : (n_entries,)
         The row of each entry of the bags.
     n_recovered : int
-        Rows of bags; those after them are labelled.
+        Number of rows of bags, which come first.
     """
 
     def __init__(
-        self, rows: Tensor, known_weights: NDArray, labels: Floats, codes: NDArray | None, bags: Bags | None,
+        self,
+        rows: Tensor,
+        known_weights: NDArray,
+        labels: Floats,
+        codes: NDArray | None,
+        bags: Bags | None,
         entries: Ints,
-    ) -> None:  # fmt: skip
+    ) -> None:
         self.rows, self.labels, self.codes, self.bags, self.entries = rows, labels, codes, bags, entries
         self.weights = np.ones(len(rows))
         self.priors = np.zeros_like(labels)
@@ -64,23 +69,18 @@ class Examples:
             self.priors[n:] = _logarithm(np.average(labels[n:], axis=0, weights=self.weights[n:]), n_labelled)
 
     @classmethod
-    def of(cls, given: Supervision, network: BagNetwork, rng: np.random.Generator) -> Examples | None:
-        """Those of what is given; None where they are too many to be held in memory, a single bag of them even."""
+    def of(cls, given: Supervision, network: BagNetwork, rng: np.random.Generator) -> TrainingRows | None:
+        """Collect the rows of the training data; return None if even a single bag does not fit in memory."""
         n_classes = len(given.classes)
         most = _MOST_NUMBERS // (int(np.prod(given.input_shape)) + 8 * n_classes)
         bags, rows = given.bags, given.rows
         used, entries = (np.empty(0, np.int64),) * 2
         if bags is not None:
-            order = rng.permutation(len(bags))
-            used, entries = used_rows(bags.index, bags.rows.shape[0])
-            if len(used) > most:
-                few = np.searchsorted(np.cumsum(np.diff(bags.offsets)[order]), most)
-                bags = bags[np.sort(order[: max(1, int(few))])]
-                used, entries = used_rows(bags.index, bags.rows.shape[0])
+            bags, used, entries = _bags_with_few_rows(bags, most, rng)
             if len(used) > most:
                 return None
         known = np.empty(0, np.int64) if rows is None else rng.permutation(np.unique(rows.index))[:most]
-        if given.one_pool:  # their labels are found with the bags
+        if given.one_pool:  # the bags contain these rows and their labels
             known = np.setdiff1d(known, used)
         chosen, first = np.concatenate([used, known]), bags if rows is None else rows
         assert first is not None
@@ -99,34 +99,38 @@ class Examples:
         return int(self.labels.shape[1])
 
     @property
-    def unknown(self) -> bool:
-        """Whether some rows have no label but the one that proportions imply."""
+    def has_implied_labels(self) -> bool:
+        """Whether the labels of some rows are only implied by proportions."""
         return self.bags is not None and (self.codes is None or bool((self.codes < 0).any()))
 
+    def every_bag(self) -> Ints:
+        """Return the numbers of all bags."""
+        return np.arange(0 if self.bags is None else len(self.bags))
+
     def known(self) -> NDArray[np.bool_]:
-        """Tell which rows have a label that is known: (n_rows,)."""
+        """Return a mask of the rows with known labels: (n_rows,)."""
         known = np.ones(len(self.rows), bool)
         known[: self.n_recovered] = False if self.codes is None else self.codes >= 0
         return known
 
     def groups(self) -> Ints:
-        """Number the contents of the rows: rows that are the same, of which a label tells of all, share a number."""
+        """Number the distinct rows; equal rows, which share their label, get the same number: (n_rows,)."""
         hashes = row_hashes(self.rows.numpy(), np.arange(len(self.rows)))
         found: Ints = np.unique(hashes, return_inverse=True)[1]
         return found
 
     def part(self, among: Ints) -> tuple[Tensor, ...]:
-        """Rows, labels, priors and weights, of sum 1, of some of the examples."""
+        """Return the inputs, labels, priors and weights (of sum 1) of some rows."""
         some = (self.labels[among], self.priors[among], self.weights[among] / self.weights[among].sum())
         return self.rows[torch.from_numpy(among)], *(torch.as_tensor(a, dtype=self.rows.dtype) for a in some)
 
     def recover(self, scores: Floats, of_bags: Ints) -> None:
-        """Find labels of the rows of some bags, given scores that were learned from other rows.
+        """Update the labels of the rows of some bags, given scores that were learned from other rows.
 
         Parameters
         ----------
         scores : (n_recovered, n_classes)
-            Log-likelihoods of the classes; those of other bags' rows are not read.
+            Log-likelihoods of the classes. Rows outside these bags are ignored.
         of_bags : (n,)
             Numbers of the bags.
         """
@@ -137,32 +141,32 @@ class Examples:
         mine = np.flatnonzero(members.getnnz(0))
         logits = scores + self.priors[:n]
         known, truth = np.empty(0, np.int64), np.empty((0, self.n_classes))
-        if self.codes is not None:  # some rows of the bags have labels, and leave the rest of the proportions to others
+        if self.codes is not None:  # the unlabelled rows must explain the rest of the proportions
             known = np.flatnonzero(self.codes >= 0)
             truth = np.eye(self.n_classes)[self.codes[known]]
             logits[known] = _CERTAIN * truth
         self.labels[mine] = recover_labels(members[:, mine], self.bags.prevalences[of_bags], logits[mine])
         self.labels[known] = truth
-        # A class that few rows have may be common in bags that share these: its rows count once each.
+        # Each row counts once: a class may be common in many bags only because they share a few rows.
         self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
 
-    def bags_of(
+    def bags_among(
         self, chosen: Ints, among: Ints, sampler: Protocol | None, n_bags: int, rng: np.random.Generator
     ) -> tuple[Bags, Ints]:
-        """Give bags of known proportions, and which of some rows each entry is.
+        """Return bags whose rows are all among some rows, and the position in `among` of each entry.
 
         Parameters
         ----------
         chosen : (n,)
-            Numbers of bags whose rows are all among these; if there are none, bags are drawn from labelled rows.
+            Numbers of bags with these rows only. Without any bags, bags are drawn from labelled rows.
         among : (n_among,)
-            Numbers of the rows, rising.
+            Increasing numbers of the rows.
         sampler : protocol, optional
-            How bags are drawn from labelled rows.
+            Protocol that draws bags from labelled rows.
         n_bags : int
-            Bags at most.
+            Largest number of bags.
         rng : Generator
-            Source of what is drawn.
+            Source of random numbers.
         """
         if self.bags is not None:
             few = np.sort(rng.permutation(chosen)[:n_bags])
@@ -171,19 +175,33 @@ class Examples:
         codes = self.labels[among].argmax(1)
         weights = None if (self.weights == 1).all() else self.weights[among]
         own = Bags(
-            self.rows[torch.from_numpy(among)].numpy(), labels=codes, classes=range(self.n_classes), weights=weights,
+            self.rows[torch.from_numpy(among)].numpy(),
+            labels=codes,
+            classes=range(self.n_classes),
+            weights=weights,
             weight_kind="survey",
-        )  # fmt: skip
+        )
         drawn = row_protocol(sampler).draw(own, n_bags // 2, rng)
         return drawn, drawn.index
 
 
 def row_protocol(sampler: Protocol | None) -> Protocol:
-    """Give the protocol that draws bags from labelled rows: this one, a part of it, or APP."""
+    """Return the protocol that draws bags from labelled rows: the sampler, a part of it, or APP."""
     sampler = getattr(sampler, "rows", sampler)
     return sampler if sampler is not None and sampler.draws_from == "rows" else APP()
 
 
+def _bags_with_few_rows(bags: Bags, most: int, rng: np.random.Generator) -> tuple[Bags, Ints, Ints]:
+    """Draw bags until they have at most `most` rows (at least one bag); return them, their rows and their entries."""
+    order = rng.permutation(len(bags))
+    used, entries = used_rows(bags.index, bags.rows.shape[0])
+    if len(used) > most:
+        few = np.searchsorted(np.cumsum(np.diff(bags.offsets)[order]), most)
+        bags = bags[np.sort(order[: max(1, int(few))])]
+        used, entries = used_rows(bags.index, bags.rows.shape[0])
+    return bags, used, entries
+
+
 def _logarithm(prevalences: Floats, n_rows: int) -> Floats:
-    """Log prevalences, floored at a tenth of a row."""
+    """Return log prevalences, where a prevalence is at least a tenth of a row."""
     return np.log(np.maximum(prevalences, 0.1 / n_rows))

@@ -12,48 +12,28 @@ from pathlib import Path
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags.bags import Bags
-from histnetq.datasets.dataset import Examples
-from histnetq.datasets.sources import SOURCES, MaybePath
+from histnetq import Bags
+from histnetq.datasets import SOURCES, Examples
 
-_CLASSES = (
-    "T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot",
-)  # fmt: skip
+__all__ = ["read_fashion_mnist", "read_idx"]
+
+_CLASSES = ("T-shirt/top", "Trouser", "Pullover", "Dress", "Coat", "Sandal", "Shirt", "Sneaker", "Bag", "Ankle boot")
 _PER_CLASS = {"train": 6000, "t10k": 1000}
 _VALIDATION_PER_CLASS = 1000
 _LARGEST = 1 << 27  # bytes of an unpacked file
 
 
-def fashion_mnist(data_dir: MaybePath = None, *, random_state: int = 0) -> Examples:
-    """Read Fashion-MNIST: 50,000 images to learn from, 10,000 to choose by and 10,000 for the final score.
+def read_fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random_state: int = 0) -> Examples:
+    """Read Fashion-MNIST: 50,000 training images, 10,000 validation images and 10,000 test images, each as one bag.
 
-    Images are kept as they are, ``(28, 28)`` of whole numbers from 0 to 255, in a quarter of the memory of floats: the
-    networks standardise their inputs themselves. For a classifier that does not, divide by 127.5 and subtract 1.
-
-    Parameters
-    ----------
-    data_dir : path or None, default None
-        Directory with ``train-images-idx3-ubyte``, ``train-labels-idx1-ubyte``, ``t10k-images-idx3-ubyte`` and
-        ``t10k-labels-idx1-ubyte``, each as it is or with ``.gz``. By default it is the one where
-        ``histnetq data fetch fashion-mnist`` puts them, else that of Debian's package ``dataset-fashion-mnist``.
-    random_state : int, default 0
-        Seed of the split into 5,000 images per class to learn from and 1,000 to choose by.
-
-    Returns
-    -------
-    Examples
-        Labelled images, each part as one bag: draw bags by a protocol, ``APP(500).draw(data.train, 100)``.
+    Images have the shape ``(28, 28)`` and whole numbers from 0 to 255, which take a quarter of the memory of floats.
+    The networks standardise their inputs; for other classifiers, divide by 127.5 and subtract 1. By default, the four
+    files are read from where ``histnetq data fetch fashion-mnist`` puts them, or else from Debian's package
+    ``dataset-fashion-mnist``. They may be compressed or not. The seed splits off the validation images.
 
     References
     ----------
     Xiao, Rasul & Vollgraf (2017), *Fashion-MNIST: a novel image dataset for benchmarking machine learning algorithms*.
-
-    Examples
-    --------
-    >>> fashion_mnist("no/such/directory")
-    Traceback (most recent call last):
-        ...
-    FileNotFoundError: data_dir: no/such/directory lacks train-images-idx3-ubyte.gz of fashion-mnist, ...
     """
     source, given = SOURCES["fashion-mnist"], None if data_dir is None else Path(data_dir)
     folder = source.find(given)
@@ -63,7 +43,7 @@ def fashion_mnist(data_dir: MaybePath = None, *, random_state: int = 0) -> Examp
     (images, labels), (test_images, test_labels) = (_read_part(folder, part) for part in _PER_CLASS)
     order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
     parts = np.split(order.reshape(len(_CLASSES), -1), [_VALIDATION_PER_CLASS], axis=1)
-    # On one pool, so that what is computed for an image is computed once.
+    # Both parts share a pool, so that results per image are computed once.
     validation, train = (_labelled(images, labels, np.sort(rows, axis=None)) for rows in parts)
     return Examples("fashion-mnist", train, _labelled(test_images, test_labels), validation)
 
@@ -88,17 +68,7 @@ def _read_part(folder: Path, part: str) -> tuple[NDArray[np.uint8], NDArray[np.i
 
 
 def read_idx(path: str | os.PathLike[str]) -> NDArray[np.uint8]:
-    """Read an array of bytes in the IDX format, packed by gzip or not.
-
-    Examples
-    --------
-    >>> import tempfile
-    >>> with tempfile.NamedTemporaryFile() as file:
-    ...     _ = file.write(bytes([0, 0, 8, 1, 0, 0, 0, 3, 7, 8, 9]))
-    ...     file.flush()
-    ...     read_idx(file.name)
-    array([7, 8, 9], dtype=uint8)
-    """
+    """Read an array of bytes in the IDX format, with or without gzip compression."""
     path = Path(path)
     with path.open("rb") as file:
         packed = file.read(2) == b"\x1f\x8b"
