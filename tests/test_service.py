@@ -6,6 +6,8 @@ import io
 import json
 import os
 import socket
+import subprocess
+import sys
 import threading
 
 import httpx
@@ -18,8 +20,9 @@ from click.testing import CliRunner
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.persistence.model_files import read_manifest
-from histnetq.training.progress import EVENTS
+from histnetq.training.progress import listening
 from histnetq.web import jobs as jobs_of_web
+from histnetq.web.children import environment
 from histnetq.web.errors import RefusedError
 from histnetq.web.jobs import Job
 from histnetq.web.json_rows import rows_as_table
@@ -27,6 +30,7 @@ from histnetq.web.limits import Limits
 from histnetq.web.model_store import Shelf
 from histnetq.web.tables import Tables, clean_name, guess, guess_period, look_at
 from histnetq.web.uploads import Spool
+from histnetq.workflows.fitting import Workbench
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
 
@@ -456,7 +460,7 @@ def test_learning_that_fails_says_why(server, models):
     job = server.start(kind="learn", name="odd", table=table, bag=["tow"], label="species", method="nonsense")
     found = server.wait(job)
     assert found["state"] == "failed"
-    assert found["error"].startswith("--method: expected one of 'auto', 'histnetq'")
+    assert found["error"].startswith("method: expected one of 'auto', 'histnetq'")
     assert not (models / "odd").exists()
 
 
@@ -518,28 +522,29 @@ def children(pid):
     return found
 
 
-def test_fit_tells_events_to_the_program_that_started_it(tmp_path, monkeypatch):
-    fish(40).to_csv(tmp_path / "rows.csv", index=False)
-    reading, writing = os.pipe()
-    monkeypatch.setenv(EVENTS, str(writing))
-    run("compare", tmp_path / "rows.csv", "--bag", "tow", "--label", "species", "--methods", "cc,pacc")
-    os.close(writing)
-    with os.fdopen(reading) as file:
-        events = [json.loads(line) for line in file]
-    assert [event["kind"] for event in events] == ["methods", "method", "judged", "method", "judged"]
+def test_a_comparison_reports_events(tmp_path):
+    bags, events = hq.read_bags(fish(40), bag="tow", label="species"), []
+    with listening(events.append):
+        Workbench(bags).compare(["cc", "pacc"])
+    kinds = [event["kind"] for event in events if event["kind"] != "note"]
+    assert kinds == ["methods", "method", "judged", "method", "judged"]
     assert events[0]["names"] == ["CC", "PACC"]
-    assert 0 < events[2]["error"] < 1
+    assert 0 < next(event["error"] for event in events if event["kind"] == "judged") < 1
 
 
-def test_training_ends_where_nobody_hears_of_it(tmp_path, monkeypatch):
+def test_learning_ends_where_nobody_hears_of_it(tmp_path):
+    fish(40).to_csv(tmp_path / "rows.csv", index=False)
+    task = {"source": "rows.csv", "method": "cc", "output": "model", "about": {}, "parent": os.getpid()}
     reading, writing = os.pipe()
     os.close(reading)
-    monkeypatch.setenv(EVENTS, str(writing))
-    fish(40).to_csv(tmp_path / "rows.csv", index=False)
-    options = ["--bag", "tow", "--label", "species", "--method", "cc", "-o", str(tmp_path / "model")]
-    result = CliRunner().invoke(main, ["fit", str(tmp_path / "rows.csv"), *options])
+    done = subprocess.run(
+        [sys.executable, "-m", "histnetq.web.learn_process",
+         json.dumps({**task, "reading": {"bag": ["tow"], "label": "species"}})],
+        cwd=tmp_path, env=environment(), stdout=writing, stderr=subprocess.PIPE,
+    )  # fmt: skip
     os.close(writing)
-    assert result.exit_code == 130
+    assert done.returncode != 0
+    assert b"KeyboardInterrupt" in done.stderr
     assert not (tmp_path / "model").exists()
 
 

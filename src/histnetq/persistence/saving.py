@@ -371,8 +371,8 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
     if "custom" in value:
         if name not in custom:
             raise ValueError(
-                f"{name}: this model was made with its own {name} ({brief(value['custom'])[1:-1]}), which is not stored; "
-                f"pass it as histnetq.load(path, {name}=…)."
+                f"{name}: this model was made with its own {name} ({brief(value['custom'])[1:-1]}), which is not "
+                f"stored; pass it as histnetq.load(path, {name}=…)."
             )
         return custom[name]
     if "quantifier" in value:

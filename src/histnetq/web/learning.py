@@ -1,8 +1,8 @@
-"""The job that learns a model: the command line itself, in a process of its own, one at a time.
+"""The job that learns a model in a separate process, one at a time.
 
-The process works in a hidden directory beside the models. One rename puts the finished model in its place, so that
-whatever is killed, no half model is there; directories of killed servers are deleted by the next start. The process
-tells how far it is through a pipe, and ends when nobody reads that any more.
+The process (`learn_process`) works in a hidden directory beside the models. One rename puts the finished model in its
+place, so a kill leaves no partial model; the next start deletes directories of killed servers. The process sends its
+progress through a pipe, and ends with the server.
 """
 
 from __future__ import annotations
@@ -22,14 +22,13 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from histnetq.training.progress import EVENTS
 from histnetq.web.children import environment, send
 from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.jobs import Job
 from histnetq.web.limits import Limits
 from histnetq.web.model_store import Shelf
 from histnetq.web.schemas import LearnJob
-from histnetq.web.serializers import arguments, command
+from histnetq.web.serializers import command
 from histnetq.web.tables import StoredTable
 from histnetq.web.uploads import Spool, delete_abandoned
 
@@ -37,6 +36,7 @@ _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait
 _NICE = 10
 _GRACE = 10.0  # seconds to end in
+_LONGEST_LINE = 1 << 20  # bytes of an event
 _OUT_OF_MEMORY = (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # how processes end without memory
 
 
@@ -99,32 +99,28 @@ class Learner:
 
 
 class _Process:
-    """A run of ``histnetq fit`` for a job, and how far it is."""
+    """A process that learns for a job, and its progress."""
 
     def __init__(
         self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None, place: Path
     ) -> None:
-        self.job, self.place, self._arguments = job, place, _arguments(asked, table, proportions)
+        self.job, self.place, self._task = job, place, _task(asked, table, proportions)
         self._now, self._began, self._errors = "", time.monotonic(), list[str]()
         os.symlink(table.path, place / table.name)
         if proportions is not None:
             os.symlink(proportions.path, place / _proportions_name(proportions))
 
     async def run(self, limits: Limits, memory: int) -> None:
-        """Learn within these limits, in so many bytes of memory; the model is in the place then."""
-        reading, writing = os.pipe()
-        variables = {**environment(), EVENTS: str(writing), **limits.budget().to_environment()}
+        """Learn within these limits and this many bytes of memory; the model is in the place then."""
+        variables = {**environment(), **limits.budget().to_environment()}
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "histnetq", *self._arguments, cwd=self.place, env=variables,
-                pass_fds=[writing], stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
-                stderr=asyncio.subprocess.PIPE, start_new_session=True,
+                sys.executable, "-m", "histnetq.web.learn_process", json.dumps({**self._task, "parent": os.getpid()}),
+                cwd=self.place, env=variables, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
+                start_new_session=True, limit=_LONGEST_LINE,
             )  # fmt: skip
         except (OSError, ValueError) as error:
-            os.close(reading)
             raise RefusedError(422, f"server: learning cannot be started ({error}); check the names.") from None
-        finally:
-            os.close(writing)
         with contextlib.suppress(OSError):
             os.setpriority(os.PRIO_PROCESS, process.pid, _NICE)
         _bound_memory(process.pid, memory)
@@ -134,10 +130,9 @@ class _Process:
         killer = asyncio.create_task(self._kill_if_late(process))
         try:
             assert process.stdout is not None
-            assert process.stderr is not None
-            await asyncio.gather(
-                self._hear(reading), self._note(process.stdout, False), self._note(process.stderr, True)
-            )
+            async for line in _lines(process.stdout):
+                with contextlib.suppress(ValueError, KeyError):
+                    self._understand(json.loads(line))
             code = await process.wait()
         finally:
             killer.cancel()
@@ -152,29 +147,14 @@ class _Process:
         await asyncio.sleep(_GRACE)
         send(process, signal.SIGKILL)
 
-    async def _note(self, stream: asyncio.StreamReader, is_error: bool) -> None:
-        async for line in _lines(stream):
-            if is_error and line.startswith("Error: "):
-                self._errors.append(line.removeprefix("Error: "))
-            elif line and not line.startswith("Interrupted"):
-                self.job.tell(line)
-
-    async def _hear(self, pipe: int) -> None:
-        reader = asyncio.StreamReader()
-        transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(pipe, "rb")
-        )
-        try:
-            async for line in _lines(reader):
-                with contextlib.suppress(ValueError, KeyError):
-                    self._understand(json.loads(line))
-        finally:
-            transport.close()
-
     def _understand(self, event: dict[str, Any]) -> None:
         """Bring the job up to date."""
         kind, job = event["kind"], self.job
-        if kind == "methods":
+        if kind == "note":
+            job.tell(event["text"])
+        elif kind == "error":
+            self._errors.append(event["text"])
+        elif kind == "methods":
             job.methods = [
                 {"name": name, "state": "waiting", "progress": 0.0, "epoch": None, "epochs": None, "error": None,
                  "seconds": None} for name in event["names"]
@@ -188,11 +168,11 @@ class _Process:
             job.expect(event["left"])
         elif kind == "fitting":
             self._begin("")
-            job.stage = f"Fitting {event['name']} to all that is given"
+            job.stage = f"Fitting {event['name']} to all rows"
         elif kind == "epoch":
             self._note_epoch(event)
         elif kind == "calibrating":
-            job.stage = "Calibrating intervals: the model is fitted again and again without some of the bags"
+            job.stage = "Calibrating intervals by cross-validation"
             job.expect(event["left"])
         elif kind == "saving":
             job.stage = "Saving"
@@ -272,8 +252,14 @@ def _named(columns: list[str]) -> list[str]:
     return [text.getvalue()]
 
 
-def _arguments(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> list[str]:
-    return arguments("fit", table.name, **_options(asked, proportions))
+def _task(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> dict[str, Any]:
+    """Return the arguments of the process."""
+    reading = {
+        "bag": list(asked.bag), "label": asked.label, "ignore": asked.ignore or None, "missing": asked.missing,
+        "prevalences": None if proportions is None else _proportions_name(proportions), "counts": asked.counts,
+    }  # fmt: skip
+    about = {"command": _line(asked, table, proportions), "sources": [table.name]}
+    return {"source": table.name, "method": asked.method, "output": asked.name, "about": about, "reading": reading}
 
 
 def _line(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> str:

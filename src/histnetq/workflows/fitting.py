@@ -112,9 +112,14 @@ def fit_best(
     hard = reading.get("prediction") is not None
     chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
     with listening(on_event):
-        check_choice("method", method, ("auto", *METHODS))
+        check_method(method)
         bench = Workbench(read_training(train, y, **reading), hard=hard, **chosen)  # type: ignore[arg-type]
         return bench.fit(method)
+
+
+def check_method(method: Any) -> str:
+    """Refuse anything but "auto" and the names of methods in lower case."""
+    return check_choice("method", method, ("auto", *METHODS))
 
 
 @dataclass(frozen=True)
