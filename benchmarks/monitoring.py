@@ -16,7 +16,7 @@ import numpy as np
 import histnetq as hq
 from benchmarks.memory import peak
 from benchmarks.timing import in_turns, seconds_of
-from histnetq.persistence.saving import load
+from histnetq.quantifiers.loading import load
 from histnetq.workflows.estimating import estimate
 from histnetq.workflows.monitoring.chunk_reading import How
 from histnetq.workflows.monitoring.monitor import judge_chunks

@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from histnetq.evaluation.errors import compare, evaluate
     from histnetq.evaluation.tuning import Tuned, tune
     from histnetq.metrics import CostSensitiveAE
-    from histnetq.persistence.saving import load
     from histnetq.quantifiers.base import Quantifier
     from histnetq.quantifiers.classical.baseline import MLPE
     from histnetq.quantifiers.classical.counting import ACC, CC, PACC, PCC
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.classical.thresholds import MS
     from histnetq.quantifiers.composed.corrected import Corrected
     from histnetq.quantifiers.composed.ensemble import Ensemble
+    from histnetq.quantifiers.loading import load
     from histnetq.quantifiers.networks.emnetq import EMNetQ
     from histnetq.quantifiers.networks.gmnet import GMNet
     from histnetq.quantifiers.networks.histnetq import HistNetQ
@@ -90,7 +90,7 @@ _HOME = {
     "workflows.fitting": ["fit_best"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
-    "persistence.saving": ["load"],
+    "quantifiers.loading": ["load"],
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],

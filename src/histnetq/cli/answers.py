@@ -145,7 +145,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
              histnetq predict model days/*.parquet --bag site
              histnetq sketch model scans --images -o scans.parquet
     """
-    from histnetq.persistence.saving import load
+    from histnetq.quantifiers.loading import load
     from histnetq.workflows.estimating import sketch as make
 
     made = make(load(model), table, progress=not as_json, **how_to_read(reading))

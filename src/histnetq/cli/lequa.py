@@ -33,7 +33,7 @@ def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as
     Example: histnetq lequa submit model T2 lequa2024 -o submission.zip
     """
     from histnetq.datasets import read_lequa, write_submission
-    from histnetq.persistence.saving import load
+    from histnetq.quantifiers.loading import load
 
     quantifier = load(model)
     data = read_lequa(task, data_dir)

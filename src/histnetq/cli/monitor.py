@@ -77,7 +77,7 @@ def monitor(
     \b
     Example: histnetq monitor model rows/*.parquet --time ts --period W --reference 2026-01..2026-06 -o monitor.html
     """
-    from histnetq.persistence.saving import load
+    from histnetq.quantifiers.loading import load
 
     _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
     _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])

@@ -11,7 +11,7 @@ import dataclasses
 import os
 from collections.abc import Sequence
 from importlib import metadata
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,15 +22,12 @@ from histnetq.bags.limits import LONGEST_NAME, brief
 from histnetq.bags.text_features import N_HASHED, TextFeatures
 from histnetq.metrics import CostSensitiveAE
 from histnetq.persistence.classifier_files import from_plain, to_plain
-from histnetq.persistence.model_files import read_model, require_known_method, write_model
+from histnetq.persistence.model_files import write_model
 from histnetq.persistence.skops_files import dump_classifier, load_classifier, require_trust
 from histnetq.registry import REGISTRY
 from histnetq.training.options import Training
 from histnetq.uncertainty.conformal import Calibration
 from histnetq.uncertainty.trust import Trust
-
-if TYPE_CHECKING:
-    from histnetq.quantifiers.base import Quantifier
 
 Arrays = dict[str, NDArray]
 _DATACLASSES = {t.__name__: t for t in (Training, CostSensitiveAE)} | {
@@ -231,66 +228,9 @@ def _is_registered(kind: type) -> bool:
     return kind.__name__ in REGISTRY and kind is REGISTRY[kind.__name__].load()
 
 
-def load(
-    path: str | os.PathLike[str],
-    *,
-    estimator: type[Quantifier] | None = None,
-    trust: Sequence[str] = (),
-    **custom: Any,
-) -> Quantifier:
-    """Read a quantifier that `save` wrote.
-
-    Parameters
-    ----------
-    path : str or path
-        The directory of the model.
-    estimator : class, default=None
-        The class of the model, if it is one of your own, such as a subclass of `EMQ`. A model of this library needs
-        none, and never becomes one of another class.
-    trust : sequence of str, default=()
-        Full names of the classes that the stored classifier may be made of, such as "sklearn.svm._classes.SVC", if it
-        is none of those that the command line makes. Give them only for a file whose origin you trust.
-    **custom : dict
-        Parameters that cannot be stored, such as ``encoder=`` (a module of the same architecture) or ``loss=``, if the
-        model was made with its own.
-
-    Returns
-    -------
-    Quantifier
-        The fitted quantifier.
-
-    Examples
-    --------
-    >>> import tempfile, histnetq as hq
-    >>> place = tempfile.mkdtemp()
-    >>> hq.MLPE().fit([[0.0], [1.0]], ["a", "b"]).save(place)
-    >>> hq.load(place).predict([[0.0]])
-    array([0.5, 0.5])
-    """
-    if isinstance(trust, str) or not all(isinstance(name, str) for name in trust):
-        raise TypeError(f"trust: expected a list of full names of classes, got {trust!r}.")
-    config, arrays = read_model(path)
-    name = config["estimator"]
-    if estimator is None:
-        require_known_method(path, config)
-        estimator = REGISTRY[name].load()
-    elif estimator.__name__ != name:
-        raise ValueError(f"estimator: {path} holds a {name}, got {estimator.__name__}; pass the class that was saved.")
-    for own in custom:
-        if not _is_own(config["params"].get(own)):
-            raise TypeError(f"load: {own!r} was stored with the model and cannot be replaced; leave it out.")
-    try:
-        return restored(estimator, config, arrays, trust, custom)
-    except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"path: {path} has a configuration that save() did not write "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); save again."
-        ) from error
-
-
 def restored(
-    estimator: type[Quantifier], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
-) -> Quantifier:
+    estimator: type[Any], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
+) -> Any:
     """Make the fitted quantifier that `to_config` described."""
     files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
     require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
@@ -308,7 +248,7 @@ def restored(
     return quantifier
 
 
-def _constructed(estimator: type[Quantifier], params: dict[str, Any]) -> Quantifier:
+def _constructed(estimator: type[Any], params: dict[str, Any]) -> Any:
     """Construct a quantifier from stored parameters; earlier models may store them under former names."""
     return estimator(**{estimator.renamed_params.get(name, name): value for name, value in params.items()})
 
@@ -317,12 +257,12 @@ def _is_file(value: Any) -> bool:
     return isinstance(value, dict) and "skops" in value
 
 
-def _is_own(value: Any) -> bool:
+def is_own(value: Any) -> bool:
     """Tell whether a parameter was not stored, or holds something that was not."""
     if not isinstance(value, dict):
         return False
     fields = value.get("fields")
-    return "custom" in value or (isinstance(fields, dict) and any(map(_is_own, fields.values())))
+    return "custom" in value or (isinstance(fields, dict) and any(map(is_own, fields.values())))
 
 
 def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
@@ -354,7 +294,7 @@ def _quantifier_to_json(name: str, value: Any, arrays: Arrays) -> dict[str, Any]
     """Give the JSON of a quantifier that is a parameter of another."""
     kind, given = type(value), value.get_params(deep=False)
     params = {own: _to_json(f"{name}/{own}", v, arrays) for own, v in given.items()}
-    unknown = [own for own, told in params.items() if _is_own(told)]
+    unknown = [own for own, told in params.items() if is_own(told)]
     if unknown or not _is_registered(kind):
         what = f"with its own {unknown[0]}" if unknown else "of a class of your own"
         raise TypeError(

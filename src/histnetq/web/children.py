@@ -10,8 +10,6 @@ import resource
 import signal
 from pathlib import Path
 
-import histnetq
-
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG
 _FIRST_TO_GO = "500"  # of 1000: the kernel kills workers before the server where memory is full
 _MALLOC = {  # by the numbers that malloc.h has for the settings
@@ -23,7 +21,7 @@ _MALLOC = {  # by the numbers that malloc.h has for the settings
 
 def environment() -> dict[str, str]:
     """Return the variables of a child: it uses this very package, and imports nothing from its directory."""
-    package = str(Path(histnetq.__file__).parents[1])
+    package = str(Path(__file__).parents[2])
     others = os.environ.get("PYTHONPATH")
     path = package if not others else f"{package}{os.pathsep}{others}"
     return {**os.environ, "PYTHONPATH": path, "PYTHONSAFEPATH": "1", "PYTHONUNBUFFERED": "1"}

@@ -13,8 +13,8 @@ from typing import Any
 
 from histnetq.evaluation.comparison import BASELINE
 from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
-from histnetq.persistence.saving import load
 from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.loading import load
 from histnetq.tables.columns import OTHER
 from histnetq.web.errors import RefusedError, in_one_sentence, told_to_users
 

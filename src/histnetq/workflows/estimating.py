@@ -18,8 +18,8 @@ from histnetq.bags.indexing import natural_keys
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
-from histnetq.persistence.saving import load
 from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.loading import load
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import sketch_table
