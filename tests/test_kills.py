@@ -7,8 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-import zipfile
-from pathlib import Path
 
 import pytest
 
@@ -16,7 +14,6 @@ import histnetq as hq
 from histnetq.persistence import model_files
 
 N_KILLS = 1000
-OLD_MODEL = zipfile.ZipFile(Path(__file__).parent / "models-0.1.zip")
 
 
 class Killed(BaseException):
@@ -108,12 +105,9 @@ def test_no_kill_loses_a_model(tmp_path, capsys):
     kept = {"old": 0, "new": 0, "none yet": 0}
     n = 0
     while n < N_KILLS:
-        for kind in ("nothing there", "a model there", "a model of version 0.1.0 there"):
+        for kind in ("nothing there", "a model there"):
             path = tmp_path / f"{n}-{kind[:7]}"
-            if kind.endswith("0.1.0 there"):
-                OLD_MODEL.extractall(path, [name for name in OLD_MODEL.namelist() if name.startswith("MLPE/")])
-                path = path / "MLPE"
-            elif kind.startswith("a model"):
+            if kind.startswith("a model"):
                 model(0).save(path)
             for stop_at in range(1, places["new" if kind.startswith("nothing") else "old"] + 1):
                 n += 1

@@ -12,7 +12,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
-from sklearn.linear_model import LogisticRegression
 from torch import nn
 
 import histnetq as hq
@@ -121,7 +120,7 @@ def test_altered_configuration(model):
 
 def test_newer_format(model):
     rewrite(model, format=3)
-    with pytest.raises(ValueError, match=r"has format 3, this version of histnetq reads 1 and 2; upgrade histnetq"):
+    with pytest.raises(ValueError, match=r"has format 3, this version of histnetq reads 2; upgrade histnetq"):
         hq.load(model)
 
 
@@ -170,15 +169,11 @@ def test_checkpoint_paths_are_stored(tmp_path):
     assert hq.load(tmp_path / "model").training.checkpoint == str(tmp_path / "run")
 
 
-@pytest.mark.parametrize("old", [False, True], ids=["new layout", "layout of version 0.1.0"])
-def test_a_reader_that_has_the_old_manifest_finds_the_new_model(tmp_path, monkeypatch, old):
+def test_a_reader_that_has_the_old_manifest_finds_the_new_model(tmp_path, monkeypatch):
     first, second = (hq.MLPE().fit([[0.0], [1.0]] * n, ["a", "b"] * n) for n in (1, 2))
     first.provenance_, second.provenance_ = {"n": 1}, {"n": 2}
-    if old:
-        OLD_MODELS.extractall(tmp_path)
-    model = tmp_path / ("MLPE" if old else "model")
-    if not old:
-        first.save(model)
+    model = tmp_path / "model"
+    first.save(model)
     read, replaced = model_files.read_manifest, []
 
     def replace_behind(path):
@@ -336,25 +331,30 @@ def test_a_class_of_the_same_name_never_takes_the_place_of_ours(tmp_path):
         hq.load(tmp_path / "mine", estimator=hq.CC)
 
 
-OLD_MODELS = zipfile.ZipFile(Path(__file__).parent / "models-0.1.zip")
+STORED = zipfile.ZipFile(Path(__file__).parent / "stored_models.zip")
+EXPECTED = json.loads(STORED.read("expected.json"))
 
 
-@pytest.mark.parametrize("name", json.loads(OLD_MODELS.read("expected.json"))["methods"])
-def test_models_of_the_first_version_still_load(name, tmp_path):
-    has_classifier = "classifier" in getattr(hq, name)().get_params(deep=False)
-    if has_classifier and "multi_class" in LogisticRegression().get_params():
-        pytest.skip("These classifiers were stored by skops with a scikit-learn that has no multi_class any more.")
-    OLD_MODELS.extractall(tmp_path)
-    known = json.loads((tmp_path / "expected.json").read_text())
-    rows, expected = np.array(known["rows"]), known["methods"][name]
+def test_stored_models_are_of_every_method():
+    assert {known["estimator"] for known in EXPECTED["methods"].values()} == set(REGISTRY)
+
+
+@pytest.mark.parametrize("name", EXPECTED["methods"])
+def test_stored_models_still_load_and_give_the_same_answers(name, tmp_path):
+    STORED.extractall(tmp_path, [file for file in STORED.namelist() if file.startswith((f"{name}/", f"{name}.npz"))])
+    expected, known = EXPECTED["methods"][name], np.load(tmp_path / f"{name}.npz")
     q = hq.load(tmp_path / name)
+    assert type(q).__name__ == expected["estimator"]
+    rows = np.array(expected.get("rows", EXPECTED["rows"]))
     np.testing.assert_allclose(q.predict(rows), expected["estimate"], atol=1e-6)
-    intervals = q.predict_interval(rows, 0.5)
-    assert np.all((intervals.lower >= 0) & (intervals.upper <= 1)), "finite, from the arrays of the old calibration"
-    assert np.all((intervals.lower <= q.predict(rows)) & (q.predict(rows) <= intervals.upper))
-    if getattr(q, "resamples", False):
-        bayes = q.predict_interval(rows, 0.5, method="bayes", n_draws=20)
-        assert np.all((bayes.lower >= 0) & (bayes.upper <= 1)), "from the posteriors that old models keep"
+    bags = hq.Bags(known["rows"], known["index"], known["offsets"])
+    np.testing.assert_allclose(q.predict(bags), known["estimate"], atol=1e-6)
+    if "lower" in known:
+        found, trust = q.predict_interval(bags, 0.5), q.trust(bags)
+        np.testing.assert_allclose(found.lower, known["lower"], atol=1e-6)
+        np.testing.assert_allclose(found.upper, known["upper"], atol=1e-6)
+        for column in (column for column in known if column in ("trust_p_value", "trust_small")):
+            np.testing.assert_allclose(trust[column.removeprefix("trust_")], known[column], atol=1e-5)
     assert (q.sketch_maker().fingerprint if q.sketch_kind else None) == expected["sketch"], "sketches go on adding up"
     assert q.provenance_["command"] == "histnetq fit rows.csv"
     q.save(tmp_path / "again")

@@ -31,7 +31,7 @@ import histnetq as hq  # noqa: E402
 from histnetq.cli import main  # noqa: E402
 from histnetq.registry import REGISTRY  # noqa: E402
 
-MODELS = Path(__file__).with_name("models-0.1.zip")
+MODELS = Path(__file__).with_name("stored_models.zip")
 
 
 def _frame(n_bags: int = 40, n_rows: int = 20, seed: int = 0) -> pd.DataFrame:

@@ -32,8 +32,8 @@ from histnetq.registry import REGISTRY
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-FORMAT = 2  # 1 had its weights in model.safetensors and one checksum of all
-_CONFIG, _OLD_WEIGHTS = "config.json", "model.safetensors"
+FORMAT = 2
+_CONFIG = "config.json"
 _NAME = re.compile(r"weights-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors")
 _PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
 _LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
@@ -118,10 +118,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read what a model is, checked, without its weights: the form of each entry, and that nothing was altered.
-
-    The checksum of models of version 0.1.0 covers their weights as well; `read_model` compares it.
-    """
+    """Read the manifest without the weights, and check the form of each entry and the checksum."""
     directory = Path(path)
     try:
         text = _read_file(directory / _CONFIG, _LARGEST_CONFIG)
@@ -135,12 +132,12 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(
             f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
         ) from None
-    if version not in (1, FORMAT) or isinstance(version, bool):
+    if version != FORMAT:
         raise ValueError(
-            f"path: {directory} has format {_shown(version)}, this version of histnetq reads 1 and {FORMAT}; "
+            f"path: {directory} has format {_shown(version)}, this version of histnetq reads {FORMAT}; "
             "upgrade histnetq."
         )
-    if version == FORMAT and config.pop("sha256", None) != _checksum(config):
+    if config.pop("sha256", None) != _checksum(config):
         raise ValueError(f"path: {directory} {_DAMAGED}")
     check_manifest(directory, config)
     return config
@@ -222,7 +219,7 @@ def _leftovers(directory: Path) -> list[Path]:
 
 
 def _is_ours(name: str) -> bool:
-    return name in (_CONFIG, _OLD_WEIGHTS) or bool(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
+    return name == _CONFIG or bool(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
 
 
 def _named_weights(directory: Path) -> str | None:
@@ -275,16 +272,11 @@ def _open_at_once(path: str, flags: int) -> int:
 
 
 def _weights_of(config: dict[str, Any]) -> str:
-    return _OLD_WEIGHTS if config["format"] == 1 else str(config["weights"])
+    return str(config["weights"])
 
 
 def _verify(directory: Path, config: dict[str, Any], weights: bytes) -> None:
-    if config["format"] == 1:
-        told = config.pop("sha256", None)
-        same = told == hashlib.sha256(json.dumps(config, sort_keys=True).encode() + weights).hexdigest()
-    else:
-        same = config["weights_sha256"] == hashlib.sha256(weights).hexdigest()
-    if not same:
+    if config["weights_sha256"] != hashlib.sha256(weights).hexdigest():
         raise ValueError(f"path: {directory} {_DAMAGED}")
 
 
@@ -299,9 +291,11 @@ def _missing(directory: Path, name: str) -> FileNotFoundError:
     )
 
 
-def check_manifest(directory: Path, config: dict[str, Any]) -> None:
-    """Refuse a manifest that `write_model` cannot have written, whatever its checksum."""
+def check_manifest(directory: Path, config: dict[str, Any], is_member: bool = False) -> None:
+    """Refuse a manifest that `write_model` cannot have written; members of other models have no files of their own."""
     for key, (fits, wanted) in _ENTRIES.items():
+        if is_member and key in ("weights", "weights_sha256"):
+            continue
         if not fits(config.get(key), config):
             raise ValueError(
                 f"path: {directory / _CONFIG} has {key} {_shown(config.get(key))}, expected {wanted}; save again."
@@ -396,11 +390,11 @@ _ENTRIES = {
     "learned": (_is_mapping, "values by name"),
     "provenance": (_is_provenance, "values of known types by name"),
     "weights": (
-        lambda value, config: config["format"] == 1 or (isinstance(value, str) and bool(_NAME.fullmatch(value))),
+        lambda value, config: isinstance(value, str) and bool(_NAME.fullmatch(value)),
         "the name of the file of the weights",
     ),
     "weights_sha256": (
-        lambda value, config: config["format"] == 1 or isinstance(value, str),
+        lambda value, config: isinstance(value, str),
         "the checksum of the weights",
     ),
 }

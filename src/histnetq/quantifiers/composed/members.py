@@ -44,7 +44,7 @@ class StoredMembers(Stored):
             if group == "members":
                 parts[place][own_name] = array
         for i, config in enumerate(learned["members"]):
-            check_manifest(Path(f"members/{i}"), {**config, "format": 1})
+            check_manifest(Path(f"members/{i}"), config, is_member=True)
             own = parts[str(i)]
             member = restored(REGISTRY[config["estimator"]].load(), config, own, learned["trust"], {})
             same = member.classes_.tolist() == model.classes_.tolist() and member.input_shape_ == model.input_shape_
