@@ -32,7 +32,7 @@ from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
 from histnetq.web.serializers import csv_parts, json_parts, tell_estimates
 from histnetq.web.tables import look_at
-from histnetq.workflows.estimating import Estimates
+from histnetq.workflows.estimating import sort_estimates
 
 MB = 1 << 20
 
@@ -249,7 +249,7 @@ def test_rows_as_json_are_read_some_at_a_time():
 def estimates(n_bags, classes):
     values = np.full((n_bags, len(classes)), 1 / len(classes))
     names = pd.DataFrame({"tow": [f"t{i}" for i in range(n_bags)]})
-    return Estimates.of(names, np.ones(n_bags, int), ["ok"] * n_bags, np.array(classes), {"estimate": values})
+    return sort_estimates(names, np.ones(n_bags, int), ["ok"] * n_bags, np.array(classes), {"estimate": values})
 
 
 @pytest.mark.parametrize("wide", [False, True])

@@ -261,7 +261,20 @@ class BagSketch:
         return cls(ids=read_ids(names, schema, path), maker=maker, **fields)
 
     def to_arrow(self) -> Any:
-        """Give a table of arrow with a row per bag, and what made the sketch in the metadata of its schema."""
+        """Return an Arrow table with a row per bag; the metadata of its schema say who made the sketch.
+
+        Returns
+        -------
+        pyarrow.Table
+            The table that `save` writes.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.sketch([[0.0], [1.0]]).to_arrow().num_rows
+        1
+        """
         import pyarrow as pa
 
         columns: dict[str, Any] = {}

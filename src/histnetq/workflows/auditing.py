@@ -24,7 +24,7 @@ from histnetq.tables.names import name_of, of_one_type
 from histnetq.tables.table_files import Table, is_number, open_table
 from histnetq.uncertainty.audit import extend_labels
 from histnetq.uncertainty.row_samples import RowSample, sample_rows
-from histnetq.workflows.estimating import COVERAGE, Estimates, Place, as_model, judge, name_columns
+from histnetq.workflows.estimating import COVERAGE, Estimates, Place, as_model, judge, name_columns, sort_estimates
 from histnetq.workflows.reading import columns_of
 
 LABEL = "label"  # the column that a person fills in
@@ -180,7 +180,7 @@ def estimate_audited(
     about = {"labels": np.bincount(sample.bags), "method": f"audited: prediction-powered, {kind}"}
     names = name_columns(np.asarray(bags.ids), list(bag) or ["bag"])
     names = names.rename(columns={column: f"bag_{column}" for column in about})
-    return Estimates.of(names, np.asarray(bags.sizes), trust, classes, values, **about)
+    return sort_estimates(names, np.asarray(bags.sizes), trust, classes, values, **about)
 
 
 def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missing: str) -> tuple[Bags, Floats]:

@@ -38,19 +38,27 @@ _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the a
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of some bags, sorted by the names of the bags.
+    """Estimates of some bags, sorted by the names of the bags; `estimate` returns them.
 
-    Attributes
+    Parameters
     ----------
     names : DataFrame
         One row per bag, and a column for each column that names the bags.
     about : DataFrame
-        One row per bag: `n`, its size, and `trust`; of audited bags also `labels`, their number, and `method`.
+        One row per bag: `n`, its size, and `trust`; for audited bags also `labels`, their number, and `method`.
     classes : (n_classes,)
+        Names of the classes.
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
-    rows : DataFrame or None
-        The class probabilities of each row, where they were asked for.
+    rows : DataFrame, default=None
+        The class probabilities of each row, if they were asked for.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
+    >>> len(hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0]})))
+    1
     """
 
     names: pd.DataFrame
@@ -58,18 +66,6 @@ class Estimates:
     classes: NDArray
     values: Mapping[str, Floats]
     rows: pd.DataFrame | None = None
-
-    @classmethod
-    def of(
-        cls, names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats],
-        **more: Any,
-    ) -> Estimates:  # fmt: skip
-        """Sort the bags by name, and round what has more digits than an estimate."""
-        order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
-        about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})
-        rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
-        names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
-        return cls(names, about, classes, rounded)
 
     def __len__(self) -> int:
         return len(self.names)
@@ -81,7 +77,7 @@ class Estimates:
 
     @property
     def n_doubted(self) -> int:
-        """The number of bags that are not to be trusted."""
+        """Number of bags that should not be trusted."""
         return int((~self.about["trust"].isin(["ok", "unchecked"])).sum())
 
     @property
@@ -90,7 +86,26 @@ class Estimates:
         return self.classes.astype(object) if self.classes.dtype.kind == "U" else self.classes
 
     def to_frame(self, wide: bool = False) -> pd.DataFrame:
-        """Return a row per bag and class, or with `wide` a row per bag with columns for the classes."""
+        """Return the estimates as a data frame.
+
+        Parameters
+        ----------
+        wide : bool, default=False
+            Whether there is one row per bag, with columns for the classes, instead of one per bag and class.
+
+        Returns
+        -------
+        DataFrame
+            The names of the bags, classes and estimates, intervals, `n` and `trust`.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
+        >>> hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0, 1.0]})).to_frame(wide=True)
+           bag     a     b  n      trust
+        0  all  0.25  0.75  4  unchecked
+        """
         if not wide:
             repeated = np.repeat(np.arange(len(self)), len(self.classes))
             names, about = (part.iloc[repeated].reset_index(drop=True) for part in (self.names, self.about))
@@ -182,6 +197,17 @@ def estimate(
     return _estimated(model, found, unseen, keys, coverage, interval, rows)
 
 
+def sort_estimates(
+    names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats], **more: Any
+) -> Estimates:
+    """Sort the bags by name, and round the numbers to the digits that an estimate can have."""
+    order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
+    about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})
+    rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
+    names, about = (part.iloc[order].reset_index(drop=True) for part in (names, about))
+    return Estimates(names, about, classes, rounded)
+
+
 def as_model(model: Quantifier | Place) -> Quantifier:
     """Return a quantifier as it is, or load a stored one."""
     return model if isinstance(model, Quantifier) else load(model)
@@ -204,7 +230,7 @@ def _estimated(
     names = name_columns(np.asarray(bags.ids), keys)
     rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
     trust = judge(model, bags, unseen)["trust"].to_numpy()
-    return replace(Estimates.of(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)
+    return replace(sort_estimates(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
