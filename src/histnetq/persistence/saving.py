@@ -20,9 +20,10 @@ from sklearn.base import BaseEstimator
 from histnetq.bags import protocols
 from histnetq.bags.limits import LONGEST_NAME, brief
 from histnetq.bags.text_features import N_HASHED, TextFeatures
+from histnetq.errors import InputError
 from histnetq.metrics import CostSensitiveAE
 from histnetq.persistence.classifier_files import from_plain, to_plain
-from histnetq.persistence.model_files import read_model, require_known_method, write_model
+from histnetq.persistence.model_files import AGAIN, FIT, read_model, require_known_method, write_model
 from histnetq.persistence.skops_files import dump_classifier, load_classifier, require_trust
 from histnetq.registry import REGISTRY
 from histnetq.training.options import Training
@@ -282,10 +283,9 @@ def load(
     try:
         return restored(estimator, config, arrays, trust, custom)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"path: {path} has a configuration that save() did not write "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); save again."
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        problem = (f"{path} has a configuration that ", FIT, f" did not write ({reason})")
+        raise InputError("path", problem=problem, remedy=AGAIN) from error
 
 
 def restored(
@@ -370,9 +370,10 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
         return value
     if "custom" in value:
         if name not in custom:
+            own = brief(value["custom"])[1:-1]
             raise ValueError(
-                f"{name}: this model was made with its own {name} ({brief(value['custom'])[1:-1]}), which is not stored; "
-                f"pass it as histnetq.load(path, {name}=…)."
+                f"{name}: this model was made with its own {name} ({own}), which is not stored; pass it as "
+                f"histnetq.load(path, {name}=…)."
             )
         return custom[name]
     if "quantifier" in value:

@@ -22,7 +22,6 @@ from collections.abc import AsyncIterator
 from pathlib import Path
 from typing import Any
 
-from histnetq.training.progress import EVENTS
 from histnetq.web.children import environment, send
 from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.jobs import Job
@@ -33,6 +32,7 @@ from histnetq.web.serializers import arguments, command
 from histnetq.web.tables import StoredTable
 from histnetq.web.uploads import Spool, delete_abandoned
 
+EVENTS = "HISTNETQ_EVENTS"  # names the pipe that a run writes its events to
 _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait
 _NICE = 10
