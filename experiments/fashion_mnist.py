@@ -39,7 +39,7 @@ def read_fashion_mnist(data_dir: str | os.PathLike[str] | None = None, *, random
     folder = source.find(given)
     if folder is None:
         place = given or source.places[0]
-        raise FileNotFoundError(source.explain_missing("data_dir", place, source.lacking(place)[0]))
+        raise source.missing("data_dir", place, source.lacking(place)[0])
     (images, labels), (test_images, test_labels) = (_read_part(folder, part) for part in _PER_CLASS)
     order = np.lexsort((np.random.default_rng(random_state).random(len(labels)), labels))
     parts = np.split(order.reshape(len(_CLASSES), -1), [_VALIDATION_PER_CLASS], axis=1)

@@ -150,8 +150,8 @@ def test_a_simple_random_sample(folder):
     refused = run(*PREDICT)
     assert refused.exit_code == 2
     assert (
-        "Error: labelled.csv: has no column 'audit_row', which histnetq sample gives the rows that it draws; keep its "
-        "columns, or pass --random if these rows are a simple random sample of each bag."
+        "Error: labelled.csv: has no column 'audit_row', which histnetq sample adds to the rows that it draws; keep "
+        "its columns, or pass --random if the rows are a simple random sample of each bag."
     ) in refused.output
     found = run(*PREDICT, "--random")
     assert found.exit_code == 0, found.output
@@ -212,7 +212,7 @@ WRONG_SAMPLES = {
         "--missing: expected refuse or mean beside labels, whose rows"),
     "a column named label": (
         change(lambda d: d.assign(label=1), "bare.csv"), SAMPLE,
-        "bare.csv: has a column 'label', which the drawn rows get; rename or leave it out.",
+        "bare.csv: has a column 'label', which the drawn rows get; rename or drop it.",
     ),
     "a sample of a sample": (
         lambda: (run(*SAMPLE), Path("to_label.csv").rename("bare.csv")), SAMPLE,
@@ -270,7 +270,8 @@ WRONG_AUDITS = {
     ),
     "other bags": (None, [*PREDICT[:3], *PREDICT[5:]], f"labelled.csv: row 1 {NOT_DRAWN}"),
     "no posteriors": (None, ["predict", "mean", *PREDICT[2:]], "MLPE gives no probabilities of rows"),
-    "random alone": (None, [*PREDICT[:5], "--random"], "expected --random beside --audited, whose rows it is about."),
+    "random alone": (None, [*PREDICT[:5], "--random"],
+        "expected --random only with --audited, whose rows it describes."),
     "another interval": (None, [*PREDICT, "--interval", "bootstrap"],
         "expected --audited without --interval and --dask"),
     "workers": (None, [*PREDICT, "--dask", "local"], "expected --audited without --interval and --dask"),
@@ -278,8 +279,8 @@ WRONG_AUDITS = {
     "dropped rows": (None, [*PREDICT, "--missing", "drop"], "--missing: expected refuse or mean beside labels, whose"),
     "a stratified sample as a random one": (
         None, [*PREDICT, "--random"],
-        "labelled.csv: has the column 'audit_probability', so histnetq sample drew its rows, not all with the same "
-        "probability; leave out --random.",
+        "labelled.csv: has the column 'audit_probability', so histnetq sample drew its rows with different "
+        "probabilities; leave out --random.",
     ),
     "labels in other letters": (
         change(lambda d: d.assign(label=d["label"].str.upper())), PREDICT,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import re
 
@@ -18,9 +17,9 @@ from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.quantifiers.classical import cross_fitting
-from histnetq.quantifiers.classical.classifiers import CLASSIFIERS, made, prepared
-from histnetq.registry import METHODS, REGISTRY
+from histnetq.quantifiers.classical import classifiers, cross_fitting
+from histnetq.quantifiers.classical.classifiers import made, prepared
+from histnetq.registry import CLASSIFIERS, METHODS, REGISTRY
 from histnetq.training.progress import listening
 from histnetq.workflows import candidates
 from histnetq.workflows.candidates import Candidate
@@ -58,8 +57,7 @@ def bags_of_rings(n_bags: int = 60, size: int = 20, seed: int = 0) -> hq.Bags:
 @pytest.fixture
 def small_forests(monkeypatch):
     """Forests of few trees, which tell rings apart as well."""
-    few = dataclasses.replace(CLASSIFIERS["forest"], make=lambda: RandomForestClassifier(n_estimators=20))
-    monkeypatch.setitem(CLASSIFIERS, "forest", few)
+    monkeypatch.setattr(classifiers, "make_forest", lambda: RandomForestClassifier(n_estimators=20))
 
 
 @pytest.fixture
@@ -206,17 +204,17 @@ def test_fit_chooses_by_default_and_tells(table, without_networks):
     assert told.exit_code == 0, told.output
     first, *lines = told.output.splitlines()
     names = [f"{method} ({name})" for name in ("logistic", "forest") for method in ("EMQ", "KDEy", "PACC")]
-    assert first == f"Trying {', '.join(names)}, judged by 9 bags kept apart:"
+    assert first == f"Comparing {', '.join(names)} on 9 held-out bags:"
     for name, line in zip(names, lines, strict=False):
         assert line.startswith(f"  {name}: AE 0.")
         assert line.endswith(" left.")
     q = hq.load("model")
     assert q.classifier == "forest"
     why = q.provenance_["why"]
-    assert why.startswith(f"{type(q).__name__} (forest) has the lowest mean AE of the methods on 9 bags kept apart: 0.")
+    assert why.startswith(f"{type(q).__name__} (forest) has the lowest mean AE of the methods on 9 held-out bags: 0.")
     assert all(name in why for name in names)
     assert why in told.output
-    assert "Calibrated by 60 bags, each estimated by a model that was learned without it: predict" in told.output
+    assert "Calibrated by cross-validated estimates of 60 bags: predict" in told.output
     assert "training mean" in told.output
 
 
@@ -318,7 +316,7 @@ def test_a_classifier_is_chosen_on_the_command_line(table):
     assert run(*fit).exit_code == 0
     assert hq.load("model").classifier == "forest"
     told = run("compare", *known, "--methods", "pacc").output
-    assert re.search(r"Trying PACC, judged by 15 bags kept apart:\n  PACC: AE 0\.\d+ after \d+ seconds?\.\n", told)
+    assert re.search(r"Comparing PACC on 15 held-out bags:\n  PACC: AE 0\.\d+ after \d+ seconds?\.\n", told)
     found = json.loads(run("compare", *known, "--methods", "cc,pacc", "--classifier", "bayes", "--json").output)
     assert set(found["methods"]) == {"CC (bayes)", "PACC (bayes)", "training mean"}
     refused = run("fit", *known, "--method", "histnetq", "--classifier", "forest", "-o", "other")
@@ -345,7 +343,7 @@ def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):
     bare = hq.Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes.tolist())
     model, comparison = Workbench(bare).fit("auto")
     assert comparison is None
-    assert model.provenance_["why"] == ("MLPE is fitted: 8 bags are too few to compare methods on a part of them.")
+    assert model.provenance_["why"] == "MLPE was fitted without a comparison: 8 bags are too few to hold some out."
     with pytest.raises(ValueError, match="bags: expected at least 12 bags to compare methods on a part of them, got 8"):
         Workbench(bare).compare(["mlpe"])
 
@@ -369,10 +367,10 @@ def test_the_space_of_a_classifier_has_its_parameters(name):
 def test_labelled_rows_in_no_bags(table, without_networks):
     told = run("fit", "rings.csv", "--label", "kind", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert re.search(r"judged by 200 bags of 100 rows drawn from 22\d rows kept apart:", told.output)
+    assert re.search(r" on 200 bags of 100 rows drawn from 22\d held-out rows:", told.output)
     assert "learned 2 classes from 900 rows and 2 features; kept in model." in told.output
     sentence = (
-        "alibrated{} by 200 bags of 100 rows drawn from 300 rows kept apart, with all mixes alike likely: "
+        "alibrated{} by 200 bags of 100 rows drawn from 300 held-out rows, uniformly over all mixes: "
         "intervals hold for such bags"
     )
     assert "C" + sentence.format("") + "." in told.output
@@ -421,7 +419,7 @@ def test_tune_and_compare_without_bags(table):
     told = run("tune", "rings.csv", "--label", "kind", "--method", "acc", "--classifier", "bayes", "--trials", "1",
                "-o", "model")  # fmt: skip
     assert told.exit_code == 0, told.output
-    assert "Calibrated by 200 bags of 100 rows drawn from 300 rows" in told.output
+    assert "Calibrated by 200 bags of 100 rows drawn from 300 held-out rows" in told.output
     found = json.loads(run("compare", "rings.csv", "--label", "kind", "--methods", "cc,acc", "--json").output)
     assert found["bags"] == 200
 
@@ -439,13 +437,13 @@ def test_a_whole_table_is_one_bag(table):
 def test_a_loss_is_for_networks(table):
     refused = run("fit", "rings.csv", "--label", "kind", "--method", "cc", "--loss", "rae", "-o", "model")
     assert refused.exit_code == 2
-    assert "--loss: CC has none, as it is no network; leave it out." in refused.output
+    assert "--loss: CC is not a network and has no loss; leave it out." in refused.output
 
 
 def test_proportions_need_bags(table):
     refused = run("fit", "rings.csv", "--prevalences", "known.csv", "-o", "model")
     assert refused.exit_code == 2
-    assert "expected --bag beside --prevalences, which are of bags." in refused.output
+    assert "--bag: expected the columns that name the bags of prevalences, got none; name them." in refused.output
 
 
 def test_json_is_one_line(table, without_networks):

@@ -256,8 +256,8 @@ def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) ->
         told = run(command, tmp_path / "model", new, *options, "--missing", missing, *more)
         assert told.exit_code == 0, told.output
     told = run("fit", new, *options, "--method", "cc", "--missing", missing, "-o", tmp_path / "again").output
-    assert ("Rows left out" in told) == (missing == "drop")
-    assert ("Cells without a value that got the mean of their column: 7." in told) == (missing == "mean")
+    assert ("Rows with missing values that were dropped: 7." in told) == (missing == "drop")
+    assert ("Missing values that were filled with the mean of their column: 7." in told) == (missing == "mean")
 
 
 def test_one_other_row_is_told_in_the_singular() -> None:
@@ -326,7 +326,7 @@ def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
     known = ["--bag", "tow", "--prevalences", tmp_path / "counts.csv"]
     result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
     assert result.exit_code == 2
-    assert "sums to 20, expected 1; add --counts if these are counts." in result.output
+    assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
 
 
 def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     fitted = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "pacc", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
     assert "PACC learned 2 classes from 100 bags and 2 features; kept in model." in fitted.output
-    crossed = "by 100 bags, each estimated by a model that was learned without it"
+    crossed = "by cross-validated estimates of 100 bags"
     assert f"Calibrated {crossed}: predict gives intervals." in fitted.output
     predicted = run("predict", "model", "bare.csv", "--bag", "tow", "-o", "estimates.csv", "--coverage", "0.8")
     assert predicted.output.startswith("100 bags estimated, written to estimates.csv.\n")
@@ -104,7 +104,7 @@ def test_the_best_of_a_few_methods(tables, monkeypatch):
     monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
     told = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "auto", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "has the lowest mean AE of the methods on 19 bags kept apart:" in told.output
+    assert "has the lowest mean AE of the methods on 19 held-out bags:" in told.output
     assert "training mean" in told.output
     assert "why          " in run("info", "model").output
     facts = json.loads(run("info", "model", "--json").output)
@@ -136,7 +136,7 @@ def test_tuning_keeps_the_best_and_continues(tables):
     arguments = ["tune", "rows.csv", "--bag", "tow", "--label", "species", "--method", "emq", "--storage", "log"]
     told = run(*arguments, "--trials", "2", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "The best of 2 trials by mean AE" in told.output
+    assert "The best of 2 trials has mean AE " in told.output
     again = json.loads(run(*arguments, "--trials", "3", "-o", "again", "--json").output)
     assert "The best of 3 trials" in again["why"]
     assert run("predict", "again", "bare.csv", "--bag", "tow").exit_code == 0
@@ -149,11 +149,11 @@ def test_a_report_of_known_and_of_new_bags(tables, tmp_path):
     told = run("report", "pacc", "rows.csv", *known)
     assert told.exit_code == 0, told.output
     page = (tmp_path / "known.html").read_text()
-    assert "calibrated by 100 bags, each estimated by a model that was learned without it" in page
+    assert "calibrated by cross-validated estimates of 100 bags" in page
     assert "histnetq report pacc rows.csv" in page
     assert "tow99" in page
     told = run("report", "pacc", "bare.csv", "--bag", "tow", "-o", "new.html")
-    assert told.output == "written to new.html; open it in a browser.\n"
+    assert told.output == "Written to new.html; open it in a browser.\n"
 
 
 def test_unseen_values_of_texts_are_told(tables):

@@ -105,7 +105,7 @@ def test_missing_files_are_explained(folder):
         f"data_dir: {folder} lacks t10k-labels-idx1-ubyte.gz of fashion-mnist, expected train-images-idx3-ubyte.gz, "
         "train-labels-idx1-ubyte.gz, t10k-images-idx3-ubyte.gz, t10k-labels-idx1-ubyte.gz of Debian's package "
         "dataset-fashion-mnist or the GitHub repository zalandoresearch/fashion-mnist, packed or unpacked; put them "
-        f"there, or run histnetq data fetch fashion-mnist --to '{folder}'."
+        f"there, or run histnetq.datasets.fetch('fashion-mnist', to='{folder}')."
     )
     with pytest.raises(FileNotFoundError, match=exactly(message)):
         read_fashion_mnist(folder)

@@ -130,7 +130,7 @@ def test_a_part_of_a_file_is_refused(server, tmp_path):
 def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
     message = (
         f"url: {server.url}/a.zip gave a file with sha256 {sha256(CONTENT)[7:]}, expected {sha256(OTHER)[7:]}; "
-        "it was removed, try again or elsewhere by --url."
+        "it was removed, try again or elsewhere by url=."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         download(remote(server, checksum=sha256(OTHER)), tmp_path)
@@ -138,14 +138,14 @@ def test_a_wrong_checksum_leaves_nothing(server, tmp_path):
 
 
 def test_a_wrong_size_is_refused_before_it_is_fetched(server, tmp_path):
-    with pytest.raises(ValueError, match="offers 3,000,000 bytes, expected 17; pass another address by --url"):
+    with pytest.raises(ValueError, match="offers 3,000,000 bytes, expected 17; pass another address by url="):
         download(remote(server, size=17), tmp_path)
     assert names(tmp_path) == []
 
 
 def test_no_more_is_taken_than_the_record_states_where_the_server_tells_no_length(server, tmp_path):
     server.lengths = False
-    message = f"url: {server.url}/a.zip sends more than 17 bytes; pass another address by --url."
+    message = f"url: {server.url}/a.zip sends more than 17 bytes; pass another address by url=."
     with pytest.raises(ValueError, match=exactly(message)):
         download(remote(server, size=17), tmp_path)
     assert names(tmp_path) == []
@@ -177,7 +177,7 @@ def test_a_file_that_is_there_is_kept_if_it_matches(server, tmp_path):
 def test_errors_of_the_connection_are_one_sentence(server, tmp_path):
     message = (
         f"url: {server.url}/no.zip answered '404 Not Found', expected the file; check the connection or pass another "
-        "address by --url."
+        "address by url=."
     )
     with pytest.raises(ConnectionError, match=exactly(message)):
         download(Remote("no.zip", f"{server.url}/no.zip"), tmp_path)
@@ -193,7 +193,7 @@ def test_errors_of_the_connection_are_one_sentence(server, tmp_path):
 
 def test_a_full_disk_is_noticed_first(server, tmp_path, monkeypatch):
     monkeypatch.setattr("shutil.disk_usage", lambda path: namedtuple("usage", "free")(1000))
-    with pytest.raises(OSError, match="has no room for 3,000,000 bytes; pass another directory by --to"):
+    with pytest.raises(OSError, match="has no room for 3,000,000 bytes; pass another directory by to="):
         download(remote(server), tmp_path)
     assert not (tmp_path / "a.zip").exists()
 

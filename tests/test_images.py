@@ -351,7 +351,7 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["fit", "scans", "--images", "-o", "m"], "expected either --prevalences or --label"),
+        (["fit", "scans", "--images", "-o", "m"], "--label, --prevalences: expected one of them"),
         (["fit", "scans", "--images", "--label", "x", "--features", "a", "-o", "m"], "expected no --features beside"),
         (["fit", "scans", "--images", "--label", "x", "--bag", "a", "--bag", "b", "-o", "m"], "expected --bag once"),
         (["fit", "none", "--images", "--label", "x", "-o", "m"], "TRAIN: no images in none, expected files such as"),
@@ -362,16 +362,16 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
         (["tune", "scans", "--images", "--label", "x", "--text", "a", "-o", "m"], "expected no --text beside --images"),
         (["compare", "scans", "--images", "--label", "x", "--scratch", "m"], "expected no --scratch beside --images"),
         (["compare", "scans", "--images", "--label", "x", "--model", "model", "--color"], "expected no --color beside"),
-        (["compare", "scans", "--images", "--model", "model"], "expected either --prevalences or --label"),
-        (["evaluate", "model", "scans", "--images"], "expected either --prevalences or --label"),
+        (["compare", "scans", "--images", "--model", "model"], "--label, --prevalences: expected one of them"),
+        (["evaluate", "model", "scans", "--images"], "--label, --prevalences: expected one of them"),
         (["evaluate", "model", "scans", "--label", "x"], "Missing option '--bag'."),
         (["report", "model", "scans", "--images", "--missing", "drop", "-o", "m"], "expected no --missing beside"),
         (["sketch", "model", "scans", "--images", "--dask", "local", "-o", "m"], "expected no --dask beside --images"),
-        (["evaluate", "model", "scans", "--images", "--label", "x"], "MODEL: expected one of square images, grey or"),
+        (["evaluate", "model", "scans", "--images", "--label", "x"], "MODEL: expected a model of square images"),
         (["fit", "scans", "--label", "x", "-o", "m"], "TRAIN: scans is a directory; name its files, such as "),
         (["evaluate", "grey", "scans", "--label", "x", "--bag", "b"], "of shape (4, 4); add --images."),
         (["predict", "grey", "scans"], "or add --images if it holds images."),
-        (["predict", "model", "scans", "--images"], "MODEL: expected one of square images, grey or of three colours"),
+        (["predict", "model", "scans", "--images"], "MODEL: expected a model of square images, grey or with three"),
     ],
 )
 def test_what_images_cannot_do_is_refused(tmp_path, monkeypatch, arguments, message):

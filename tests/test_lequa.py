@@ -264,8 +264,7 @@ def test_missing_data_are_explained(root, tmp_path):
         f"data_dir: {tmp_path / 'none'} lacks training_data.txt, dev_samples/0.txt, dev_prevalences.txt of "
         "lequa2022-T1B, expected T1B.train_dev.zip (for the final score also T1B.test.zip and "
         "T1B.test_prevalences.zip) of Zenodo record 6546188, packed or unpacked; put them there, or run "
-        "histnetq data fetch lequa2022-T1B --to "
-        f"'{tmp_path / 'none'}'."
+        f"histnetq.datasets.fetch('lequa2022-T1B', to='{tmp_path / 'none'}')."
     )
     with pytest.raises(FileNotFoundError, match=exactly(message)):
         lequa2022("T1B", tmp_path / "none")

@@ -227,7 +227,7 @@ CASES = {
     "counts instead of proportions": (
         proportions(lambda t: t.assign(cod=12 * t["cod"], eel=12 * t["eel"])),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "sums to 12, expected 1; add --counts if these are",
+        "sums to 12, expected 1; pass --counts if these are",
     ),
     "counts of nothing": (
         proportions(lambda t: t.assign(cod=0, eel=0)),
@@ -252,12 +252,12 @@ CASES = {
     "labels and proportions": (
         nothing,
         ["fit", "rows.csv", *LABELLED, "--prevalences", "tows.csv", "-o", "new"],
-        "expected either --prevalences or",
+        "--prevalences: expected either --label or --prevalences, got both; leave one out.",
     ),
     "nothing known": (
         nothing,
         ["fit", "rows.csv", "--bag", "tow", "-o", "new"],
-        "expected either --prevalences or --label",
+        "--label, --prevalences: expected one of them, got none; name the label column or give a table.",
     ),
     "an unknown method": (
         nothing,

@@ -244,7 +244,8 @@ def test_alerts_end_with_3_if_asked(files):
 
 def test_json_for_machines(files):
     facts = json.loads(run(*files, *TYPED, "--csv", "a.csv", "--json").output)
-    assert facts == {"chunks": 16, "analysis": 8, "alerts": 4, "different": 0, "written": ["a.csv"]}
+    counts = {"chunks": 16, "analysis": 8, "alerts": 4, "different": 0}
+    assert facts == {"reference": TYPED[TYPED.index("--reference") + 1], **counts, "written": ["a.csv"]}
     table = json.loads(run(*files, *TYPED, "--json").output)
     assert len(table) == 32
     assert table[0]["chunk"] == "2026-01-05"

@@ -126,7 +126,7 @@ def test_devices_are_written_to(tmp_path):
 def test_files_are_refused_unless_they_may_be_replaced(tmp_path):
     path = tmp_path / "there.csv"
     path.write_text("old")
-    with pytest.raises(FileExistsError, match="exists; choose another name or pass --force"):
+    with pytest.raises(FileExistsError, match="exists; choose another name or pass overwrite=True"):
         refuse_existing(path, force=False)
     write(path)
     assert path.read_text() == "new"

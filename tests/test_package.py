@@ -13,7 +13,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.cli.demo import _scan
+from histnetq.report.demo import _scan
 
 ROOT = Path(__file__).parents[1]
 
@@ -40,8 +40,8 @@ def test_help():
 
 def test_demo(monkeypatch, tmp_path):
     for name in ("_HISTNETQ", "_EMNETQ"):
-        monkeypatch.setattr(f"histnetq.cli.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
-    monkeypatch.setattr("histnetq.cli.demo._TRAINING_BAGS", 30)
+        monkeypatch.setattr(f"histnetq.report.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))
+    monkeypatch.setattr("histnetq.report.demo._TRAINING_BAGS", 30)
     monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._FEWEST_UPDATES", 10)
     monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._MOST_EPOCHS", 3)
     result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])

@@ -20,6 +20,7 @@ import pytest
 import histnetq as hq
 from histnetq.evaluation import plots
 from histnetq.report import write_report
+from histnetq.report.table_report import report_table
 from histnetq.uncertainty.trust import DOUBT
 from histnetq.workflows import estimating, reading
 from tests.conftest import QUICK, exactly, known_bags, labelled
@@ -234,12 +235,11 @@ def test_self_contained(model, tmp_path):
 def test_existing_files_are_kept(model, tmp_path):
     path, bags = tmp_path / "r.html", known_bags(3)
     path.write_text("mine")
-    with pytest.raises(
-        FileExistsError, match=exactly(f"output: {path} exists; choose another name or pass --force to replace it.")
-    ):
+    message = f"output: {path} exists; choose another name or pass overwrite=True to replace it."
+    with pytest.raises(FileExistsError, match=exactly(message)):
         write_report(path, model=model, bags=bags)
     assert path.read_text() == "mine"
-    write_report(path, model=model, bags=bags, force=True)
+    write_report(path, model=model, bags=bags, overwrite=True)
     assert "<!DOCTYPE html>" in read(path)
 
 
@@ -252,7 +252,7 @@ def test_nothing_half_written(model, tmp_path, monkeypatch):
 
     monkeypatch.setattr("histnetq.tables.files.os.replace", fail)
     with pytest.raises(OSError, match=re.escape(f"{path} cannot be written (No space left on device)")):
-        write_report(path, model=model, bags=bags, force=True)
+        write_report(path, model=model, bags=bags, overwrite=True)
     assert list(tmp_path.iterdir()) == [path]
     assert path.read_text() == "mine"
 
@@ -373,5 +373,5 @@ def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeyp
         error = hq.evaluate(hq.load(path), bags)["ae"]
         np.testing.assert_array_equal(found.errors[str(path), "ae"], error)
     reads.clear()
-    estimating.report(tmp_path / "page.html", paths[0], tmp_path / "rows.csv", against=paths[1:], **known)
+    report_table(tmp_path / "page.html", paths[0], tmp_path / "rows.csv", against=paths[1:], **known)
     assert reads == [list("wxyz"), list("xw"), list("wx")]

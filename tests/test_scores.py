@@ -179,7 +179,7 @@ def test_from_a_file_of_scores_to_an_answer(files, method):
     fitted = run(*known, "--proba", "cod=p_cod,eel=p_eel,hake=p_hake", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
     assert (
-        "Learns from p_cod, p_eel, p_hake.\nThese are taken to be scores of rows that your model was not trained on"
+        "Learns from p_cod, p_eel, p_hake.\nThe scores must be of rows that your classifier was not trained on: "
         in (fitted.output)
     )
     assert run("predict", "model", "new.csv", "--bag", "site", "-o", "estimates.csv").exit_code == 0
@@ -217,7 +217,7 @@ def test_the_best_of_methods_on_scores(files, monkeypatch):
     monkeypatch.setattr("histnetq.workflows.fitting.from_scores", lambda: few)
     told = run("fit", "scored.csv", "--bag", "site", "--label", "species", "--proba", "p_*", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "Trying EMQ, KDEy, PACC, judged by" in told.output
+    assert "Comparing EMQ, KDEy, PACC on " in told.output
     assert hq.load("model").scores_
     arguments = ["compare", "scored.csv", "--bag", "site", "--label", "species", "--proba", "p_*"]
     compared = json.loads(run(*arguments, "--methods", "cc,pacc", "--json").output)
@@ -229,7 +229,7 @@ def test_predicted_classes(files, frame):
     assert fitted.exit_code == 0, fitted.output
     assert "ACC learned 3 classes from 60 bags and 3 features" in fitted.output
     # Rows of the same prediction are no shared rows.
-    assert "Calibrated by 60 bags, each estimated by a model that was learned without it" in fitted.output
+    assert "Calibrated by cross-validated estimates of 60 bags" in fitted.output
     q = hq.load("model")
     assert q.feature_names_ == ["y_pred=0", "y_pred=1", "y_pred=2"]
     confused = pd.crosstab(frame["y_pred"], frame["y"], normalize="columns").to_numpy()
@@ -478,7 +478,7 @@ BAD_PREDICTIONS = {
         None, ["--prediction", "y_pred", "--missing", "mean"],
         "--missing: expected 'refuse' or 'drop' for scores, got 'mean'",
     ),
-    "a loss": (None, ["--prediction", "y_pred", "--loss", "rae"], "--loss: ACC has none, as it is no network"),
+    "a loss": (None, ["--prediction", "y_pred", "--loss", "rae"], "--loss: ACC is not a network and has no loss"),
     "one class alone": (
         lambda f: f.assign(y=1), ["--prediction", "y_pred"],
         "--label: expected at least 2 classes, got only [1]",
@@ -490,7 +490,7 @@ BAD_PREDICTIONS = {
     ),
     "proportions in place of labels": (
         None, ["--prediction", "y_pred", "--prevalences", "scored.csv"],
-        "expected either --prevalences or --label",
+        "--prevalences: expected either --label or --prevalences, got both",
     ),
 }  # fmt: skip
 BAD_PREDICTS = {
@@ -509,7 +509,7 @@ BAD_PREDICTS = {
     "no rows": (lambda f: f[:0], [], "has no rows"),
     "rows in the file of the estimates": (
         None, ["--rows", "estimates.csv"],
-        "--rows: expected another file than that of the estimates",
+        "--rows: expected another file than the estimates, got the same; name another.",
     ),
     "rows in a file that exists": (
         None, ["--rows", "new.csv"],
@@ -517,11 +517,11 @@ BAD_PREDICTS = {
     ),
     "rows that are left out": (
         None, ["--rows", "rows.csv", "--missing", "drop"],
-        "--rows: expected every row to have a value, got --missing drop",
+        "--rows: expected rows without missing values, got --missing drop; remove such rows first.",
     ),
     "rows on other machines": (
         None, ["--rows", "rows.csv", "--dask", "tcp://127.0.0.1:1"],
-        "--rows: expected tables that are read here, got sketches or --dask",
+        "--rows: expected a table that is read here, got sketches or --dask; leave one of them out.",
     ),
     "rows of two columns of one name": (
         lambda f: f.rename(columns={"site": "cod"}), ["--rows", "rows.csv"],
@@ -533,7 +533,7 @@ BAD_PREDICTS = {
     ),
     "rows in the file of the estimates by another name": (
         None, ["--rows", "no/../estimates.csv"],
-        "--rows: expected another file than that of the estimates",
+        "--rows: expected another file than the estimates, got the same; name another.",
     ),
     "estimates in a place that is none": (
         None, ["--rows", "rows.csv", "-o", "new.csv/estimates.csv"],

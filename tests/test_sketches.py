@@ -306,7 +306,7 @@ def test_wrong_wider_bags_are_refused(cc):
 
 def test_files_without_sketches_are_refused(tmp_path, cc):
     pd.DataFrame({"x": [1]}).to_parquet(tmp_path / "x.parquet")
-    message = f"path: {tmp_path / 'x.parquet'} holds no sketches; make them with histnetq sketch."
+    message = f"path: {tmp_path / 'x.parquet'} holds no sketches; make them with sketch_stream."
     with pytest.raises(ValueError, match=exactly(message)):
         hq.BagSketch.load(tmp_path / "x.parquet")
     with pytest.raises(FileExistsError, match="exists; choose another name"):
@@ -332,7 +332,7 @@ def test_files_without_a_column_are_refused(tmp_path, name):
     path = tmp_path / "s.parquet"
     rewritten(q.sketch(known_bags()), path, {name: None})
     message = (
-        f"path: {path} has no column '{name}', which every sketch needs; make the sketches again with histnetq sketch."
+        f"path: {path} has no column '{name}', which every sketch needs; make the sketches again with sketch_stream."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         hq.BagSketch.load(path)
@@ -380,7 +380,7 @@ def test_files_with_a_damaged_column_are_refused(tmp_path, cc, name, column, exp
     rewritten(cc.sketch(known_bags()), path, {name: column})
     message = (
         f"path: {path} has a damaged column '{name}', expected {expected} per bag, got {got}; make the sketches again "
-        "with histnetq sketch."
+        "with sketch_stream."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         hq.BagSketch.load(path)

@@ -117,7 +117,7 @@ def test_texts_not_met_in_training_are_counted(tmp_path):
         (["nothing.csv", "--bag", "site"], "NEW: nothing.csv does not exist; check the path."),
         (
             ["rows.csv", "a.sketch.parquet", "--bag", "site"],
-            "NEW: some files hold sketches and some rows; sketch the rows first, by histnetq sketch.",
+            "NEW: some files hold sketches and some hold rows; sketch the rows first, by histnetq sketch.",
         ),
         (
             ["a.sketch.parquet", "--interval", "bootstrap"],

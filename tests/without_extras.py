@@ -113,7 +113,7 @@ def commands() -> None:
     left_out = "EMNetQ and HistNetQ are left out, as torch is not installed; pip install 'histnetq[deep]'."
     output = _run("fit", "rows.csv", *known, "-o", "model", "--classifier", "logistic")
     assert output.count(left_out) == 2
-    assert "Trying EMQ (logistic), KDEy (logistic), PACC (logistic), judged by" in output
+    assert "Comparing EMQ (logistic), KDEy (logistic), PACC (logistic) on " in output
     assert hq.load("model").provenance_["why"].endswith(left_out)
     _run("predict", "model", "new.csv", "--bag", "tow", "-o", "estimates.csv")
     found = pd.read_csv("estimates.csv")

@@ -1,22 +1,100 @@
-"""The one list of quantifiers: what the public names, loading, the command line, tuning and the laws know of them.
+"""The lists of everything that users choose by name; Python, the command line, the service and tuning read them here.
 
-A new quantifier is its file, its line here, and its line in ``tests/conftest.py``.
+A new quantifier is its file, its line here, and its line in ``tests/conftest.py``. A new interval method or table
+format is its file and its line here.
 """
 
 from __future__ import annotations
 
+import importlib
 import importlib.util
 from dataclasses import dataclass, field
 from typing import Any
 
-_CLASSIFIER: dict[str, Any] = {"classifier": ["logistic", "forest", "boosting", "mlp", "bayes"]}
+# Names of interval methods, and where each is below `histnetq.uncertainty`.
+INTERVALS: dict[str, str] = {
+    "conformal": "conformal.Conformal",
+    "bayes": "bayes.Bayes",
+    "bootstrap": "bootstrap.Bootstrap",
+    "standard-errors": "standard_errors.StandardErrors",
+}
+RESCALINGS = ("ts", "bcts", "shrunk", "vs", "nbvs")  # of posteriors; see `histnetq.EMQ`
+MISSING = ("refuse", "drop", "mean")  # how missing values are treated; see `histnetq.read_bags`
+PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")  # chunks of time; see `histnetq.monitor`
+
+
+@dataclass(frozen=True)
+class Classifier:
+    """A classifier: its description, and the space that a search explores if the classifier is named.
+
+    The function ``make_<name>`` in `histnetq.quantifiers.classical.classifiers` constructs it.
+    """
+
+    words: str
+    space: dict[str, Any]
+
+
+CLASSIFIERS: dict[str, Classifier] = {  # the first is the default
+    "logistic": Classifier("a logistic regression", {"classifier__C": (1e-3, 10.0, "log")}),
+    "forest": Classifier("a random forest", {"classifier__min_samples_leaf": [1, 2, 4, 8]}),
+    "boosting": Classifier(
+        "boosted trees",
+        {"classifier__learning_rate": (0.03, 0.3, "log"), "classifier__max_leaf_nodes": [7, 15, 31]},
+    ),
+    "mlp": Classifier(
+        "a small network",
+        {"classifier__alpha": (1e-5, 1.0, "log"), "classifier__hidden_layer_sizes": [(50,), (100,), (200,)]},
+    ),
+    "bayes": Classifier("naive Bayes", {"classifier__var_smoothing": (1e-9, 0.1, "log")}),
+}
+
+
+@dataclass(frozen=True)
+class TableFormat:
+    """A format of table files.
+
+    Attributes
+    ----------
+    endings : tuple of str
+        Endings of file names, the usual one first.
+    media_types : tuple of str
+        Media types in requests to the service, the usual one first.
+    module : str
+        Module below `histnetq.tables` with the functions ``open_files(paths)``, which returns a `Table`, and
+        ``write_file(frame, path, index)``.
+    splits : bool
+        Whether the module also has ``split_file(path, n_rows)``, and ``open_files`` opens parts of files.
+    """
+
+    endings: tuple[str, ...]
+    media_types: tuple[str, ...]
+    module: str
+    splits: bool = False
+
+    def load(self) -> Any:
+        """Import the module."""
+        return importlib.import_module(f"histnetq.tables.{self.module}")
+
+
+FORMATS: dict[str, TableFormat] = {
+    "parquet": TableFormat(
+        (".parquet", ".pq"),
+        ("application/vnd.apache.parquet", "application/x-parquet", "application/parquet"),
+        "parquet_files",
+        splits=True,
+    ),
+    "csv": TableFormat(
+        (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), ("text/csv", "application/csv"), "csv_files"
+    ),
+}
+_CLASSIFIER: dict[str, Any] = {"classifier": list(CLASSIFIERS)}
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
 _ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known of a quantifier before its module is imported.
+    """What is known about a quantifier before its module is imported.
 
     Attributes
     ----------
@@ -25,10 +103,10 @@ class Entry:
     module : str
         File in this room.
     learns_from : str
-        "labels" of rows; "proportions" of bags, and labels as well; or "anything", for the mean of training.
+        "labels" of rows; "proportions" of bags or labels; or "anything", for the training mean.
     space : dict
-        What `histnetq tune` searches; empty if there is nothing to tune. Where a classifier is named, its own space in
-        `histnetq.quantifiers.classical.classifiers` takes the place of the choice among classifiers.
+        Search space; empty if there is nothing to tune. If a classifier is named, its space in `CLASSIFIERS`
+        replaces the choice of a classifier.
     network : bool
         Whether it is a network, which needs torch.
     """
@@ -40,7 +118,7 @@ class Entry:
     network: bool = False
 
     def load(self) -> Any:
-        """Import the module and give the class."""
+        """Import the module and return the class."""
         try:
             module = importlib.import_module(f"histnetq.quantifiers.{self.module}")
         except ModuleNotFoundError as error:
@@ -50,7 +128,7 @@ class Entry:
         return getattr(module, self.name)
 
     def is_installed(self) -> bool:
-        """Tell whether what the method needs is installed, without importing it."""
+        """Return whether the required packages are installed, without importing them."""
         return not self.network or importlib.util.find_spec("torch") is not None
 
 
@@ -77,7 +155,7 @@ REGISTRY: dict[str, Entry] = {
         Entry("Friedman", "classical.friedman", "labels", _CLASSIFIER),
         Entry("MS", "classical.thresholds", "labels",
               {**_CLASSIFIER, "policy": ["median", "median2", "max", "t50", "x"]}),
-        Entry("EMQ", "classical.emq", "labels", {**_CLASSIFIER, "rescaling": [None, "ts", "bcts", "shrunk", "vs"]}),
+        Entry("EMQ", "classical.emq", "labels", {**_CLASSIFIER, "rescaling": [None, *RESCALINGS[:4]]}),
         Entry("HDy", "classical.matching", "labels", _CLASSIFIER),
         Entry("DyS", "classical.matching", "labels",
               {**_CLASSIFIER, "n_bins": [5, 8, 16, 32], "divergence": ["topsoe", "hellinger"]}),

@@ -14,6 +14,7 @@ from histnetq.bags.fingerprint import fingerprint
 from histnetq.bags.indexing import offsets_of, ranges, selected
 from histnetq.bags.table_facts import TableFacts
 from histnetq.bags.text_features import TextFeatures
+from histnetq.errors import InputError
 from histnetq.simplex import Ints, check_prevalences
 
 _PARTS = (
@@ -351,7 +352,7 @@ class Bags:
             raise ValueError(f"fraction: expected a number between 0 and 1, got {fraction!r}.")
         if len(self) < 2:
             expected = "at least 2 bags to split into training and validation"
-            raise checks.wrong("bags", expected, len(self), "add bags")
+            raise InputError("bags", expected, len(self), "add bags")
         order = np.random.default_rng(random_state).permutation(len(self))
         cut = min(max(round(fraction * len(self)), 1), len(self) - 1)
         return self[np.sort(order[:cut])], self[np.sort(order[cut:])]

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.limits import LONGEST_NAME, MOST_BINS, brief
 from histnetq.bags.memmap import join_on_disk
+from histnetq.errors import InputError, InputTypeError, Way
 from histnetq.simplex import Ints
 
 _CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
@@ -21,11 +22,6 @@ _COARSE = 1e-5  # part of a column's range by which float32 may round its number
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # survey weights: their squares are summed, too
 _LARGEST_SEED = 2**128 - 1  # as numpy draws them
 _MOST_HISTOGRAMS = 100  # of one feature, with different numbers of bins
-
-
-def wrong(name: str, expected: str, got: Any, way_out: str, error: type[Exception] = ValueError) -> Exception:
-    """The error that names an argument, what was expected, what came and the way out."""
-    return error(f"{name}: expected {expected}, got {got}; {way_out}.")
 
 
 def as_pool(rows: Any, name: str = "rows") -> Any:
@@ -39,13 +35,13 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
     elif not isinstance(rows, np.ndarray):
         rows = _as_array(rows, name)
     if np.ma.is_masked(rows):
-        raise wrong(name, "a value everywhere", "a masked array", "fill or drop the masked values first")
+        raise InputError(name, "a value everywhere", "a masked array", "fill or drop the masked values first")
     if rows.dtype.kind not in "fiub":
         kind = f"dtype {rows.dtype}" if rows.ndim else type(rows.item()).__name__
         raise TypeError(f"{name}: expected numbers, got {kind}; encode categories and dates first.")
     if rows.ndim < 2:
         way_out = "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row"
-        raise wrong(name, "one row per example, shape (n_rows, n_features)", f"shape {rows.shape}", way_out)
+        raise InputError(name, "one row per example, shape (n_rows, n_features)", f"shape {rows.shape}", way_out)
     if 0 in rows.shape[1:]:
         raise ValueError(f"{name}: expected at least one feature, got shape {rows.shape}; check the selected columns.")
     _refuse_not_finite(rows, name)
@@ -57,11 +53,11 @@ def _as_array(rows: Any, name: str) -> NDArray:
         raise TypeError(f"{name}: expected one Bags, got a list of them; join them with Bags.concat.")
     if isinstance(rows, list | tuple) and len(rows) and np.ndim(rows[0]) >= 2:
         way_out = "use Bags.from_arrays for several bags"
-        raise wrong(name, "one array of rows", f"a list of {len(rows)}", way_out, TypeError)
+        raise InputTypeError(name, "one array of rows", f"a list of {len(rows)}", way_out)
     try:
         array = np.asarray(rows)
     except ValueError:
-        raise wrong(name, "rows of one length", "a ragged list", "give every row the same features") from None
+        raise InputError(name, "rows of one length", "a ragged list", "give every row the same features") from None
     if array.dtype == object and array.ndim:
         with contextlib.suppress(TypeError, ValueError):  # a frame whose columns are numbers of different types
             return array.astype(np.float64)
@@ -179,12 +175,12 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
         odd = w[(w > 0) & ((w < _LEAST_WEIGHT) | (w > _MOST_WEIGHT))]
         if odd.size:
             expected = f"0, or numbers from {_LEAST_WEIGHT:g} to {_MOST_WEIGHT:g} whose squares can be summed"
-            raise wrong("weights", expected, f"{odd[0]:g}", "multiply all of them by one number")
+            raise InputError("weights", expected, f"{odd[0]:g}", "multiply all of them by one number")
         return w.astype(np.float64)
     counts = w.astype(np.int64)
     if (counts != w).any():
         expected, got = "whole numbers for weight_kind='count'", f"{w[counts != w][0]:g}"
-        raise wrong("weights", expected, got, "pass weight_kind='survey'")
+        raise InputError("weights", expected, got, "pass weight_kind='survey'")
     return counts
 
 
@@ -236,13 +232,13 @@ def check_labels(labels: ArrayLike, n_rows: int, n_classes: int | None) -> Ints:
     codes = np.asarray(labels)
     if codes.shape != (n_rows,) or codes.dtype.kind not in "iu":
         expected, got = f"one class code per pool row, shape ({n_rows},)", f"{codes.dtype} of {codes.shape}"
-        raise wrong("labels", expected, got, "use Bags.from_labels for class names")
+        raise InputError("labels", expected, got, "use Bags.from_labels for class names")
     codes = codes.astype(np.int64, copy=False)
     too_high = n_classes is not None and codes.max(initial=-1) >= n_classes
     if codes.min(initial=0) < -1 or too_high:
         top = "the last class" if n_classes is None else n_classes - 1
         got = f"{codes.min()} to {codes.max()}"
-        raise wrong("labels", f"codes from -1 (unknown) to {top}", got, "check classes=")
+        raise InputError("labels", f"codes from -1 (unknown) to {top}", got, "check classes=")
     return codes
 
 
@@ -252,10 +248,13 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
     found, codes = np.unique(names, return_inverse=True)
     if classes is None:
         if len(found) < 2:
-            way_out = "Bags.from_labels takes classes= with the names of those that have no rows"
-            raise wrong("y", "at least 2 classes", f"only {found.tolist()}", way_out)
+            takes = "Bags.from_labels takes classes= with the names of those that have no rows"
+            remedy = (Way(takes, on=("python",)), Way("add rows of others", on=("command", "service")))
+            raise InputError("y", "at least 2 classes", f"only {found.tolist()}", remedy)
         if found.dtype.kind == "f" and len(found) == len(names) > 10:
-            raise wrong("y", "classes", f"a different number in each of {len(names)} rows", "bin a continuous y")
+            other = Way("name a column of classes", on=("command", "service"))
+            remedy = (Way("bin a continuous y", on=("python",)), other)
+            raise InputError("y", "classes", f"a different number in each of {len(names)} rows", remedy)
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
     return match_names(found, wanted, "y: {} is not among classes {}; add it or correct the label.")[codes], wanted
@@ -332,19 +331,19 @@ def refuse_long_names(name: str, values: Sequence[Any] | NDArray) -> None:
     longest = max((value for value in values if isinstance(value, str | bytes)), key=len, default="")
     if len(longest) > LONGEST_NAME:
         got = f"one of {len(longest):,} ({brief(longest)})"
-        raise wrong(name, f"names of at most {LONGEST_NAME:,} characters", got, "shorten it")
+        raise InputError(name, f"names of at most {LONGEST_NAME:,} characters", got, "shorten it")
 
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise ValueError(f"{name}: expected one of {', '.join(map(repr, choices))}, got {brief(value)}.")
+        raise InputError(name, f"one of {', '.join(map(repr, choices))}", brief(value))
     return value
 
 
 def check_flag(name: str, value: Any) -> None:
     """Refuse anything but True and False."""
     if not isinstance(value, bool | np.bool_):
-        raise TypeError(f"{name}: expected True or False, got {brief(value)}.")
+        raise InputTypeError(name, "True or False", brief(value))
 
 
 def check_number(
@@ -356,7 +355,7 @@ def check_number(
     above: bool = False,
     or_none: bool = False,
     what: str = "a number",
-    hint: str = "",
+    remedy: str = "",
 ) -> None:
     """Refuse anything but a number from `low` to `high`; `low` itself is too low with `above`.
 
@@ -364,16 +363,16 @@ def check_number(
     --------
     >>> check_number("tol", 2, 0, 1)
     Traceback (most recent call last):
-    ValueError: tol: expected a number of at most 1, got 2; lower it.
+    histnetq.errors.InputError: tol: expected a number of at most 1, got 2; lower it.
     """
     if value is None and or_none:
         return
     real = isinstance(value, Real) and not isinstance(value, bool)
     if not real or not (value > low if above else value >= low):  # NaN is neither
         wanted = f"{what} {'above' if above else 'of at least'} {low:g}{', or None' if or_none else ''}"
-        raise ValueError(f"{name}: expected {wanted}, got {brief(value)}{hint}.")
+        raise InputError(name, wanted, brief(value), remedy)
     if value > high:
-        raise ValueError(f"{name}: expected {what} of at most {high:g}, got {brief(value)}; lower it.")
+        raise InputError(name, f"{what} of at most {high:g}", brief(value), "lower it")
 
 
 def check_integer(name: str, value: Any, low: int, high: int) -> int:
@@ -383,12 +382,12 @@ def check_integer(name: str, value: Any, low: int, high: int) -> int:
     --------
     >>> check_integer("max_iter", 10**15, 1, 1_000_000)
     Traceback (most recent call last):
-    ValueError: max_iter: expected a whole number of at most 1,000,000, got 1000000000000000; lower it.
+    histnetq.errors.InputError: max_iter: expected a whole number of at most 1,000,000, got 1000000000000000; lower it.
     """
     if isinstance(value, bool) or not isinstance(value, Integral) or int(value) < low:
-        raise ValueError(f"{name}: expected a whole number of at least {low}, got {brief(value)}.")
+        raise InputError(name, f"a whole number of at least {low}", brief(value))
     if int(value) > high:
-        raise ValueError(f"{name}: expected a whole number of at most {high:,}, got {brief(value)}; lower it.")
+        raise InputError(name, f"a whole number of at most {high:,}", brief(value), "lower it")
     return int(value)
 
 
@@ -403,17 +402,17 @@ def check_bins(n_bins: Any) -> list[int]:
     several = isinstance(n_bins, tuple | list | range) or (isinstance(n_bins, np.ndarray) and n_bins.ndim == 1)
     bins = list(n_bins) if several else [n_bins]
     if not bins or not all(isinstance(b, Integral) and not isinstance(b, bool) and int(b) >= 2 for b in bins):
-        raise ValueError(f"n_bins: expected whole numbers of at least 2, got {brief(n_bins)}; give such as 10.")
+        raise InputError("n_bins", "whole numbers of at least 2", brief(n_bins), "give such as 10")
     if len(bins) > _MOST_HISTOGRAMS:
-        got = f"{len(bins):,} numbers"
-        raise ValueError(f"n_bins: expected at most {_MOST_HISTOGRAMS} numbers of bins, got {got}; give such as 10.")
+        expected, got = f"at most {_MOST_HISTOGRAMS} numbers of bins", f"{len(bins):,} numbers"
+        raise InputError("n_bins", expected, got, "give such as 10")
     return [check_integer("n_bins", b, 2, MOST_BINS) for b in bins]
 
 
 def check_fraction(name: str, value: Any) -> float:
     """A number strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:  # type: ignore[operator]
-        raise ValueError(f"{name}: expected a number between 0 and 1, such as 0.9, got {brief(value)}.")
+        raise InputError(name, "a number between 0 and 1, such as 0.9", brief(value))
     return float(value)
 
 
@@ -422,7 +421,7 @@ def check_seed(random_state: Any) -> int | None:
     whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
     if random_state is not None and (not whole or random_state > _LARGEST_SEED):
         expected = "a whole number of at least 0, or None" if not whole else "a whole number below 2**128, or None"
-        raise wrong("random_state", expected, brief(random_state), "0 gives the same draws each time")
+        raise InputError("random_state", expected, brief(random_state), "0 gives the same draws each time")
     return None if random_state is None else int(random_state)
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags import checks
+from histnetq.errors import InputError, Option
 from histnetq.simplex import check_prevalences, count_labels
 
 if TYPE_CHECKING:
@@ -34,9 +35,8 @@ def label_prevalences(self: Bags) -> NDArray[np.float64]:
     labels = self.labels[self.index]
     n_unknown = (labels < 0).sum()
     if n_unknown:
-        raise ValueError(
-            f"labels: {n_unknown} entries have no label (−1), expected all known; pass prevalences= instead."
-        )
+        problem = f"{n_unknown} entries have no label (−1), expected all known"
+        raise InputError("labels", problem=problem, remedy=("pass ", Option("prevalences"), " instead"))
     counts = count_labels(labels, self.bag_of_entry, len(self), len(self.classes), self.weights)
     return counts / counts.sum(1, keepdims=True)
 

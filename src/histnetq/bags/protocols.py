@@ -17,9 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_integer, take_dense, wrong
+from histnetq.bags.checks import check_integer, take_dense
 from histnetq.bags.indexing import divide, offsets_of, ranges
 from histnetq.bags.limits import brief
+from histnetq.errors import InputError, InputTypeError, Option, Way
 from histnetq.simplex import Floats, Ints, apportion, draw_uniform
 
 __all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "Protocol"]
@@ -260,12 +261,14 @@ class Mixer(Protocol):
 
     def _draw(self, source: Bags, n_bags: int, rng: np.random.Generator) -> Bags:
         if source.prevalences is None:
-            raise ValueError("Mixer: expected bags with prevalences, got none; pass prevalences= when making the bags.")
+            remedy = ("pass ", Option("prevalences"), " when making the bags")
+            raise InputError("Mixer", "bags with prevalences", "none", remedy)
         n_real = round(self.real_proportion * n_bags)
         parts = [_numbered(source[_cycle(len(source), n_real, rng)])] if n_real else []
         if n_real < n_bags:
             if len(source) < 2:
-                raise wrong("Mixer", "at least 2 bags to mix", len(source), "add bags or use sampler=None")
+                more = ("add bags", Way(" or use ", Option("sampler", None)))
+                raise InputError("Mixer", "at least 2 bags to mix", len(source), more)
             parts.append(self._mix(source, n_bags - n_real, rng))
         return _numbered(Bags.concat(parts))
 
@@ -314,7 +317,7 @@ class Combined(Protocol):
     def _draw(self, source: tuple[Bags, Bags], n_bags: int, rng: np.random.Generator) -> Bags:
         if not isinstance(source, tuple) or len(source) != 2:
             expected, way_out = "the pair (labelled rows, bags) on one pool", "make it by Bags.concat and slices"
-            raise wrong("source", expected, type(source).__name__, way_out, TypeError)
+            raise InputTypeError("source", expected, type(source).__name__, way_out)
         n_rows = round(self.row_proportion * n_bags)
         shares = zip((self.rows, self.bags), source, (n_rows, n_bags - n_rows), strict=True)
         return _numbered(Bags.concat([protocol.draw(part, n, rng) for protocol, part, n in shares if n > 0]))

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags.checks import shown, take_dense, used_rows, wrong
+from histnetq.bags.checks import shown, take_dense, used_rows
+from histnetq.errors import InputError
 
 _CHECK_CHUNK = 1 << 24  # numbers compared at a time
 
@@ -19,15 +20,15 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None,
     if found != shape:
         differences = _differences(bags.feature_names or (), names or ())
         if differences:
-            raise wrong("rows", "the columns of training", differences, way_out)
-        raise wrong("rows", f"{_shape_text(shape)} as in training", _shape_text(found), way_out)
+            raise InputError("rows", "the columns of training", differences, way_out)
+        raise InputError("rows", f"{_shape_text(shape)} as in training", _shape_text(found), way_out)
     if None not in (bags.feature_names, names) and bags.feature_names != names:
         pairs = zip(bags.feature_names, names or (), strict=True)
         i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
     if None not in (bags.text, text) and not bags.text.is_same(text):
         expected, got = "features of texts as in training", "those of an SVD of other texts"
-        raise wrong("rows", expected, got, "read them by features=q.reading(), or by text=bags.text of training")
+        raise InputError("rows", expected, got, "read them by features=q.reading(), or by text=bags.text of training")
 
 
 def _differences(found: Sequence[str], names: Sequence[str]) -> str:
@@ -59,7 +60,7 @@ def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True)
             name = j if bags.feature_names is None else repr(bags.feature_names[j])
             bag = bags.ids[bags.bag_of_entry[np.argmax(bags.index == some[i])]]
             row = f"row {some[i]}" if numbered else f"a row of bag {bag}"
-            raise wrong(
+            raise InputError(
                 "rows", f"{low[j]:.3g} to {high[j]:.3g}, beyond which the model cannot compute",
                 f"{part[i, j]:g} in {row}, column {name}", "correct it or drop the row",
             )  # fmt: skip

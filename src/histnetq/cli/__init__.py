@@ -1,6 +1,11 @@
-"""The command line: arguments only."""
+"""The command line: arguments and presentation only. A command is in the module of its name."""
 
-from histnetq.cli import answers, audits, data, lequa, models, monitor, serve
+import importlib
+
 from histnetq.cli.group import main
 
-__all__ = ["answers", "audits", "data", "lequa", "main", "models", "monitor", "serve"]
+_COMMANDS = "fit tune compare predict sketch sample evaluate report info monitor serve demo data lequa"
+for _name in _COMMANDS.split():
+    importlib.import_module(f"histnetq.cli.{_name}")
+
+__all__ = ["main"]

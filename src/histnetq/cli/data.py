@@ -1,4 +1,4 @@
-"""Commands about data sets."""
+"""Commands about data sets: data list, data fetch."""
 
 from __future__ import annotations
 
@@ -6,21 +6,20 @@ from pathlib import Path
 
 import click
 
-from histnetq.cli.group import PATH, main
+from histnetq.cli.group import main
+from histnetq.cli.options import PATH, option
 from histnetq.cli.terminal import echo
 
 
 @main.group()
 def data() -> None:
-    """List and fetch data sets by name."""
+    """List and download data sets."""
 
 
 @data.command(name="list")
-@click.option(
-    "--in", "directory", type=PATH, help="Data sets are looked for in this directory.  [default: all usual places]"
-)
+@option("--in", "directory", type=PATH, help="Directory to search for data sets.  [default: all default directories]")
 def list_data(directory: Path | None) -> None:
-    """Show the known data sets, where they come from and whether they are present.
+    """List the known data sets, their origin and whether they are present.
 
     Example: histnetq data list
     """
@@ -33,12 +32,13 @@ def list_data(directory: Path | None) -> None:
 
 @data.command()
 @click.argument("name")
-@click.option("--to", type=PATH, help="The files go to this directory.  [default: where loaders look]")
-@click.option("--url", help="The files come from this address, of a folder with the same files or of one file.")
-@click.option("--sha256", multiple=True,
-              help="This checksum is verified: digits for one file, FILE=DIGITS for one of several.")  # fmt: skip
+@option("--to", type=PATH, help="Directory of the files.  [default: the directory where loaders look]")
+@option("--url", help="Address of a folder with the same files, or of one file.")
+@option("--sha256", multiple=True, help="Expected checksum: DIGITS for one file, FILE=DIGITS for one of several.")
 def fetch(name: str, to: Path | None, url: str | None, sha256: tuple[str, ...]) -> None:
-    """Download the data set NAME from its public record; sizes and checksums are verified.
+    """Download a data set.
+
+    NAME is downloaded from its public record. Sizes and checksums are verified.
 
     Example: histnetq data fetch fashion-mnist --to data
     """

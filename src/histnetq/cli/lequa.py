@@ -1,4 +1,4 @@
-"""Commands about submissions to the LeQua challenges."""
+"""Commands about submissions to the LeQua challenges: lequa submit, lequa check."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import PATH, main, options, say
+from histnetq.cli.group import main, say
+from histnetq.cli.options import PATH, option, options
 
 if TYPE_CHECKING:
     from histnetq.datasets import Dataset
@@ -25,10 +26,12 @@ def lequa() -> None:
 @options("MODEL")
 @_TASK
 @click.argument("data_dir", type=PATH)
-@click.option("-o", "--output", type=PATH, required=True, help="The submission goes to this zip file.")
+@option("-o", "--output", type=PATH, required=True, help="Zip file of the submission.")
 @options("force", "json")
 def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as_json: bool) -> None:
-    """Estimate the test bags of TASK, which lie in DATA_DIR, by MODEL, and write the zip file to be submitted.
+    """Write a submission.
+
+    MODEL estimates the test bags of TASK in DATA_DIR.
 
     Example: histnetq lequa submit model T2 lequa2024 -o submission.zip
     """
@@ -46,7 +49,7 @@ def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as
     estimates = quantifier.predict(data.test)[:, [codes[str(name)] for name in data.classes]]
     write_submission(output, estimates, task, overwrite=force)
     facts = {"output": str(output), "bags": len(estimates), "classes": len(codes), **_scores(task, data, estimates)}
-    say(as_json, facts, [f"{len(estimates):,} bags estimated, written to {output}.", *_told(facts)])
+    say(as_json, facts, [f"{len(estimates):,} bags estimated, written to {output}.", *_list_scores(facts)])
 
 
 @lequa.command()
@@ -55,9 +58,10 @@ def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as
 @click.argument("data_dir", type=PATH, required=False)
 @options("json")
 def check(submission: Path, task: str, data_dir: Path | None, as_json: bool) -> None:
-    """Check the zip file SUBMISSION by the published rules, and tell its errors where the truth is in DATA_DIR.
+    """Check a submission against the published rules.
 
-    With DATA_DIR, the numbers of test bags and classes are those of the data there.
+    With DATA_DIR, SUBMISSION must have the same test bags and classes as the data there. If the data contain the truth,
+    the errors are printed, too.
 
     \b
     Examples: histnetq lequa check submission.zip T2
@@ -72,16 +76,16 @@ def check(submission: Path, task: str, data_dir: Path | None, as_json: bool) -> 
         estimates = check_submission(submission, task, len(data.test), len(data.classes))
         scores = _scores(task, data, estimates)
     facts = {"submission": str(submission), "bags": len(estimates), "classes": estimates.shape[1], **scores}
-    say(as_json, facts, [f"Accepted: {len(estimates):,} bags, {estimates.shape[1]} classes.", *_told(facts)])
+    say(as_json, facts, [f"Accepted: {len(estimates):,} bags, {estimates.shape[1]} classes.", *_list_scores(facts)])
 
 
 def _scores(task: str, data: Dataset, estimates: Floats) -> dict[str, float]:
-    """Give the challenge's measures of estimates of test bags, if the truth is known."""
+    """Return the challenge's measures of estimates of test bags, if the truth is known."""
     from histnetq.datasets import lequa_errors
 
     return {} if data.test.prevalences is None else lequa_errors(task, data.test, estimates)
 
 
-def _told(facts: dict[str, Any]) -> list[str]:
+def _list_scores(facts: dict[str, Any]) -> list[str]:
     found = [f"{name} {value:.5f}" for name, value in facts.items() if isinstance(value, float)]
     return [", ".join(found) + "."] if found else []

@@ -1,4 +1,4 @@
-"""The command that serves models to browsers and programs: serve."""
+"""The command that serves models as a web page and as an HTTP service: serve."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from pathlib import Path
 
 import click
 
-from histnetq.cli.group import PATH, main
+from histnetq.cli.group import main
+from histnetq.cli.options import PATH, option
 from histnetq.cli.terminal import VisibleFormatter, echo
 
 _SHORTEST_TOKEN = 16  # characters
@@ -19,40 +20,71 @@ _SHORTEST_TOKEN = 16  # characters
 
 @main.command()
 @click.argument("models", type=PATH, required=False)
-@click.option("--host", default="127.0.0.1", show_default=True,
-              help="The server listens at this address; one for other machines needs --token-file.")  # fmt: skip
-@click.option("--port", type=click.IntRange(0, 65535), default=8765, show_default=True,
-              help="The server listens at this port; 0 takes a free one.")  # fmt: skip
-@click.option("--token-file", type=PATH, help="Requests must bring the token in this file.  [default: none]")
-@click.option("--allow-host", multiple=True,
-              help="Requests may call the server by this name, such as that of a proxy before it; give it again for "
-              "others.")  # fmt: skip
-@click.option("--proxy", multiple=True,
-              help="Trust the header X-Forwarded-For of requests from this address, such as 127.0.0.1; give it again "
-              "for others.  [default: none]")  # fmt: skip
-@click.option("--workers", "--threads", type=click.IntRange(1, 64), default=2, show_default=True,
-              help="Number of processes that work on requests; half as many do jobs.")  # fmt: skip
-@click.option("--waiting", type=click.IntRange(0, 10_000), default=64, show_default=True,
-              help="So many more requests may wait. Further requests get HTTP 429.")  # fmt: skip
-@click.option("--timeout", type=click.FloatRange(1, 86_400), default=120, show_default=True,
-              help="Seconds that one request may be worked on.")  # fmt: skip
-@click.option("--memory", type=click.IntRange(256, 1 << 24),
-              help="MB of memory that each of these processes may have.  [default: half of the machine's]")  # fmt: skip
-@click.option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, show_default=True,
-              help="An uploaded table may have so many MB.")  # fmt: skip
-@click.option("--learn-memory", type=click.IntRange(256, 1 << 24),
-              help="Learning may take so many MB of memory.  [default: three quarters of the machine's]")  # fmt: skip
-@click.option("--open", "opens", is_flag=True, help="The page is opened in the browser.")
+@option(
+    "--host",
+    default="127.0.0.1",
+    help="Address to listen on; an address that other machines can reach needs --token-file.",
+)
+@option("--port", type=click.IntRange(0, 65535), default=8765, help="Port to listen on; 0 takes a free port.")
+@option("--token-file", type=PATH, help="File with the token that requests must send.  [default: no token]")
+@option(
+    "--allow-host",
+    multiple=True,
+    help="Host name that requests may use, such as the name of a proxy; repeat it for several names.",
+)
+@option(
+    "--proxy",
+    multiple=True,
+    help="Numeric address of a proxy whose header X-Forwarded-For is trusted, such as 127.0.0.1; repeat it for several "
+    "proxies.  [default: none]",
+)
+@option(
+    "--workers",
+    "--threads",
+    type=click.IntRange(1, 64),
+    default=2,
+    help="Number of processes that handle requests; half as many run jobs.",
+)
+@option(
+    "--waiting",
+    type=click.IntRange(0, 10_000),
+    default=64,
+    help="Number of requests that may wait. Further requests get HTTP 429.",
+)
+@option("--timeout", type=click.FloatRange(1, 86_400), default=120, help="Time limit of one request in seconds.")
+@option(
+    "--memory",
+    type=click.IntRange(256, 1 << 24),
+    help="Memory limit of each process in MB.  [default: half of the machine's memory]",
+)
+@option("--max-upload", type=click.IntRange(1, 1 << 20), default=4096, help="Largest size of an uploaded table in MB.")
+@option(
+    "--learn-memory",
+    type=click.IntRange(256, 1 << 24),
+    help="Memory limit of training in MB.  [default: three quarters of the machine's memory]",
+)
+@option("--open", "opens", is_flag=True, help="Open the page in the browser.")
 def serve(
-    models: Path | None, host: str, port: int, token_file: Path | None, allow_host: tuple[str, ...],
-    proxy: tuple[str, ...], workers: int, waiting: int, timeout: float, memory: int | None, max_upload: int,
-    learn_memory: int | None, opens: bool,
-) -> None:  # fmt: skip
-    """Serve MODELS, a directory of models or of one model, to browsers as a page and to programs as a service.
+    models: Path | None,
+    host: str,
+    port: int,
+    token_file: Path | None,
+    allow_host: tuple[str, ...],
+    proxy: tuple[str, ...],
+    workers: int,
+    waiting: int,
+    timeout: float,
+    memory: int | None,
+    max_upload: int,
+    learn_memory: int | None,
+    opens: bool,
+) -> None:
+    """Serve models as a web page and as an HTTP service.
 
-    On the page a table is dropped and its estimates are seen; of a directory of models, the page also learns new ones
-    into it. Without MODELS, that is the directory histnetq/models where the user's data are kept. Requests are
-    described at /docs. SIGTERM and Ctrl-C end the server; requests that run have some seconds to be finished.
+    MODELS is a directory of models, or one model. On the page, you drop a table and see its estimates. With a directory
+    of models, the page can also train new models. The default directory is histnetq/models in the user's data
+    directory. Requests are described at /docs. SIGTERM and Ctrl-C end the server; running requests get
+    a few seconds to finish.
 
     \b
     Examples: histnetq serve model
@@ -101,7 +133,7 @@ def serve(
 
 
 def read_token(path: Path) -> bytes:
-    """Read a token, and refuse one that others can read or guess."""
+    """Read a token, and refuse a token that others can read or guess."""
     try:
         mode = path.stat().st_mode
         token = path.read_bytes().strip()

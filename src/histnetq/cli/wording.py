@@ -2,65 +2,62 @@
 
 from __future__ import annotations
 
-import re
+import shlex
 from collections.abc import Sequence
 
 import click
 
-# Names of arguments in Python beside those of the option that they come from, where these differ.
-_ALIASES = {"weights": "weight", "y": "label", "labels": "label", "random_state": "seed", "predict_rows": "model"}
-_WAYS_OUT = (
-    ("missing='drop'", "--missing drop"),
-    ("missing='mean'", "--missing mean"),
-    ("label= or prevalences=", "--label or --prevalences"),
-    ("pass counts=True", "add --counts"),
-    ("pass overwrite=True", "pass --force"),
-    ("pass prevalences= instead", "give --prevalences instead"),
-    ("pass another name= or storage=", "give another --storage"),
-    ("the same storage=", "the same --storage"),
-    ("pass skip_unreadable=True", "pass --skip-unreadable"),
-    ("read images by read_images", "add --images"),
-    ("in a script, put the call under if __name__ == '__main__', which workers do not run, or let",
-     "leave out --dask, or let"),
-    ("use read_images if it holds images", "add --images if it holds images"),
-    ("name one by timezone", "name one by --timezone"),
-    (" or use cv=None", ""),
-    (" or use sampler=None", ""),
-    ("that save() or histnetq fit wrote", "that histnetq fit wrote"),
-    ("that save() wrote; save again", "that histnetq fit wrote; fit again"),
-    ("that save() did not write; save again", "that histnetq fit did not write; fit again"),
-    ("Bags.from_labels takes classes= with the names of those that have no rows", "add rows of others"),
-    ("bin a continuous y", "name a column of classes"),
-    ("name the label column", "name their column by --label"),
-    ("name their columns by proba", "name their columns by --proba"),
-    ("name the features without this column", "name other columns by --features"),
-    ("lower training__lr, set training__clip, or check a custom loss for division by zero",
-     "look for extreme values among the features, or choose another --method"),
-    ("is not calibrated; call calibrate with bags of rows not used in training first",
-     "is not calibrated; fit it to more bags, some of which calibrate it, or leave --coverage and --interval out"),
-)  # fmt: skip
+from histnetq.errors import Command, Option, StructuredError, joined
+
+# Arguments in Python whose option has another name, and arguments that are not options.
+_ALIASES = {
+    "weights": "weight", "y": "label", "labels": "label", "random_state": "seed", "predict_rows": "model",
+    "overwrite": "force", "method": "methods",
+}  # fmt: skip
+_NO_OPTIONS = {"path": "", "Mixer": "bags"}
 
 
-def in_options(message: str, params: Sequence[click.Parameter]) -> str:
-    """Give a message about arguments in Python as one about the options and arguments of a command.
+def in_options(error: Exception, params: Sequence[click.Parameter]) -> str:
+    """Return the message of an error in the words of a command with these options and arguments.
 
     Examples
     --------
-    >>> option = click.Option(["--weight"])
-    >>> in_options("weights: expected finite numbers.", [option])
+    >>> in_options(ValueError("weights: expected finite numbers."), [click.Option(["--weight"])])
     '--weight: expected finite numbers.'
     """
+    names = _typed_names(params)
+    if isinstance(error, StructuredError):
+        argument, sentence = error.render("command", lambda option: _typed(option, params, names), _command)
+    else:
+        argument, colon, sentence = str(error).partition(": ")
+        if not colon:
+            return str(error)
+    parts = argument.split(", ")
+    if all(part in names for part in parts):
+        argument = ", ".join(names[part] for part in parts)
+    return joined(argument, sentence)
+
+
+def _typed_names(params: Sequence[click.Parameter]) -> dict[str, str]:
+    """Return the option or argument of the command for each argument in Python."""
     names = {str(p.name): max(p.opts, key=len) if isinstance(p, click.Option) else str(p.name).upper() for p in params}
-    for python, typed in _WAYS_OUT:
-        if set(re.findall(r"--[\w-]+", typed)) <= set(names.values()):  # the command has the option
-            message = message.replace(python, typed)
     names["source"] = next((str(p.name).upper() for p in params if p.nargs == -1), "source")
-    if "methods" in names:
-        names["method"] = names["methods"]
-    names |= {python: names[name] for python, name in _ALIASES.items() if name in names}
-    message = re.sub(r"^path: ", "", message).replace("Mixer: ", "bags: ")
-    head, colon, rest = message.partition(": ")
-    parts = head.split(", ")
-    if colon and all(part in names for part in parts):
-        return ", ".join(names[part] for part in parts) + colon + rest
-    return message
+    others = {python: names[name] for python, name in _ALIASES.items() if name in names}
+    return _NO_OPTIONS | others | names
+
+
+def _typed(option: Option, params: Sequence[click.Parameter], names: dict[str, str]) -> str | None:
+    """Return an option as it is typed, None if the command does not have it or does not accept its value."""
+    typed = names.get(option.name, "")
+    param = next((p for p in params if typed in p.opts), None)
+    if param is None:
+        return None
+    if not option.has_value:
+        return typed
+    accepted = param.type.choices if isinstance(param.type, click.Choice) else [option.value]
+    return f"{typed} {shlex.quote(str(option.value))}" if option.value in accepted else None
+
+
+def _command(command: Command) -> str:
+    options = [f"--{option.name} {shlex.quote(str(option.value))}" for option in command.options]
+    return " ".join(["histnetq", command.name, *map(shlex.quote, command.arguments), *options])

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
 
-from histnetq.bags.checks import wrong
 from histnetq.datasets.sources import SOURCES, MaybePath, Source
+from histnetq.errors import ConnectingError, FileInputError, InputError, Option
 
 _ZENODO = "https://zenodo.org/api/records/"
 _LARGEST_RECORD = 1 << 24  # bytes
 _CHUNK = 1 << 20
 _TIMEOUT = 60  # seconds to wait for data
-_ELSEWHERE = "pass another address by --url."
+_ELSEWHERE = ("pass another address by ", Option("url"))
 
 
 def fetch(
@@ -93,7 +93,7 @@ def _locate(source: Source, url: str | None) -> list[Remote]:
     last = unquote(urlsplit(address).path.rpartition("/")[2])
     if last.endswith((".zip", ".gz")):
         if not re.fullmatch(r"[\w.-]+", last):
-            raise wrong("url", "a plain file name at the end", repr(last), "pass the address of the folder")
+            raise InputError("url", "a plain file name at the end", repr(last), "pass the address of the folder")
         return [Remote(last, address)]
     # The publisher's checksums apply to the publisher's files only; a mirror may have compressed them again.
     known = source.md5 if url is None else {}
@@ -118,10 +118,9 @@ def _read_record(source: Source) -> list[Remote]:
                 raise ValueError(f"checksum {checksum!r}")
             remotes.append(Remote(file, str(entry["links"]["self"]), int(entry["size"]), checksum))
     except (ValueError, KeyError, TypeError) as error:
-        raise ValueError(
-            f"url: {address} does not list {', '.join(source.files)} as expected ({type(error).__name__}: {error}); "
-            f"fetch them with a browser, or {_ELSEWHERE}"
-        ) from None
+        reason = f"{type(error).__name__}: {error}"
+        problem = f"{address} does not list {', '.join(source.files)} as expected ({reason})"
+        raise InputError("url", problem=problem, remedy=("fetch them with a browser, or ", *_ELSEWHERE)) from None
     return remotes
 
 
@@ -169,11 +168,13 @@ def _receive(remote: Remote, url: str, output: str, pooch: Any) -> None:
         length = response.headers.get("Content-Length")
         total = remote.size if length is None else int(length)
         if remote.size is not None and total != remote.size:
-            raise ValueError(f"url: {url} offers {total:,} bytes, expected {remote.size:,}; {_ELSEWHERE}")
+            problem = f"{url} offers {total:,} bytes, expected {remote.size:,}"
+            raise InputError("url", problem=problem, remedy=_ELSEWHERE)
         _store(response, remote, Path(output), total)
-    problem = _mismatch(remote, output)
-    if problem:
-        raise ValueError(f"url: {url} gave a file {problem}; it was removed, try again or elsewhere by --url.")
+    difference = _mismatch(remote, output)
+    if difference:
+        remedy = ("it was removed, try again or elsewhere by ", Option("url"))
+        raise InputError("url", problem=f"{url} gave a file {difference}", remedy=remedy)
 
 
 def _store(response: Any, remote: Remote, path: Path, total: int | None) -> None:
@@ -181,7 +182,8 @@ def _store(response: Any, remote: Remote, path: Path, total: int | None) -> None
     from tqdm import tqdm
 
     if total is not None and shutil.disk_usage(path.parent).free < total:
-        raise OSError(f"to: {path.parent} has no room for {total:,} bytes; pass another directory by --to.")
+        problem = f"{path.parent} has no room for {total:,} bytes"
+        raise FileInputError("to", problem=problem, remedy=("pass another directory by ", Option("to")))
     path.unlink()  # only the owner may read pooch's temporary file; a new file has the usual permissions
     arrived, reason = 0, None
     bar = tqdm(total=total, desc=remote.file, unit="B", unit_scale=True, disable=None)
@@ -198,7 +200,7 @@ def _store(response: Any, remote: Remote, path: Path, total: int | None) -> None
             arrived += len(chunk)
             bar.update(len(chunk))
     if total is not None and arrived > total:
-        raise ValueError(f"url: {remote.url} sends more than {total:,} bytes; {_ELSEWHERE}")
+        raise InputError("url", problem=f"{remote.url} sends more than {total:,} bytes", remedy=_ELSEWHERE)
     if reason is not None or total not in (None, arrived):
         raise ConnectionError(
             f"url: {remote.url} stopped after {arrived:,} of {'unknown' if total is None else f'{total:,}'} bytes "
@@ -230,4 +232,5 @@ def _open_url(url: str, headers: dict[str, str]) -> Any:
         reason = f"{error.code} {error.reason}"
     except (OSError, http.client.HTTPException) as error:
         reason = str(getattr(error, "reason", error))
-    raise ConnectionError(f"url: {url} answered {reason!r}, expected the file; check the connection or {_ELSEWHERE}")
+    remedy = ("check the connection or ", *_ELSEWHERE)
+    raise ConnectingError("url", problem=f"{url} answered {reason!r}, expected the file", remedy=remedy)

@@ -66,7 +66,7 @@ def lequa2022(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
     >>> lequa2022("T1A", "no/such/directory")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: data_dir: no/such/directory lacks training_data.txt, dev_samples/0.txt, ...
+    histnetq.errors.MissingFileError: data_dir: no/such/directory lacks training_data.txt, dev_samples/0.txt, ...
     """
     return _load(2022, task, data_dir, cache_dir)
 
@@ -93,7 +93,7 @@ def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
     >>> lequa2024("T1A")
     Traceback (most recent call last):
         ...
-    ValueError: task: expected one of 'T1', 'T2', 'T3', 'T4', got 'T1A'.
+    histnetq.errors.InputError: task: expected one of 'T1', 'T2', 'T3', 'T4', got 'T1A'.
     """
     return _load(2024, task, data_dir, cache_dir)
 
@@ -120,7 +120,7 @@ def read_lequa(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = 
     >>> read_lequa("T5")
     Traceback (most recent call last):
         ...
-    ValueError: task: expected one of 'T1A', 'T1B', 'T1', 'T2', 'T3', 'T4', got 'T5'.
+    histnetq.errors.InputError: task: expected one of 'T1A', 'T1B', 'T1', 'T2', 'T3', 'T4', got 'T5'.
     """
     years = {name: year for year, names in _TASKS.items() for name in names}
     return _load(years[check_choice("task", task, tuple(years))], task, data_dir, cache_dir)
@@ -135,7 +135,7 @@ def _load(year: int, task: str, data_dir: MaybePath, cache_dir: MaybePath) -> Da
         training = "training_prevalences.txt" if by_bags else "training_data.txt"
         lacking = [name for name in (training, "dev_samples/0.txt", "dev_prevalences.txt") if name not in files]
         if lacking:
-            raise FileNotFoundError(source.explain_missing("data_dir", path, ", ".join(lacking)))
+            raise source.missing("data_dir", path, ", ".join(lacking))
         columns = _columns(files["dev_samples/0.txt"])
         place, fill = choose_place(source.name, path, cache_dir), partial(_read, files, columns, source.name)
         rows, arrays = keep(place, path, origins, columns.count(",") + 1, fill)

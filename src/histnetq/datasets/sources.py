@@ -7,6 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from histnetq.errors import Command, MissingFileError, Option
+
 MaybePath = str | os.PathLike[str] | None
 _UNPACKED = {"train_dev": "dev_samples", "test": "test_samples", "test_prevalences": "test_prevalences.txt"}
 
@@ -77,15 +79,15 @@ class Source:
         complete = all(_has(place, file) for file in self.files)
         return f"present in {place}" if complete else f"present in {place}, without test files"
 
-    def explain_missing(self, argument: str, place: Path, lacking: str) -> str:
-        """Return the error message for missing data."""
+    def missing(self, argument: str, place: Path, lacking: str) -> MissingFileError:
+        """Return the error for missing data."""
         needed, others = self.files[: self.needed], self.files[self.needed :]
         test = f" (for the final score also {' and '.join(others)})" if others else ""
-        return (
-            f"{argument}: {place} lacks {lacking} of {self.name}, expected {', '.join(needed)}"
-            f"{test} of {self.origin}, packed or unpacked; put them there, or run "
-            f"histnetq data fetch {self.name} --to '{place.parent if place.is_file() else place}'."
-        )
+        expected = f"expected {', '.join(needed)}{test} of {self.origin}, packed or unpacked"
+        folder = str(place.parent if place.is_file() else place)
+        fetch = Command("data fetch", "histnetq.datasets.fetch", (self.name,), (Option("to", folder),))
+        problem = f"{place} lacks {lacking} of {self.name}, {expected}"
+        return MissingFileError(argument, problem=problem, remedy=("put them there, or run ", fetch))
 
 
 def _has(place: Path, file: str) -> bool:

@@ -14,6 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
 from histnetq.datasets.archives import Archive
+from histnetq.errors import Command, MissingFileError
 from histnetq.metrics import ae, macro_nmd, nmd, rae
 from histnetq.simplex import first_off_simplex
 from histnetq.tables.files import refuse_existing, whole_file
@@ -100,12 +101,13 @@ def check_submission(
     >>> check_submission("none.zip", "T1")
     Traceback (most recent call last):
         ...
-    FileNotFoundError: submission: none.zip does not exist; write it with histnetq lequa submit.
+    histnetq.errors.MissingFileError: submission: none.zip does not exist; write it with write_submission.
     """
     path = Path(path)
     n_classes = TASK_CLASSES[check_choice("task", task, tuple(TASK_CLASSES))] if n_classes is None else n_classes
     if not path.is_file():
-        raise FileNotFoundError(f"submission: {path} does not exist; write it with histnetq lequa submit.")
+        remedy = ("write it with ", Command("lequa submit", "write_submission"))
+        raise MissingFileError("submission", problem=f"{path} does not exist", remedy=remedy)
     content = _read_only_member(path, _BYTES_OF_A_NUMBER * (n_bags + 1) * (n_classes + 1))
     header, _, body = content.partition("\n")
     expected = ",".join(["id", *map(str, range(n_classes))])

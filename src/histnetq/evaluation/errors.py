@@ -12,6 +12,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import column_names, shown
 from histnetq.bags.class_names import add_columns, with_all_classes
+from histnetq.errors import InputError, Option
 from histnetq.evaluation.comparison import CLEAR, Comparison
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.simplex import Floats, first_off_simplex
@@ -177,10 +178,8 @@ def _with_truth(bags: Bags) -> Bags:
         got = "an empty one" if isinstance(bags, Bags) else type(bags).__name__
         raise TypeError(f"bags: expected Bags with at least one bag, got {got}; make them with Bags.from_arrays.")
     if bags.prevalences is None and bags.labels is None:
-        raise ValueError(
-            "bags: expected known prevalences or row labels to measure errors against, got neither; "
-            "pass prevalences= when making them."
-        )
+        expected = "known prevalences or row labels to measure errors against"
+        raise InputError("bags", expected, "neither", ("pass ", Option("prevalences"), " when making them"))
     return bags.with_known_prevalences()
 
 

@@ -32,6 +32,7 @@ from optuna.trial import FrozenTrial, Trial, TrialState
 from tqdm import tqdm
 
 from histnetq.bags.checks import check_whole
+from histnetq.errors import InputError, Option, Way
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.progress import ProgressLines
 
@@ -122,9 +123,9 @@ class Trials:
         self.in_journal = isinstance(opened, JournalStorage)
         for part, text in identity.items():
             if self.study.user_attrs.setdefault(part, text) != text:
-                raise ValueError(
-                    f"storage: {storage} holds a search {name!r} with another {part}; pass another name= or storage=."
-                )
+                remedy = ("pass another ", Way(Option("name"), " or "), Option("storage"))
+                problem = f"{storage} holds a search {name!r} with another {part}"
+                raise InputError("storage", problem=problem, remedy=remedy)
             self.study.set_user_attr(part, text)
 
     def run(self, objective: Callable[[Trial], float], progress: bool | None) -> None:

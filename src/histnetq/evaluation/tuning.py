@@ -19,6 +19,7 @@ from sklearn.base import clone
 from histnetq.bags.bags import Bags
 from histnetq.bags.class_names import align
 from histnetq.bags.protocols import APP
+from histnetq.errors import InputError, Option
 from histnetq.metrics import MEASURES, Measure, as_loss
 from histnetq.quantifiers.base import Quantifier
 from histnetq.training.fingerprint import describe
@@ -266,10 +267,9 @@ def _hold_out(data: tuple[Any, Any], random_state: int | None) -> tuple[tuple[An
 def _checked(quantifier: Quantifier, space: Mapping[str, Any], random_state: int | None) -> Quantifier:
     """Return a copy of the quantifier that has the parameters of the space."""
     if "RANK" in os.environ and os.environ.get("WORLD_SIZE", "1") != "1":
-        raise ValueError(
-            f"tune: expected a process of its own, got one of {os.environ['WORLD_SIZE']} that torchrun started; "
-            "start as many workers without it, with the same storage=."
-        )
+        got = f"one of {os.environ['WORLD_SIZE']} that torchrun started"
+        remedy = ("start as many workers without it, with the same ", Option("storage"))
+        raise InputError("tune", "a process of its own", got, remedy)
     if not isinstance(quantifier, Quantifier):
         raise TypeError(f"quantifier: expected a quantifier such as EMQ(), got {quantifier!r}.")
     if not isinstance(space, Mapping) or not space:

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from histnetq.bags.limits import LONGEST_NAME
+from histnetq.errors import Command, ExistingFileError, FileInputError, InputError, MissingFileError, Option, Way
 from histnetq.registry import REGISTRY
 
 if TYPE_CHECKING:
@@ -39,6 +40,9 @@ _PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
 _LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
 _DEEPEST = 100  # lists and mappings within each other
 _GRACE = 3600.0  # seconds after which a file that no manifest names belongs to no save that goes on
+FIT = Command("fit", "save()")
+AGAIN = (Way("save again", on=("python", "service")), Way("fit again", on=("command",)))
+_GIVE_DIRECTORY = ("give a directory that ", FIT, " wrote")
 _DAMAGED = "does not match its checksum, it is truncated or was altered; copy it again."
 
 
@@ -78,7 +82,8 @@ def write_model(
                     os.rmdir(target)
         if not isinstance(error, OSError):
             raise
-        raise OSError(f"path: {target} cannot be written ({error.strerror or error}); choose another place.") from None
+        problem = f"{target} cannot be written ({error.strerror or error})"
+        raise FileInputError("path", problem=problem, remedy="choose another place") from None
     with contextlib.suppress(OSError):  # the model is there; what is left over is deleted next time
         _sync_directory(target)
         if replaced is not None:
@@ -129,9 +134,8 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         version = config["format"]
         _refuse_deep(config)
     except (ValueError, KeyError, TypeError, RecursionError):
-        raise ValueError(
-            f"path: {directory / _CONFIG} is damaged, expected the JSON that save() wrote; save again."
-        ) from None
+        problem = (f"{directory / _CONFIG} is damaged, expected the JSON that ", FIT, " wrote")
+        raise InputError("path", problem=problem, remedy=AGAIN) from None
     if version != FORMAT:
         raise ValueError(
             f"path: {directory} has format {_shown(version)}, this version of histnetq reads {FORMAT}; "
@@ -237,7 +241,8 @@ def _refuse_occupied(target: Path, overwrite: bool) -> None:
     if all(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name) for name in names):
         return  # it is empty, or what a first save left that was killed
     if not overwrite:
-        raise FileExistsError(f"path: {target} exists; choose another name or pass overwrite=True to replace it.")
+        remedy = ("choose another name", Way(" or pass ", Option("overwrite", True), " to replace it"))
+        raise ExistingFileError("path", problem=f"{target} exists", remedy=remedy)
     try:
         found = json.loads(_read_file(target / _CONFIG, _LARGEST_CONFIG))
         ours = {"format", "estimator", "sha256"} <= found.keys()
@@ -253,7 +258,7 @@ def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
         with open(path, "rb", opener=_open_at_once) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
-                raise ValueError(f"path: {path} is not a regular file; give a directory that save() wrote.")
+                raise InputError("path", problem=f"{path} is not a regular file", remedy=_GIVE_DIRECTORY)
             if most is not None and about.st_size > most:
                 raise ValueError(
                     f"path: {path} has {about.st_size:,} bytes, expected at most {most:,}; save the model again."
@@ -262,9 +267,10 @@ def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
     except (FileNotFoundError, NotADirectoryError):
         raise
     except OSError as error:
-        raise OSError(f"path: {path} cannot be read ({error.strerror}); give a directory that save() wrote.") from None
+        problem = f"{path} cannot be read ({error.strerror})"
+        raise FileInputError("path", problem=problem, remedy=_GIVE_DIRECTORY) from None
     except MemoryError:
-        raise ValueError(f"path: {path} does not fit into memory; give a directory that save() wrote.") from None
+        raise InputError("path", problem=f"{path} does not fit into memory", remedy=_GIVE_DIRECTORY) from None
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -286,9 +292,8 @@ def _checksum(config: dict[str, Any]) -> str:
 
 
 def _missing(directory: Path, name: str) -> FileNotFoundError:
-    return FileNotFoundError(
-        f"path: {directory} is not a model directory, it has no {name}; give one that save() or histnetq fit wrote."
-    )
+    problem = f"{directory} is not a model directory, it has no {name}"
+    return MissingFileError("path", problem=problem, remedy=("give one that ", FIT, " wrote"))
 
 
 def check_manifest(directory: Path, config: dict[str, Any], is_member: bool = False) -> None:

@@ -310,9 +310,10 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
         return value
     if "custom" in value:
         if name not in custom:
+            own = brief(value["custom"])[1:-1]
             raise ValueError(
-                f"{name}: this model was made with its own {name} ({brief(value['custom'])[1:-1]}), which is not "
-                f"stored; pass it as histnetq.load(path, {name}=…)."
+                f"{name}: this model was made with its own {name} ({own}), which is not stored; pass it as "
+                f"histnetq.load(path, {name}=…)."
             )
         return custom[name]
     if "quantifier" in value:

@@ -12,6 +12,7 @@ from sklearn.exceptions import NotFittedError
 from histnetq.bags.bags import Bags
 from histnetq.bags.same_features import require_features, require_range
 from histnetq.bags.text_features import TextFeatures
+from histnetq.errors import InputError, Option, Way
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.columns import Reading
 
@@ -72,10 +73,13 @@ class BagInputs(BaseEstimator):
         """
         self._require_fitted()
         if len(self.input_shape_) > 1:
-            raise ValueError(
-                f"model: expected one of columns, as tables have them, got one of images or arrays of shape "
-                f"{self.input_shape_}; read images by read_images."
+            expected, got = (
+                "one of columns, as tables have them",
+                f"one of images or arrays of shape {self.input_shape_}",
             )
+            by_option = Way("add ", Option("images", True), on=("command",))
+            remedy = (Way("read images by read_images", on=("python", "service")), by_option)
+            raise InputError("model", expected, got, remedy)
         if self.feature_names_ is None:
             raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
         means = getattr(self, "provenance_", {}).get("feature_means")

@@ -6,7 +6,8 @@ import os
 from collections.abc import Sequence
 from typing import Any
 
-from histnetq.persistence.model_files import read_model, require_known_method
+from histnetq.errors import InputError
+from histnetq.persistence.model_files import AGAIN, FIT, read_model, require_known_method
 from histnetq.persistence.saving import is_own, restored
 from histnetq.quantifiers.base import Quantifier
 from histnetq.registry import REGISTRY
@@ -62,7 +63,6 @@ def load(
     try:
         return restored(estimator, config, arrays, trust, custom)
     except (ArithmeticError, AttributeError, LookupError, MemoryError, RuntimeError, TypeError) as error:
-        raise ValueError(
-            f"path: {path} has a configuration that save() did not write "
-            f"({type(error).__name__}: {' '.join(str(error).split())[:200]}); save again."
-        ) from error
+        reason = f"{type(error).__name__}: {' '.join(str(error).split())[:200]}"
+        problem = (f"{path} has a configuration that ", FIT, f" did not write ({reason})")
+        raise InputError("path", problem=problem, remedy=AGAIN) from error

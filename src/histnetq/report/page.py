@@ -79,7 +79,7 @@ def write_report(
     rivals: Mapping[str, ArrayLike | pd.DataFrame] | None = None,
     command: str = "",
     sources: Sequence[Any] = (),
-    force: bool = False,
+    overwrite: bool = False,
 ) -> None:
     """Write one HTML file about a quantifier: its training, its estimates, and whether they can be trusted.
 
@@ -103,11 +103,11 @@ def write_report(
         The command that creates this report.
     sources : sequence, default=()
         The names of the source files of the bags.
-    force : bool, default=False
+    overwrite : bool, default=False
         Whether an existing file is replaced.
     """
     path = Path(path)
-    refuse_existing(path, force)
+    refuse_existing(path, overwrite)
     require_pages()
     if trust is not None and (len(trust) != len(bags) or not {"p_value", "trust"} <= set(trust)):
         raise ValueError(

@@ -21,7 +21,7 @@ def report_table(
     coverage: float = COVERAGE,
     command: str = "",
     sources: Sequence[str] | None = None,
-    force: bool = False,
+    overwrite: bool = False,
     **options: Any,
 ) -> None:
     """Write a page about a model and the bags of a table, whose proportions may be known.
@@ -43,6 +43,6 @@ def report_table(
         trust=trust,
         rivals=rivals,
         command=command,
-        force=force,
+        overwrite=overwrite,
         sources=names,
     )

@@ -17,6 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 from tqdm import tqdm
 
+from histnetq.errors import ConnectingError, Option, Way
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.sketcher import SketchingModel
 from histnetq.sketches.tables import name_bags, sketch_numbered
@@ -141,11 +142,14 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
                     env={"OMP_NUM_THREADS": "1"},
                 )  # fmt: skip
             except (OSError, RuntimeError) as error:
-                raise ConnectionError(
-                    f"dask: no workers can be started on this machine ({error or type(error).__name__}); in a script, "
-                    "put the call under if __name__ == '__main__', which workers do not run, or let TMPDIR name a "
-                    "directory that can be written."
-                ) from None
+                script = "in a script, put the call under if __name__ == '__main__', which workers do not run, or "
+                remedy = (
+                    Way(script, on=("python",)),
+                    Way("leave out ", Option("dask"), ", or ", on=("command",)),
+                    "let TMPDIR name a directory that can be written",
+                )
+                problem = f"no workers can be started on this machine ({error or type(error).__name__})"
+                raise ConnectingError("dask", problem=problem, remedy=remedy) from None
             yield opened.enter_context(Client(opened.enter_context(local)))
         elif isinstance(client, Client):
             yield client

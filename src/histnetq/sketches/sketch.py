@@ -245,7 +245,7 @@ class BagSketch:
         """
         import pyarrow as pa
 
-        from histnetq.sketches.sketch_files import check_numbers, read_fields, read_ids, read_maker
+        from histnetq.sketches.sketch_files import check_numbers, no_sketches, read_fields, read_ids, read_maker
 
         try:
             schema = read_parquet_schema(path)
@@ -253,7 +253,7 @@ class BagSketch:
         except (FileNotFoundError, TooLargeError):
             raise
         except (KeyError, ValueError, RecursionError, OSError, pa.ArrowException):
-            raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
+            raise no_sketches(path) from None
         maker, shape, n_moments = read_maker(about, path)
         shapes = {"values": shape, "moments": (n_moments,)}
         fields, names = read_fields(path, schema, {name: shapes.get(name, ()) for name in _FIELDS})

@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.errors import Command, InputError
 from histnetq.sketches.sketch import FORMAT, Maker
 from histnetq.tables.budget import Charge, TooLargeError, name_array, require
 from histnetq.tables.columns import encode
 from histnetq.tables.parquet_files import count_parquet_rows, parquet_bytes, read_parquet
 from histnetq.tables.table_files import can_name, is_number, release_memory
 
-_AGAIN = "make the sketches again with histnetq sketch."
+_AGAIN = ("make the sketches again with ", Command("sketch", "sketch_stream"))
 _COPIES = 3  # of the numbers of sketches: as they are read, added up, and as a method works with them
 _WANTED = (("numbers", "iuf"), ("whole numbers", "iu"))  # in words, and kinds of arrays; the second for counts of rows
 
@@ -36,7 +37,7 @@ def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
     right = right and all(_MAKER[name](value) for name, value in made.items())
     right = right and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in [*shape, n_moments])
     if not right or math.prod(shape) >= 2**31:
-        raise ValueError(f"path: {path} does not tell which model made its sketches; {_AGAIN}")
+        raise InputError("path", problem=f"{path} does not tell which model made its sketches", remedy=_AGAIN)
     told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
     return Maker(**told), tuple(shape), n_moments
 
@@ -65,7 +66,7 @@ def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> t
     except (TooLargeError, _DamagedError):
         raise
     except (ValueError, OSError, pa.ArrowException):
-        raise ValueError(f"path: {path} holds no sketches; make them with histnetq sketch.") from None
+        raise no_sketches(path) from None
     release_memory()
     fields = {name: np.concatenate(some) if some else np.empty(0, np.int64) for name, some in parts.items()}
     shaped = {name: fields.get(name, np.empty(0)).reshape(len(ids), *shape) for name, shape in shapes.items()}
@@ -100,11 +101,12 @@ def read_ids(ids: list[Any], schema: Any, path: Any) -> NDArray | None:
     """Give the names of the bags as an array; None for one bag without a name."""
     if "id" not in schema.names:
         if len(ids) != 1:
-            raise ValueError(f"path: {path} has {len(ids)} bags without ids, expected one; {_AGAIN}")
+            problem = f"{path} has {len(ids)} bags without ids, expected one"
+            raise InputError("path", problem=problem, remedy=_AGAIN)
         return None
     kinds = {type(name) for name in ids}
     if len(set(map(str, ids))) != len(ids) or len(kinds) > 1 or not kinds <= {str, int, float, bool}:
-        raise ValueError(f"path: {path} has bags of the same id or without one; {_AGAIN}")
+        raise InputError("path", problem=f"{path} has bags of the same id or without one", remedy=_AGAIN)
     return name_array(ids) if ids else np.array([], str)
 
 
@@ -123,7 +125,8 @@ def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
         right["values"] = right["values"] & np.isfinite(values)
     for name, fits in right.items():
         if not fits.all():
-            raise ValueError(f"path: {path} has a number in {name!r} that no rows can have given; {_AGAIN}")
+            problem = f"{path} has a number in {name!r} that no rows can have given"
+            raise InputError("path", problem=problem, remedy=_AGAIN)
 
 
 def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> None:
@@ -132,7 +135,7 @@ def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> No
     if size == 0:
         return
     if name not in schema.names:
-        raise ValueError(f"path: {path} has no column {name!r}, which every sketch needs; {_AGAIN}")
+        raise InputError("path", problem=f"{path} has no column {name!r}, which every sketch needs", remedy=_AGAIN)
     kind = schema.field(name).type
     number = kind.value_type if shape and hasattr(kind, "list_size") else kind
     if getattr(kind, "list_size", ()) != (size if shape else ()) or not is_number(number):
@@ -150,12 +153,17 @@ def _numbers(column: Any, name: str, size: int, listed: bool, path: Any) -> NDAr
     return numbers
 
 
-class _DamagedError(ValueError):
+def no_sketches(path: Any) -> InputError:
+    """Return the error about a file that holds no sketches."""
+    remedy = ("make them with ", Command("sketch", "sketch_stream"))
+    return InputError("path", problem=f"{path} holds no sketches", remedy=remedy)
+
+
+class _DamagedError(InputError):
     """A column that no sketch has."""
 
 
 def _damaged(path: Any, name: str, size: int, got: str) -> _DamagedError:
     wanted, _ = _WANTED[name in ("n_rows", "unseen")]
-    return _DamagedError(
-        f"path: {path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {got}; {_AGAIN}"
-    )
+    problem = f"{path} has a damaged column {name!r}, expected {wanted}, {size} per bag, got {got}"
+    return _DamagedError("path", problem=problem, remedy=_AGAIN)

@@ -12,9 +12,10 @@ from numpy.typing import NDArray
 
 from histnetq.bags.checks import refuse_long_names
 from histnetq.bags.limits import LONGEST_NAME
+from histnetq.errors import InputError
 from histnetq.tables.budget import Charge, is_text
 from histnetq.tables.names import name_of, of_one_type, written_name
-from histnetq.tables.table_files import Table, can_name, is_number
+from histnetq.tables.table_files import OTHER_FEATURES, Table, can_name, is_number
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -287,10 +288,8 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
         wrong = values[pd.to_numeric(values, errors="coerce").isna()]
         if 0 < len(wrong) < len(values) / 2:
             text, row = wrong.iloc[0], counted(wrong.index[0])
-            raise ValueError(
-                f"{table.name}: column {column!r} holds numbers and the text {text!r} ({row}); correct it, or name "
-                "the features without this column."
-            )
+            problem = f"column {column!r} holds numbers and the text {text!r} ({row})"
+            raise InputError(table.name, problem=problem, remedy=("correct it", *OTHER_FEATURES))
 
 
 def is_exact(kind: Any) -> bool:
@@ -359,8 +358,8 @@ def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, hel
         if too_large.size:
             row, value = counted(first_row + int(too_large[0])), values[too_large[0]]
             what = f"{value:g} (too large)" if np.isfinite(value) else str(value)
-            way_out = "correct it, drop the row, or name the features without this column"
-            raise ValueError(f"{table}: {row} has {what} in column {column!r}, expected a number; {way_out}.")
+            problem = f"{row} has {what} in column {column!r}, expected a number"
+            raise InputError(table, problem=problem, remedy=("correct it, drop the row", *OTHER_FEATURES))
     return values
 
 

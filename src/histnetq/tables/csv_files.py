@@ -11,14 +11,21 @@ import gzip
 import io
 import itertools
 import zlib
-from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
+from histnetq.errors import InputError
+from histnetq.tables.budget import within_budget
+from histnetq.tables.files import write_csv
+from histnetq.tables.table_files import OTHER_FEATURES, Table, name_files, reading, refuse_other_columns, refuse_twice
+
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]  # among numbers; among texts only an empty cell is missing
@@ -63,7 +70,7 @@ class CsvFile:
     names: list[str]
     decimal: str = "."
     kinds: dict[str, str | None] = field(default_factory=dict)
-    faults: dict[str, str] = field(default_factory=dict)
+    faults: dict[str, InputError] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield some rows at a time; cells of texts may be empty but are never missing."""
@@ -111,10 +118,8 @@ class CsvFile:
                 if found is not None:
                     text = found[1] if len(found[1]) <= 40 else found[1][:40] + "…"
                     what = "numbers" if kind == "number" else "true and false"
-                    raise ValueError(
-                        f"{self.path}: column {column!r} holds {what} and the text {text!r} (row {n + found[0] + 1}); "
-                        "correct it, or name the features without this column."
-                    )
+                    problem = f"column {column!r} holds {what} and the text {text!r} (row {n + found[0] + 1})"
+                    raise InputError(self.path, problem=problem, remedy=("correct it", *OTHER_FEATURES))
             n += batch.num_rows
 
     def _refuse_marks(self) -> None:
@@ -127,6 +132,54 @@ class CsvFile:
         with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
             rows, n = filter(None, _cells(text, self.separator)), len(self.names)
             return next(((i, len(row)) for i, row in enumerate(rows) if len(row) != n), (0, n))
+
+
+def open_files(paths: list[str]) -> Table:
+    """Open CSV files as one table."""
+    import pyarrow as pa
+
+    files = []
+    for path in paths:
+        with reading(path, "cannot be read as CSV", "correct the file"):
+            files.append(look_at(path))
+    refuse_other_columns(paths, [file.names for file in files])
+    # Numbers as doubles: what looks like whole numbers in the first rows need not in the others.
+    types = {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}
+    found = ((name, (file.kinds.get(name) for file in files)) for name in files[0].names)
+    kinds = {name: next(filter(None, in_files), "text") for name, in_files in found}
+
+    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
+        numbers = {name: kinds[name] for name in columns if name not in names and kinds[name] != "text"}
+        wanted = {name: types[numbers.get(name, "text")] for name in columns}
+        for file in files:
+            for fault in (file.faults[name] for name in numbers if name in file.faults):
+                raise fault
+            with reading(file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)):
+                for batch in within_budget(file.read(columns, wanted)):
+                    yield _without_missing(batch, kinds)
+
+    return Table(
+        name_files(paths), pa.schema([(name, types[kind]) for name, kind in kinds.items()]), batches, written=True
+    )
+
+
+def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordBatch:
+    """Empty cells of texts are missing; in columns of numbers, which may come as texts, "NA" and the like are too."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    columns = []
+    for name, column in zip(batch.schema.names, batch.columns, strict=True):
+        if pa.types.is_string(column.type):
+            missing = pc.is_in(column, pa.array(MISSING[:1] if kinds[name] == "text" else MISSING))
+            column = pc.if_else(missing, None, column) if pc.any(missing).as_py() else column
+        columns.append(column)
+    return pa.record_batch(columns, batch.schema.names)
+
+
+def write_file(frame: pd.DataFrame, path: Path, index: bool) -> None:
+    """Write a data frame."""
+    write_csv(frame, path, index)
 
 
 def look_at(path: str) -> CsvFile:
@@ -153,13 +206,6 @@ def look_at(path: str) -> CsvFile:
     file.faults.update(_find_faults(path, found))
     commas = any(about.comma and name not in file.faults for name, about in found.items())
     return CsvFile(path, separator, names, "," if commas else ".", file.kinds, file.faults)
-
-
-def refuse_twice(table: str, names: Sequence[str]) -> None:
-    """Refuse a table with two columns of one name."""
-    twice = [name for name, times in Counter(names).items() if times > 1]
-    if twice:
-        raise ValueError(f"{table}: has two columns {twice[0]!r}; rename one.")
 
 
 def open_bytes(path: str) -> IO[bytes]:
@@ -217,29 +263,23 @@ def _written(cells: pa.StringArray) -> _Column:
     )
 
 
-def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, str]:
+def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, InputError]:
     """Why columns of numbers cannot be read: thousands, or commas beside points, or commas that may be either."""
     faults = {}
     point = next((name for name, about in found.items() if about.point), None)
     sure = any(about.sure for about in found.values())
-    way_out = (
-        "write numbers with decimal points and nothing between thousands, or name the features without this column"
-    )
+    remedy = ("write numbers with decimal points and nothing between thousands", *OTHER_FEATURES)
     for name, about in found.items():
         if about.grouped:
-            faults[name] = (
-                f"{path}: column {name!r} has the number {about.grouped!r}, expected one like 1234.5; {way_out}."
-            )
+            problem = f"column {name!r} has the number {about.grouped!r}, expected one like 1234.5"
         elif about.comma and point is not None:
-            faults[name] = (
-                f"{path}: column {name!r} has the number {about.comma!r} and column {point!r} has decimal points, "
-                f"expected one decimal mark; {way_out}."
-            )
+            both = f"the number {about.comma!r} and column {point!r} has decimal points"
+            problem = f"column {name!r} has {both}, expected one decimal mark"
         elif about.comma and not sure:
-            faults[name] = (
-                f"{path}: column {name!r} has {about.comma!r}, whose comma may stand before decimals or between "
-                f"thousands; {way_out}."
-            )
+            problem = f"column {name!r} has {about.comma!r}, whose comma may stand before decimals or between thousands"
+        else:
+            continue
+        faults[name] = InputError(path, problem=problem, remedy=remedy)
     return faults
 
 

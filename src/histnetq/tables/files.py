@@ -15,6 +15,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from histnetq.errors import ExistingFileError, FileInputError, Option, Way
+from histnetq.registry import FORMATS
+
 if TYPE_CHECKING:
     import pandas as pd
 
@@ -34,14 +37,6 @@ def is_first_process() -> bool:
     return not are_processes_together() or os.environ["RANK"] == "0"
 
 
-class _ToldError(OSError):
-    """An error that says in a sentence which file it is about."""
-
-
-class _ExistsError(_ToldError, FileExistsError):
-    pass
-
-
 def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
     """Refuse to replace a file or a directory; called before work that takes long, too.
 
@@ -51,7 +46,8 @@ def refuse_existing(path: Path | None, force: bool, argument: str = "output") ->
     if path is not None:
         _refuse_special(path, argument)
     if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
-        raise _ExistsError(f"{argument}: {path} exists; choose another name or pass --force to replace it.")
+        remedy = ("choose another name", Way(" or pass ", Option("overwrite", True), " to replace it"))
+        raise ExistingFileError(argument, problem=f"{path} exists", remedy=remedy)
 
 
 @contextlib.contextmanager
@@ -70,19 +66,18 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
         with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
             yield partial
-    except _ToldError:  # about another file, which is written beside this one
+    except (FileInputError, ExistingFileError):  # about another file, which is written beside this one
         raise
     except OSError as error:
         reason = error.strerror or error
-        raise _ToldError(f"{argument}: {path} cannot be written ({reason}); choose another place.") from None
+        problem = f"{path} cannot be written ({reason})"
+        raise FileInputError(argument, problem=problem, remedy="choose another place") from None
 
 
 def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
     """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
-    if suffix in (".parquet", ".pq"):
-        table.to_parquet(path, index=index)
-    else:
-        write_csv(table, path, index)
+    found = next((known for known in FORMATS.values() if suffix.lower() in known.endings), FORMATS["csv"])
+    found.load().write_file(table, path, index)
 
 
 def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False, header: bool = True) -> None:
@@ -144,7 +139,8 @@ def _refuse_special(path: Path, argument: str) -> None:
         return
     kind = _KINDS.get(stat.S_IFMT(about.st_mode))
     if kind is not None and not _is_open_here(about):
-        raise _ToldError(f"{argument}: {path} is {kind}, which is not written to; choose another place.")
+        problem = f"{path} is {kind}, which is not written to"
+        raise FileInputError(argument, problem=problem, remedy="choose another place")
 
 
 def _is_open_here(about: os.stat_result) -> bool:

@@ -13,8 +13,8 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import wrong
 from histnetq.bags.indexing import offsets_of
+from histnetq.errors import InputError, Option, Way
 from histnetq.tables.columns import Codes
 from histnetq.tables.files import refuse_same
 from histnetq.tables.image_files import ENDINGS, Shape, decode_images
@@ -105,9 +105,12 @@ def read_images(
     if find_spec("PIL") is None:
         raise ImportError("read_images: needs Pillow; pip install 'histnetq[images]'.")
     if isinstance(size, bool) or not isinstance(size, int | np.integer) or size not in _SIZES:
-        raise wrong("size", f"a whole number from {_SIZES[0]} to {_SIZES[-1]}", repr(size), "give the pixels of a side")
+        raise InputError(
+            "size", f"a whole number from {_SIZES[0]} to {_SIZES[-1]}", repr(size), "give the pixels of a side"
+        )
     if prevalences is not None and label is not None:
-        raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+        either = ("either ", Option("label"), " or ", Option("prevalences"))
+        raise InputError("prevalences", either, "both", "leave one out")
     listed = _list(source, bag, label)
     shape: Shape = (3, int(size), int(size)) if color else (int(size), int(size))
     rows, unreadable = decode_images(listed.files, shape, cache_dir)
@@ -155,7 +158,8 @@ def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
     if len(unreadable) == n_files:
         raise ValueError(f"source: {some}, expected images such as PNG or JPEG; name others.")
     if not skip:
-        raise ValueError(f"source: {some}, expected whole images; repair them, or pass skip_unreadable=True.")
+        remedy = ("repair them", Way(", or pass ", Option("skip_unreadable", True)))
+        raise InputError("source", problem=f"{some}, expected whole images", remedy=remedy)
     warnings.warn(f"{some}; they are left out.", UserWarning, stacklevel=3)
 
 
@@ -168,9 +172,9 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
     tables = [Path(one) for one in sources if str(one).lower().endswith(".tsv")]
     if tables and len(tables) < len(sources):
-        raise wrong("source", "tables or images", "both", "read them one after the other")
+        raise InputError("source", "tables or images", "both", "read them one after the other")
     if len(tables) > 1:
-        raise wrong("source", "one table", f"{len(tables)} of them", "put their rows together")
+        raise InputError("source", "one table", f"{len(tables)} of them", "put their rows together")
     if tables:
         return _read_table(tables[0], bag, label)
     files = [Path(file) for file in sorted({file for one in sources for file in _find(Path(one), str(one))})]
@@ -186,7 +190,7 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
     refuse_same([str(file) for file in files], "source", bags)
     for name in dict.fromkeys([*bags, *(names or ())]):
         if not name.isprintable() and any("\ud800" <= letter <= "\udfff" for letter in name):
-            raise wrong("source", "folders whose names are texts in UTF-8", repr(name), "rename it")
+            raise InputError("source", "folders whose names are texts in UTF-8", repr(name), "rename it")
     return Listed(str(sources[0]), key, files, bags, names)
 
 
@@ -229,9 +233,9 @@ def _read_table(path: Path, bag: Name, label: Name) -> Listed:
     if not path.is_file():
         raise FileNotFoundError(f"source: {path} does not exist; name the table that EcoTaxa exported.")
     if path.stat().st_size > _LARGEST_TABLE:
-        raise wrong("source", f"a table of at most {_LARGEST_TABLE:,} bytes", f"{path}", "divide it")
+        raise InputError("source", f"a table of at most {_LARGEST_TABLE:,} bytes", f"{path}", "divide it")
     if callable(bag) or callable(label):
-        raise wrong("bag, label", f"names of columns of {path}", "a function", "name the columns")
+        raise InputError("bag, label", f"names of columns of {path}", "a function", "name the columns")
     try:
         table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (ValueError, UnicodeDecodeError) as error:

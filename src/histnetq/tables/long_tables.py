@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_choice, check_weights, drop_weightless, wrong
+from histnetq.bags.checks import check_choice, check_weights, drop_weightless
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.table_facts import TableFacts
 from histnetq.bags.text_features import TextFeatures
+from histnetq.errors import InputError, InputTypeError, Option, Way
+from histnetq.registry import MISSING
 from histnetq.tables.budget import current_budget, name_array
 from histnetq.tables.column_inspection import Watch
 from histnetq.tables.columns import (
@@ -32,11 +34,10 @@ from histnetq.tables.columns import (
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
-from histnetq.tables.table_files import Table, open_table, release_memory
+from histnetq.tables.table_files import OTHER_FEATURES, Table, open_table, release_memory
 from histnetq.tables.text_columns import read_text_features, with_text
 
 Names = str | Sequence[str] | None
-MISSING = ("refuse", "drop", "mean")
 
 
 def read_bags(
@@ -139,10 +140,12 @@ def read_bags(
         features, scores = find_scores(opened, proba, prediction, label, special, classes)
         classes = scores
     if not isinstance(text, str | TextFeatures | None):
-        raise wrong("text", "the name of a column, or bags.text", type(text).__name__, "name a column", TypeError)
+        raise InputTypeError("text", "the name of a column, or bags.text", type(text).__name__, "name a column")
     learned = read_text_features(opened, text) if isinstance(text, str) else text
     if learned is not None and learned.column in (*([bag] if isinstance(bag, str) else bag or ()), label, weight):
-        raise wrong("text", "a column that says nothing else", f"{learned.column!r}, the bag or label", "name another")
+        raise InputError(
+            "text", "a column that says nothing else", f"{learned.column!r}, the bag or label", "name another"
+        )
     if learned is not None:
         if scores is not None or isinstance(features, Reading):
             raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
@@ -315,16 +318,15 @@ class LongTable:
         for column, (cells, row) in self._empty.items():
             more = " has" if cells == 1 else f" and {cells - 1:,} other row{'s' if cells > 2 else ''} have"
             others = f" ({len(self._empty) - 1} other columns lack some too)" if len(self._empty) > 1 else ""
+            problem = f"{counted(row)}{more} nothing in column {column!r}{others}, expected "
+            drop = ("pass ", Option("missing", "drop"), " to leave out such rows")
             if self._scored:
-                raise ValueError(
-                    f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected the score "
-                    "of a model; fill it in, or pass missing='drop' to leave out such rows."
-                )
-            raise ValueError(
-                f"{self.table.name}: {counted(row)}{more} nothing in column {column!r}{others}, expected a value; "
-                "fill it in, pass missing='drop' to leave out such rows or missing='mean' to put in the mean of "
-                f"training{'' if self.reading is not None else ', or name the features without this column'}."
-            )
+                remedy = ("fill it in", Way(", or ", *drop))
+                raise InputError(self.table.name, problem=f"{problem}the score of a model", remedy=remedy)
+            mean = Way(" or ", Option("missing", "mean"), " to put in the mean of training")
+            features = OTHER_FEATURES if self.reading is None else ()
+            remedy = ("fill it in", Way(", ", *drop), mean, *features)
+            raise InputError(self.table.name, problem=f"{problem}a value", remedy=remedy)
 
     def read(self, scratch: Any = None) -> Piece:
         """Read all rows into memory, or into a file in the directory `scratch`."""
@@ -386,9 +388,10 @@ class LongTable:
         )  # fmt: skip
         if prevalences is not None:
             if self.labels is not None:
-                raise ValueError("prevalences: expected either label= or prevalences=, got both; leave one out.")
+                either = ("either ", Option("label"), " or ", Option("prevalences"))
+                raise InputError("prevalences", either, "both", "leave one out")
             if not self.bags.columns:
-                raise wrong("bag", "the columns that name the bags of prevalences", "none", "name them")
+                raise InputError("bag", "the columns that name the bags of prevalences", "none", "name them")
             known, names = read_prevalences(prevalences, self.bags, counts, classes)
             return bags.replaced(prevalences=known, classes=names)
         if self.labels is None:

@@ -9,15 +9,19 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
+
+import numpy as np
 
 from histnetq.tables.budget import Budget, TooLargeError, current_budget, within_budget
 from histnetq.tables.parquet_pages import read_pages
+from histnetq.tables.table_files import BATCH_ROWS, Part, Table, name_files, reading, refuse_other_columns
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
-BATCH_ROWS = 1 << 17
 _MB = 1 << 20
 _BUFFER = _MB  # bytes of a column that are read from the file together
 _FOOTER = (4 * _MB, 16 * _MB)  # the largest footer of a file, for small and large budgets
@@ -33,6 +37,38 @@ Source = str | os.PathLike[str] | IO[bytes]
 
 class _RefusedEncoding(ValueError):  # noqa: N818
     """An encoding by which few bytes stand for many."""
+
+
+def open_files(paths: list[str], groups: Sequence[int] | None = None) -> Table:
+    """Open Parquet files as one table."""
+    schemas = []
+    for path in paths:
+        with reading(path, "cannot be read as Parquet", "write it again"):
+            schemas.append(read_parquet_schema(path))
+    refuse_other_columns(paths, [schema.names for schema in schemas])
+
+    # Not by pyarrow.dataset: with its defaults 2 million rows of 9 columns in two files took 320 MB beside the result
+    # and 0.34 s, where this takes 97 MB and 0.11 s. With one batch ahead and no buffer it is as fast and as lean, but
+    # it fails where a later file has another type than the first, and does not say which file is damaged.
+    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
+        for path in paths:
+            with reading(path, "cannot be read", "write it again"):
+                # One group of rows after the other: the whole file may be larger than memory.
+                yield from read_parquet(path, columns, groups)
+
+    return Table(name_files(paths), schemas[0], batches)
+
+
+def split_file(path: str, n_rows: int) -> list[Part]:
+    """Return parts of about this many rows, which are groups of rows."""
+    sizes = np.array(count_parquet_rows(path), np.int64)
+    part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
+    return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
+
+
+def write_file(frame: pd.DataFrame, path: Path, index: bool) -> None:
+    """Write a data frame."""
+    frame.to_parquet(path, index=index)
 
 
 def read_parquet_schema(source: Source) -> pa.Schema:

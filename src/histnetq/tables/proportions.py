@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.checks import check_names, shown
+from histnetq.errors import InputError, Option
 from histnetq.simplex import Floats, first_off_simplex
 from histnetq.tables.columns import Codes, counted, read_numbers
 from histnetq.tables.names import of_one_type
@@ -32,9 +33,8 @@ def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[A
             raise ValueError(f"{table.name}: bag {bag!s} has the negative number {p[wrong.row].min():g}; correct it.")
         if counts:
             raise ValueError(f"{table.name}: the counts of bag {bag!s} are all 0; drop the bag.")
-        raise ValueError(
-            f"{table.name}: bag {bag!s} sums to {wrong.total:g}, expected 1; pass counts=True if these are counts."
-        )
+        remedy = ("pass ", Option("counts", True), " if these are counts")
+        raise InputError(table.name, problem=f"bag {bag!s} sums to {wrong.total:g}, expected 1", remedy=remedy)
     names, places = order_classes(found, classes)
     arranged = np.zeros((len(p), len(names)))
     arranged[:, places] = p / p.sum(1, keepdims=True)

@@ -7,26 +7,29 @@ import ctypes
 import difflib
 import glob
 import os
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.bags.checks import shown, wrong
+from histnetq.bags.checks import shown
 from histnetq.bags.limits import LONGEST_NAME
-from histnetq.tables.budget import within_budget
-from histnetq.tables.csv_files import MISSING, look_at, refuse_twice
+from histnetq.errors import InputError, InputTypeError, Option, Way
+from histnetq.registry import FORMATS
 from histnetq.tables.files import refuse_same
-from histnetq.tables.parquet_files import BATCH_ROWS, count_parquet_rows, read_parquet, read_parquet_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_ENDINGS = {".parquet": "parquet", ".pq": "parquet", ".csv": "csv", ".tsv": "csv", ".txt": "csv", ".gz": "csv"}
+BATCH_ROWS = 1 << 17
+OTHER_FEATURES = (
+    Way(", or name the features without this column", on=("python", "service")),
+    Way(", or name other columns by ", Option("features"), on=("command",)),
+)
 _look: ContextVar[Callable[[pa.RecordBatch], None] | None] = ContextVar("look", default=None)
 
 
@@ -117,10 +120,11 @@ def open_table(source: Any, argument: str) -> Table:
         frame = _as_arrow(source, argument)
         return Table(argument, frame.schema, lambda columns, _: frame.select(columns).to_batches(BATCH_ROWS))
     paths = find_files(source, argument)
-    kinds = {_kind(path, argument) for path in paths}
+    kinds = {format_of(path, argument) for path in paths}
     if len(kinds) > 1:
-        raise ValueError(f"{argument}: expected files of one kind, got {' and '.join(sorted(kinds))}; convert some.")
-    return _open_parquet(paths) if kinds == {"parquet"} else _open_csv(paths)
+        raise InputError(argument, "files of one kind", " and ".join(sorted(kinds)), "convert some")
+    table: Table = FORMATS[kinds.pop()].load().open_files(paths)
+    return table
 
 
 @dataclass(frozen=True)
@@ -133,21 +137,19 @@ class Part:
 
 def open_part(part: Part) -> Table:
     """The part as a table of its own."""
-    return _open_csv([part.path]) if part.groups is None else _open_parquet([part.path], part.groups)
+    module = FORMATS[format_of(part.path, "source")].load()
+    table: Table = module.open_files([part.path], *(() if part.groups is None else (part.groups,)))
+    return table
 
 
 def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
     """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
     open_table(source, argument)
-    return [part for path in find_files(source, argument) for part in _split_file(path, _kind(path, argument), n_rows)]
-
-
-def _split_file(path: str, kind: str, n_rows: int) -> list[Part]:
-    if kind == "csv":
-        return [Part(path)]
-    sizes = np.array(count_parquet_rows(path), np.int64)
-    part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
-    return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
+    parts: list[Part] = []
+    for path in find_files(source, argument):
+        kind = FORMATS[format_of(path, argument)]
+        parts += kind.load().split_file(path, n_rows) if kind.splits else [Part(path)]
+    return parts
 
 
 def release_memory() -> None:
@@ -196,10 +198,12 @@ def find_files(source: Any, argument: str) -> list[str]:
             raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
         for path in matches:
             if Path(path).is_dir():
-                raise ValueError(
-                    f"{argument}: {path} is a directory; name its files, such as {path}/*.parquet, or use read_images "
-                    "if it holds images."
+                remedy = (
+                    f"name its files, such as {path}/*.parquet",
+                    Way(", or use read_images if it holds images", on=("python",)),
+                    Way(", or add ", Option("images", True), " if it holds images", on=("command",)),
                 )
+                raise InputError(argument, problem=f"{path} is a directory", remedy=remedy)
             if not Path(path).is_file():  # to open a pipe would wait for a writer
                 raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
         found += matches
@@ -207,77 +211,24 @@ def find_files(source: Any, argument: str) -> list[str]:
     return found
 
 
-def _kind(path: str, argument: str) -> str:
-    suffixes = [s.lower() for s in Path(path).suffixes]
-    kind = _ENDINGS.get(suffixes[-1] if suffixes else "")
-    if kind is None or (suffixes[-1] == ".gz" and (len(suffixes) < 2 or _ENDINGS.get(suffixes[-2]) != "csv")):
-        raise ValueError(f"{argument}: {path} ends neither in .parquet nor .csv; convert it to one of them.")
-    return kind
+def format_of(path: str, argument: str) -> str:
+    """Return the name of the format of a file, by the ending of its name."""
+    for name, about in FORMATS.items():
+        if path.lower().endswith(about.endings):
+            return name
+    endings = " nor ".join(about.endings[0] for about in FORMATS.values())
+    raise InputError(argument, problem=f"{path} ends neither in {endings}", remedy="convert it to one of them")
 
 
-def _open_parquet(paths: list[str], groups: Sequence[int] | None = None) -> Table:
-    schemas = []
-    for path in paths:
-        with _reading(path, "cannot be read as Parquet", "write it again"):
-            schemas.append(read_parquet_schema(path))
-    _refuse_other_columns(paths, [schema.names for schema in schemas])
-
-    # Not by pyarrow.dataset: with its defaults 2 million rows of 9 columns in two files took 320 MB beside the result
-    # and 0.34 s, where this takes 97 MB and 0.11 s. With one batch ahead and no buffer it is as fast and as lean, but
-    # it fails where a later file has another type than the first, and does not say which file is damaged.
-    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
-        for path in paths:
-            with _reading(path, "cannot be read", "write it again"):
-                # One group of rows after the other: the whole file may be larger than memory.
-                yield from read_parquet(path, columns, groups)
-
-    return Table(_named(paths), schemas[0], batches)
-
-
-def _open_csv(paths: list[str]) -> Table:
-    import pyarrow as pa
-
-    files = []
-    for path in paths:
-        with _reading(path, "cannot be read as CSV", "correct the file"):
-            files.append(look_at(path))
-    _refuse_other_columns(paths, [file.names for file in files])
-    # Numbers as doubles: what looks like whole numbers in the first rows need not in the others.
-    types = {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}
-    found = ((name, (file.kinds.get(name) for file in files)) for name in files[0].names)
-    kinds = {name: next(filter(None, in_files), "text") for name, in_files in found}
-
-    def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
-        numbers = {name: kinds[name] for name in columns if name not in names and kinds[name] != "text"}
-        wanted = {name: types[numbers.get(name, "text")] for name in columns}
-        for file in files:
-            for fault in (file.faults[name] for name in numbers if name in file.faults):
-                raise ValueError(fault)
-            with _reading(
-                file.path, "cannot be read as CSV", "correct the file", partial(file.refuse_misfits, numbers)
-            ):
-                for batch in within_budget(file.read(columns, wanted)):
-                    yield _without_missing(batch, kinds)
-
-    return Table(_named(paths), pa.schema([(name, types[kind]) for name, kind in kinds.items()]), batches, written=True)
-
-
-def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordBatch:
-    """Empty cells of texts are missing; in columns of numbers, which may come as texts, "NA" and the like are too."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    columns = []
-    for name, column in zip(batch.schema.names, batch.columns, strict=True):
-        if pa.types.is_string(column.type):
-            missing = pc.is_in(column, pa.array(MISSING[:1] if kinds[name] == "text" else MISSING))
-            column = pc.if_else(missing, None, column) if pc.any(missing).as_py() else column
-        columns.append(column)
-    return pa.record_batch(columns, batch.schema.names)
+def refuse_twice(table: str, names: Sequence[str]) -> None:
+    """Refuse a table with two columns of one name."""
+    twice = [name for name, times in Counter(names).items() if times > 1]
+    if twice:
+        raise ValueError(f"{table}: has two columns {twice[0]!r}; rename one.")
 
 
 @contextlib.contextmanager
-def _reading(path: str, failure: str, way_out: str, explain: Callable[[], None] | None = None) -> Iterator[None]:
+def reading(path: str, failure: str, way_out: str, explain: Callable[[], None] | None = None) -> Iterator[None]:
     """Turn what arrow says of a damaged file into one sentence; `explain` may raise a better one."""
     import pyarrow as pa
 
@@ -300,7 +251,7 @@ def _refuse_long(table: str, names: Sequence[str]) -> None:
         )
 
 
-def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
+def refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
     for path, found in zip(paths, names, strict=True):
         for these, here, others, there in ((found, path, names[0], paths[0]), (names[0], paths[0], found, path)):
             known = set(these)
@@ -311,7 +262,7 @@ def _refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
                 )
 
 
-def _named(paths: list[str]) -> str:
+def name_files(paths: list[str]) -> str:
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 
@@ -333,4 +284,4 @@ def _as_arrow(source: Any, argument: str) -> Any:
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)
     expected, way_out = "a path, a list of paths or a data frame", "use Bags.from_arrays for arrays"
-    raise wrong(argument, expected, type(source).__name__, way_out, TypeError)
+    raise InputTypeError(argument, expected, type(source).__name__, way_out)

@@ -27,6 +27,7 @@ from tqdm import tqdm
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import take_dense
+from histnetq.errors import Option, StructuredError, Way
 from histnetq.metrics import Measure, kld
 from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.gaussians import Gaussians
@@ -45,6 +46,11 @@ from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
 from histnetq.training.progress import ProgressLines, report_event
 
+_STEADIER = (
+    Way("lower training__lr, set training__clip, or check a custom loss for division by zero", on=("python",)),
+    Way("look for extreme values among the features", on=("command", "service")),
+    Way(", or choose another ", Option("method"), on=("command", "service")),
+)
 _COLUMNS = ("epoch", "train_loss", "validation_loss", "lr", "seconds")
 _FINE_RATE = 0.1  # factor of the learning rate when pretrained weights are fine-tuned
 _MUCH_WORSE = 0.5  # a run returns to its best weights if its loss exceeds the best one by more than this fraction
@@ -53,6 +59,10 @@ _COMPARED_ROWS = 256  # rows whose values processes compare
 # A network must beat a constant estimate by this fraction of the constant's loss, or by this number of standard errors:
 # the validation bags also choose the best epoch, so noise alone beats a constant by a little.
 _LEAST_GAIN, _CLEARLY = 0.05, 3.0
+
+
+class DivergedError(StructuredError, FloatingPointError):
+    """A loss that is no longer finite."""
 
 
 @dataclass
@@ -382,10 +392,9 @@ class Run:
         """Keep the best weights, halve the learning rate on a plateau, and stop on a plateau at the lowest rate."""
         at, loss = self.progress, record["validation_loss"]
         if not (np.isfinite(record["train_loss"]) and np.isfinite(loss)):
-            raise FloatingPointError(
-                f"training: the loss is not finite in epoch {at.epoch} (training {record['train_loss']}, validation "
-                f"{loss}); lower training__lr, set training__clip, or check a custom loss for division by zero."
-            )
+            losses_shown = f"training {record['train_loss']}, validation {loss}"
+            problem = f"the loss is not finite in epoch {at.epoch} ({losses_shown})"
+            raise DivergedError("training", problem=problem, remedy=_STEADIER)
         for name, value in record.items():
             at.history[name].append(value)
         at.stale = at.stale + 1 if at.epoch > self.options.warmup else 0

@@ -36,7 +36,8 @@ from scipy.stats import chi2
 from scipy.stats import t as student
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_fraction, check_names, match_names, wrong
+from histnetq.bags.checks import check_fraction, check_names, match_names
+from histnetq.errors import InputError, InputTypeError
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.row_samples import RowSample, posteriors_of
@@ -93,18 +94,20 @@ def audit(
     posteriors = posteriors_of(model, bags)
     names = model.classes_ if classes is None else check_names("classes", classes, np.size(classes), "class")
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():
-        raise wrong("classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them")
+        raise InputError(
+            "classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them"
+        )
     if not isinstance(sample, RowSample):
-        raise wrong("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first", TypeError)
+        raise InputTypeError("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first")
     found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
     refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
     codes = match_names(found, names, refusal)[codes]
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
-        raise wrong("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
+        raise InputError("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
     entries = np.clip(sample.entries, 0, len(bags.index) - 1)
     if (bags.index[entries] != sample.rows).any() or (bags.bag_of_entry[entries] != sample.bags).any():
-        raise wrong(
+        raise InputError(
             "sample", "rows that were drawn from these bags", "others", "pass the bags that they were drawn from"
         )
     return extend_labels(posteriors, bags, sample, codes, len(names), coverage)
@@ -124,7 +127,7 @@ def extend_labels(
     starts = np.cumsum(n_drawn) - n_drawn
     bag, share, n_rows = sample.bags[first], sample.shares[first], sample.stratum_rows[first]
     if ((n_drawn < 2) & (n_rows > 1)).any():
-        raise wrong("sample", "at least 2 drawn rows of each stratum", "one alone", "draw more rows")
+        raise InputError("sample", "at least 2 drawn rows of each stratum", "one alone", "draw more rows")
     weights = bags.entry_weights().astype(np.float64)
     drawn_weights = weights[sample.entries]
     parts = (drawn_weights / np.bincount(group, drawn_weights)[group])[:, None]

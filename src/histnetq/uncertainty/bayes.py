@@ -10,7 +10,8 @@ import numpy as np
 from scipy.special import gammaincinv
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_choice, check_fraction, check_seed, check_whole, wrong
+from histnetq.bags.checks import check_choice, check_fraction, check_seed, check_whole
+from histnetq.errors import InputError
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.label_draws import sweep
 from histnetq.simplex import Floats, Ints, check_estimates
@@ -185,7 +186,7 @@ def _check_prior(prior: Any, n_classes: int) -> Floats:
         found = np.zeros(0)
     if isinstance(prior, bool) or not len(found) or not (np.isfinite(found) & (found > 0)).all():
         expected = f"one number above 0, or one for each of the {n_classes} classes"
-        raise wrong("prior", expected, repr(prior), "1 is a flat prior")
+        raise InputError("prior", expected, repr(prior), "1 is a flat prior")
     return found.copy()
 
 

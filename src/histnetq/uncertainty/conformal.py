@@ -14,8 +14,9 @@ from scipy.optimize import nnls
 from sklearn.exceptions import NotFittedError
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_fraction, check_whole, wrong
+from histnetq.bags.checks import check_fraction, check_whole
 from histnetq.bags.shared_rows import part_shared
+from histnetq.errors import InputError, Option, StructuredError, Way
 from histnetq.sketches.sketch import BagSketch
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
@@ -129,7 +130,7 @@ def cross_estimates(model: Any, bags: Bags, folds: int, random_state: int = 0) -
     """
     _refuse_few_bags(len(bags))
     if not 2 <= check_whole("folds", folds) <= len(bags):
-        raise wrong("folds", f"a whole number from 2 to {len(bags)}, the number of bags", folds, "give another")
+        raise InputError("folds", f"a whole number from 2 to {len(bags)}, the number of bags", folds, "give another")
     same = part_shared(bags)
     shared = same or (bags.scores is None and part_shared(bags, by_content=True))
     if same or shared > _MOST_ALIKE:
@@ -166,12 +167,22 @@ def _refuse_few_bags(n_bags: int) -> None:
         )
 
 
+class NotCalibratedError(StructuredError, NotFittedError):
+    """A model without calibrated intervals."""
+
+
 def require_calibrated(model: Any) -> None:
     """Refuse a model that has not seen calibration bags."""
     if not hasattr(model, "calibration_"):
-        raise NotFittedError(
-            f"{type(model).__name__} is not calibrated; call calibrate with bags of rows not used in training first."
-        )
+        left_out = (Option("coverage"), " and ", Option("interval"), " out")
+        remedy = (
+            Way("call calibrate with bags of rows not used in training first", on=("python",)),
+            Way("fit it to more bags, some of which calibrate it", on=("command",)),
+            Way(", or leave ", *left_out, on=("command",)),
+            Way("leave ", *left_out, ", or ask for a model that was fitted to more bags, some of which calibrate it",
+                on=("service",)),
+        )  # fmt: skip
+        raise NotCalibratedError("", problem=f"{type(model).__name__} is not calibrated", remedy=remedy)
 
 
 def _size_terms(sizes: Floats) -> Floats:

@@ -1,13 +1,17 @@
-"""Every way to intervals, by the name that users call it."""
+"""The interval methods, by name."""
 
 from __future__ import annotations
 
-from histnetq.uncertainty.bayes import Bayes
-from histnetq.uncertainty.bootstrap import Bootstrap
-from histnetq.uncertainty.conformal import Conformal
-from histnetq.uncertainty.intervals import IntervalMethod
-from histnetq.uncertainty.standard_errors import StandardErrors
+import importlib
 
-INTERVALS: dict[str, IntervalMethod] = {
-    method.name: method for method in (Conformal(), Bayes(), Bootstrap(), StandardErrors())
-}
+from histnetq import registry
+from histnetq.uncertainty.intervals import IntervalMethod
+
+
+def _load(place: str) -> IntervalMethod:
+    module, _, name = place.rpartition(".")
+    method: IntervalMethod = getattr(importlib.import_module(f"histnetq.uncertainty.{module}"), name)()
+    return method
+
+
+INTERVALS: dict[str, IntervalMethod] = {name: _load(place) for name, place in registry.INTERVALS.items()}

@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 
 from scipy.special import ndtri
 
-from histnetq.bags.checks import check_fraction, check_whole, wrong
+from histnetq.bags.checks import check_fraction, check_whole
+from histnetq.errors import InputError
 
 
 class Prevalence(NamedTuple):
@@ -75,12 +76,12 @@ def rogan_gladen(
     """
     check_whole("n", n)
     if isinstance(positives, bool) or not isinstance(positives, Integral) or not 0 <= positives <= n:
-        raise wrong("positives", f"a whole number from 0 to n = {n}", repr(positives), "count the positive tests")
+        raise InputError("positives", f"a whole number from 0 to n = {n}", repr(positives), "count the positive tests")
     positives, n = int(positives), int(n)
     se, sp = _check_share("sensitivity", sensitivity), _check_share("specificity", specificity)
     if se + sp <= 1:
         way_out = "a test that is no better than chance tells nothing, or positive and negative are swapped"
-        raise wrong("sensitivity, specificity", "a sum of more than 1", f"{se + sp:g}", way_out)
+        raise InputError("sensitivity, specificity", "a sum of more than 1", f"{se + sp:g}", way_out)
     z = float(ndtri((1 + check_fraction("coverage", coverage)) / 2))
     estimate = (positives / n + sp - 1) / (se + sp - 1)
     # Pseudo-tests bring the counts away from 0 and all: z²/2 of each outcome in the sample, one where a rate is known.
@@ -99,7 +100,7 @@ def rogan_gladen(
 
 def _check_share(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
-        raise wrong(name, "a number from 0 to 1", repr(value), "divide counts by their sum")
+        raise InputError(name, "a number from 0 to 1", repr(value), "divide counts by their sum")
     return float(value)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_index, check_seed, check_whole, wrong
+from histnetq.bags.checks import check_index, check_seed, check_whole
+from histnetq.errors import InputError, InputTypeError
 from histnetq.simplex import Floats, Ints
 
 _FEWEST_LABELS = 10  # of a bag that has as many rows
@@ -76,7 +77,9 @@ class RowSample:
         chosen = check_index(rows, bags.rows.shape[0])
         times = np.bincount(bags.index, minlength=bags.rows.shape[0])[chosen]
         if (times != 1).any() or len(np.unique(chosen)) < len(chosen):
-            raise wrong("rows", "different rows, each in one bag alone", "others", "name each row of the bags once")
+            raise InputError(
+                "rows", "different rows, each in one bag alone", "others", "name each row of the bags once"
+            )
         order = np.argsort(bags.index, kind="stable")
         entries = order[np.searchsorted(bags.index[order], chosen)]
         bag = bags.bag_of_entry[entries]
@@ -137,7 +140,7 @@ def sample_rows(model: Any, bags: Bags, n: int = 200, *, random_state: int | Non
     (50, 200)
     """
     if check_whole("n", n) < _FEWEST_LABELS:
-        raise wrong("n", f"at least {_FEWEST_LABELS} rows of each bag", n, "draw more")
+        raise InputError("n", f"at least {_FEWEST_LABELS} rows of each bag", n, "draw more")
     rng = np.random.default_rng(check_seed(random_state))
     return draw_rows(posteriors_of(model, bags), bags, n, rng)
 
@@ -145,9 +148,9 @@ def sample_rows(model: Any, bags: Bags, n: int = 200, *, random_state: int | Non
 def posteriors_of(model: Any, bags: Any) -> Floats:
     """Posteriors of the rows of bags by a quantifier; refuse what is neither."""
     if not isinstance(bags, Bags):
-        raise wrong("bags", "Bags", type(bags).__name__, "make them by Bags.from_arrays or read_bags", TypeError)
+        raise InputTypeError("bags", "Bags", type(bags).__name__, "make them by Bags.from_arrays or read_bags")
     if not hasattr(model, "predict_rows"):
-        raise wrong("model", "a fitted quantifier such as EMQ", type(model).__name__, "fit or load one", TypeError)
+        raise InputTypeError("model", "a fitted quantifier such as EMQ", type(model).__name__, "fit or load one")
     found: Floats = model.predict_rows(bags)
     return found
 

@@ -22,6 +22,7 @@ from fastapi.staticfiles import StaticFiles
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
+from histnetq.registry import FORMATS
 from histnetq.web import documentation
 from histnetq.web.children import machine_memory, resident_bytes
 from histnetq.web.errors import INTERNAL, LOG, RefusedError
@@ -61,15 +62,17 @@ _ASSETS = Path(__file__).parent / "assets"
 _JOBS_WAITING = 8
 _PART = 1 << 18  # bytes of a file that are answered together
 _LARGEST_JSON = 32 << 20  # bytes of rows as JSON, which take much more memory than others
-_CSV, _PARQUET, _JSON = "text/csv", "application/vnd.apache.parquet", "application/json"
+_CSV, _JSON = FORMATS["csv"].media_types[0], "application/json"
 _KINDS = {
-    _CSV: ".csv", "application/csv": ".csv", _PARQUET: ".parquet", "application/x-parquet": ".parquet",
-    "application/parquet": ".parquet", _JSON: ".json", "application/octet-stream": ".parquet",
-}  # fmt: skip
+    **{media: known.endings[0] for known in FORMATS.values() for media in known.media_types},
+    _JSON: ".json",
+    "application/octet-stream": FORMATS["parquet"].endings[0],
+}
 _MEDIA = {ESTIMATES: _CSV, MONITOR_CSV: _CSV, REPORT: "text/html", MONITOR_PAGE: "text/html"}
 _ROWS = {"type": "string", "format": "binary"}
-_BODY = {"content": {_CSV: {"schema": _ROWS}, _PARQUET: {"schema": _ROWS}, _JSON: {"schema": {
-    "type": "array", "items": {"type": "object"}}}}, "required": True}  # fmt: skip
+_TABLES = [known.media_types[0] for known in reversed(FORMATS.values())]
+_OBJECTS = {"schema": {"type": "array", "items": {"type": "object"}}}
+_BODY = {"content": {**{media: {"schema": _ROWS} for media in _TABLES}, _JSON: _OBJECTS}, "required": True}
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
@@ -456,7 +459,7 @@ def _body_suffix(request: Request) -> str:
     _refuse_packed(request)
     given = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if given not in _KINDS:
-        raise RefusedError(415, f"Content-Type: expected {_CSV}, {_PARQUET} or {_JSON}; name one of them.")
+        raise RefusedError(415, f"Content-Type: expected {', '.join(_TABLES)} or {_JSON}; name one of them.")
     return _KINDS[given]
 
 

@@ -8,16 +8,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+from histnetq.errors import StructuredError, in_request
 from histnetq.tables.budget import TooLargeError
 
 LOG = logging.getLogger("histnetq.web")
 _LONGEST = 2000  # characters of a sentence
 INTERNAL = "server: an internal error happened, which is in its log; try again."
-_WORDS = {
-    "missing='drop'": "missing=drop", "missing='mean'": "missing=mean", "leave out --wide": "leave out wide",
-    "call calibrate with bags of rows not used in training first":
-    "leave coverage and interval out, or ask for a model that was fitted to more bags, some of which calibrate it",
-}  # fmt: skip
 _MEMORY = "memory: the rows need more than a worker may use; send fewer rows, or start the server with more --memory."
 
 
@@ -55,7 +51,8 @@ def told_to_users(*places: Path) -> Iterator[None]:
         LOG.warning("A table was refused for an error that has no sentence: %.500r", error)
         raise RefusedError(422, "table: its values cannot be worked with; check the columns that are used.") from error
     except (ValueError, TypeError, OSError, ImportError) as error:
-        raise RefusedError(422, in_one_sentence(str(error), *places)) from error
+        message = in_request(error) if isinstance(error, StructuredError) else str(error)
+        raise RefusedError(422, in_one_sentence(message, *places)) from error
     except MemoryError as error:
         raise RefusedError(422, _MEMORY) from error
     except RuntimeError as error:
@@ -75,8 +72,6 @@ def in_one_sentence(message: str, *places: Path) -> str:
     for place in places:
         message = message.replace(f"{place}/", "")
     message = re.sub(r"^(path|source): ", "", " ".join(message.split()))
-    for words, told in _WORDS.items():
-        message = message.replace(words, told)
     if len(message) > _LONGEST:  # it repeats names from the request
         message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
     return message

@@ -183,5 +183,5 @@ class EstimateWork:
                     coverage=asked.coverage or COVERAGE,
                     command=self._command("report", output=REPORT),
                     sources=[self.path.name],
-                    force=True,
+                    overwrite=True,
                 )

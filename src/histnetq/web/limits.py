@@ -8,6 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
+from histnetq.registry import FORMATS
 from histnetq.tables.budget import Budget, limited_to
 from histnetq.tables.parquet_files import read_parquet_schema
 from histnetq.web.errors import RefusedError, told_to_users
@@ -81,7 +82,7 @@ class Limits:
 
 def is_parquet(path: Path) -> bool:
     """Whether a file is Parquet, by its name."""
-    return path.suffix in (".parquet", ".pq")
+    return path.suffix in FORMATS["parquet"].endings
 
 
 def _check_header(path: Path, budget: Budget) -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
-PERIOD = Literal["min", "h", "D", "W", "M", "Q", "Y"]
-MISSING = Literal["refuse", "drop", "mean"]
-INTERVAL = Literal["conformal", "bayes", "bootstrap", "standard-errors"]
+from histnetq import registry
+
+if TYPE_CHECKING:
+    PERIOD = str
+    MISSING = str
+    INTERVAL = str
+else:
+    PERIOD = Literal[tuple(registry.PERIODS)]
+    MISSING = Literal[tuple(registry.MISSING)]
+    INTERVAL = Literal[tuple(registry.INTERVALS)]
 
 
 def _plain(text: str) -> str:

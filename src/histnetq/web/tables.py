@@ -17,6 +17,7 @@ import pandas as pd
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from histnetq.registry import FORMATS
 from histnetq.tables.budget import is_text, limited_to
 from histnetq.tables.parquet_files import count_parquet_rows, read_parquet
 from histnetq.tables.table_files import Table, can_name, is_number, open_table, release_memory
@@ -24,7 +25,7 @@ from histnetq.web.errors import RefusedError
 from histnetq.web.limits import Limits, is_parquet
 from histnetq.web.uploads import Spool
 
-ENDINGS = (".csv", ".tsv", ".txt", ".parquet", ".pq")
+ENDINGS = tuple(end for known in reversed(FORMATS.values()) for end in known.endings if not end.endswith(".gz"))
 _KEPT = 3600.0  # seconds after the last use
 _PREVIEW, _LONGEST = 10, 80  # rows, and characters of a cell
 _LOOKED_AT = 20_000  # rows that guesses are made from

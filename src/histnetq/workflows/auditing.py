@@ -13,9 +13,10 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import shown, wrong
+from histnetq.bags.checks import shown
 from histnetq.bags.indexing import natural_keys
 from histnetq.bags.shared_rows import row_hashes
+from histnetq.errors import Command, InputError, Option
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats, Ints
 from histnetq.tables.columns import counted
@@ -27,6 +28,8 @@ from histnetq.uncertainty.row_samples import RowSample, sample_rows
 from histnetq.workflows.estimating import COVERAGE, Estimates, Place, as_model, judge, name_columns, sort_estimates
 from histnetq.workflows.reading import columns_of
 
+_SAMPLE = Command("sample", "sample_table")
+_OR_RANDOM = ("or pass ", Option("random", True), " if the rows are a simple random sample of each bag")
 LABEL = "label"  # the column that a person fills in
 _OWN = ("audit_row", "audit_stratum", "audit_stratum_rows", "audit_share", "audit_probability", "audit_check")
 _DIGITS = 9  # decimals of shares and probabilities
@@ -156,10 +159,8 @@ def estimate_audited(
         raise ValueError(f"{table.name}: has no column {LABEL!r}; add one with the class of each row.")
     labels = _read_labels(table)
     if random and "audit_probability" in table.types:
-        raise ValueError(
-            f"{table.name}: has the column 'audit_probability', so histnetq sample drew its rows, not all with the "
-            "same probability; leave out random."
-        )
+        problem = ("has the column 'audit_probability', so ", _SAMPLE, " drew its rows with different probabilities")
+        raise InputError(table.name, problem=problem, remedy=("leave out ", Option("random", True)))
     if random:
         sample = RowSample.simple(bags, bags.index[_find_rows(model, bags, labelled, labels, bag, missing)])
     else:
@@ -171,7 +172,7 @@ def estimate_audited(
     classes, codes = _classes_of(model.classes_, labels)
     bags, sample = _selected(bags, sample, with_labels)
     if ((np.bincount(sample.bags) == 1) & (np.diff(bags.offsets) > 1)).any():
-        raise wrong("audited", "at least 2 labels of each bag", "one alone", "label more rows")
+        raise InputError("audited", "at least 2 labels of each bag", "one alone", "label more rows")
     posteriors = model.predict_rows(bags)
     found = extend_labels(posteriors, bags, sample, codes, len(classes), COVERAGE if coverage is None else coverage)
     values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
@@ -187,7 +188,7 @@ def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missi
     """The bags of a table, whose pool has the rows of the table in its order, and their parts of unseen texts."""
     if missing == "drop":
         expected = "refuse or mean beside labels, whose rows are found again by their numbers"
-        raise wrong("missing", expected, "drop", "leave such rows out of the table")
+        raise InputError("missing", expected, "drop", "leave such rows out of the table")
     return read_bags_and_unseen(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
 
 
@@ -245,10 +246,8 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
     """What a table says of its drawn rows, and the entries that these are; refuse rows that `draw` did not draw."""
     for name in _OWN:
         if name not in table.types:
-            raise ValueError(
-                f"{table.name}: has no column {name!r}, which histnetq sample gives the rows that it draws; keep its "
-                "columns, or say random if these rows are a simple random sample of each bag."
-            )
+            problem = (f"has no column {name!r}, which ", _SAMPLE, " adds to the rows that it draws")
+            raise InputError(table.name, problem=problem, remedy=("keep its columns, ", *_OR_RANDOM))
     numbers = [name for name in _OWN[:-1] if is_number(table.types[name])]  # a column with a slip of the pen is a text
     batches = [batch.to_pandas() for _, batch in table.batches(numbers, [n for n in _OWN if n not in numbers])]
     read = pd.concat(batches, ignore_index=True)
@@ -260,11 +259,10 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
     entries = entry_of[row]
     known = (entries >= 0) & (_checks(bags, entries, facts) == read["audit_check"]).to_numpy()
     if not known.all():
-        raise ValueError(
-            f"{table.name}: {counted(int(np.argmin(known)))} is not one that histnetq sample drew from this table, as "
-            "this model reads it; give the same table and leave the columns audit_... as they were, or say random "
-            "if the rows are a simple random sample of each bag."
-        )
+        place = counted(int(np.argmin(known)))
+        problem = (f"{place} is not one that ", _SAMPLE, " drew from this table, as this model reads it")
+        remedy = ("give the same table and leave the columns audit_... as they were, ", *_OR_RANDOM)
+        raise InputError(table.name, problem=problem, remedy=remedy)
     twice = row.duplicated().to_numpy()
     if twice.any():
         raise ValueError(f"{table.name}: {counted(int(np.argmax(twice)))} is there twice; leave one out.")

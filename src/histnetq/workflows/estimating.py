@@ -15,6 +15,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.indexing import natural_keys
+from histnetq.errors import InputError, Option
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
@@ -26,7 +27,7 @@ from histnetq.sketches.tables import sketch_table
 from histnetq.tables.budget import require
 from histnetq.tables.images import is_image_table
 from histnetq.uncertainty.methods import INTERVALS
-from histnetq.workflows.reading import columns_of, reader
+from histnetq.workflows.reading import Reader, columns_of, reader, require_known
 from histnetq.workflows.row_probabilities import refuse_without_rows, row_table, stored_sketches
 
 Place = str | os.PathLike[str]
@@ -118,7 +119,8 @@ class Estimates:
             columns |= {f"{name}_{end}": self.values[end][:, j] for end in ("lower", "upper") if end in self.values}
         frame = pd.concat([self.names, pd.DataFrame(columns), self.about], axis=1)
         if twice := frame.columns[frame.columns.duplicated()].tolist():
-            raise ValueError(f"wide: two columns would be named {twice[0]!r}; rename the class, or leave out wide.")
+            remedy = ("rename the class, or leave out ", Option("wide", True))
+            raise InputError("wide", problem=f"two columns would be named {twice[0]!r}", remedy=remedy)
         return frame
 
 
@@ -316,7 +318,7 @@ class Score:
 def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE, **options: Any) -> Score:
     """Measure the errors of a model on bags of known proportions; options are those of `reader`."""
     model = as_model(model)
-    bags = reader(source, **options)(model)[0]
+    bags = _known_reader(source, **options)(model)[0]
     errors = evaluate(model, bags)
     known = with_all_classes(bags.with_known_prevalences(), model.classes_).prevalences
     assert known is not None
@@ -331,9 +333,15 @@ def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE,
     return Score(errors, means, covered, getattr(model, "learned_nothing_", ""))
 
 
+def _known_reader(source: Any, *, label: str | None = None, images: bool = False, **options: Any) -> Reader:
+    """Return the function that reads bags whose labels or proportions are known."""
+    label = require_known(source, label, options.get("prevalences"), images)
+    return reader(source, images=images, label=label, **options)
+
+
 def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Comparison:
     """Compare stored models on the same bags of known proportions; options are those of `reader`."""
-    read = reader(source, **options)
+    read = _known_reader(source, **options)
     models = {str(path): load(path) for path in paths}
     bags = [read(model)[0] for model in models.values()]
     return compare({name: by_class(models[name], own) for name, own in zip(models, bags, strict=True)}, bags[0])

@@ -16,12 +16,12 @@ from typing import Any
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
+from histnetq.errors import InputError, Option, Way
 from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.classical.classifiers import CLASSIFIERS
-from histnetq.registry import METHODS
+from histnetq.registry import CLASSIFIERS, METHODS
 from histnetq.tables.files import are_processes_together
 from histnetq.training.options import TrainingInterrupted
 from histnetq.training.progress import LOG, Listener, in_words, listening, report_event
@@ -59,6 +59,7 @@ def fit_best(
     *,
     method: str = "auto",
     classifier: str | None = None,
+    rescaling: str | None = None,
     loss: str = "ae",
     calibration: float = 0.25,
     random_state: int = 0,
@@ -81,6 +82,8 @@ def fit_best(
         Fit this method instead of comparing some, such as "emq" or "histnetq".
     classifier : str, default=None
         Name of the classifier of classical methods; None compares a logistic regression and a random forest.
+    rescaling : str, default=None
+        How the named method rescales posteriors, see `EMQ`; only for methods that have this parameter.
     loss : str, default="ae"
         Loss that networks minimise, a name from `histnetq.metrics`.
     calibration : float, default=0.25
@@ -111,6 +114,7 @@ def fit_best(
     """
     hard = reading.get("prediction") is not None
     chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
+    chosen["rescaling"] = rescaling
     with listening(on_event):
         check_method(method)
         bench = Workbench(read_training(train, y, **reading), hard=hard, **chosen)  # type: ignore[arg-type]
@@ -130,7 +134,7 @@ class Workbench:
     ----------
     bags : Bags
         Everything that is known. Labelled rows without a bag column are a single bag.
-    loss, classifier, calibration, random_state
+    loss, classifier, rescaling, calibration, random_state
         As in `fit_best`.
     keep_interrupted : bool
         Whether an interrupted training or search returns the best result so far instead of raising.
@@ -143,6 +147,7 @@ class Workbench:
     bags: Bags
     loss: str = "ae"
     classifier: str | None = None
+    rescaling: str | None = None
     calibration: float = 0.25
     random_state: int = 0
     keep_interrupted: bool = False
@@ -151,9 +156,13 @@ class Workbench:
 
     def fit(self, method: str) -> tuple[Quantifier, Comparison | None]:
         """Fit a method by its name in lower case, or with "auto" the best of a few, and calibrate it."""
+        if method == "auto" and self.rescaling is not None:
+            remedy = ("name one by ", Option("method"))
+            raise InputError("rescaling", "a named method that rescales posteriors, such as emq", "auto", remedy)
         if method == "auto" and not self.hard:
             return self._fit_best()
-        model = self.make(Candidate("acc" if method == "auto" else method, self.classifier))
+        params = {} if self.rescaling is None else {"rescaling": self.rescaling}
+        model = self.make(Candidate("acc" if method == "auto" else method, self.classifier, params))
         if self.loss != "ae" and "loss" not in model.get_params(deep=False):
             raise ValueError(f"loss: {type(model).__name__} is not a network and has no loss; leave it out.")
         began = time.perf_counter()
@@ -252,19 +261,21 @@ class Workbench:
         """Construct a quantifier that can learn from the bags; a network trains for at most this many minutes."""
         entry = METHODS[check_choice("method", candidate.method, tuple(METHODS))]
         if self.bags.labels is None and entry.learns_from == "labels":
-            raise ValueError(
-                f"method: {entry.name} learns from labelled rows, but these have none; name the label column, "
-                "or use histnetq, emnetq, deepsets or settransformer, which learn from proportions."
-            )
+            networks = "histnetq, emnetq, deepsets or settransformer, which learn from proportions"
+            named = Way("name the label column", on=("python", "service"))
+            remedy = (named, Way("name their column by ", Option("label"), on=("command",)), f", or use {networks}")
+            problem = f"{entry.name} learns from labelled rows, but these have none"
+            raise InputError("method", problem=problem, remedy=remedy)
         model: Quantifier = entry.load()()
         accepted = model.get_params(deep=False)
         if self.hard and candidate.method not in _ON_PREDICTIONS:
-            raise ValueError(
-                f"method: expected acc or cc for predicted classes, got {candidate.method}, which reads probabilities; "
-                "name their columns by proba."
-            )
+            expected, got = "acc or cc for predicted classes", f"{candidate.method}, which reads probabilities"
+            raise InputError("method", expected, got, ("name their columns by ", Option("proba")))
         if candidate.classifier is not None and "classifier" not in accepted:
             raise ValueError(f"classifier: {entry.name} has none; leave it out, or name a method such as emq.")
+        if "rescaling" in candidate.params and "rescaling" not in accepted:
+            problem = f"{entry.name} does not rescale posteriors"
+            raise InputError("rescaling", problem=problem, remedy="leave it out, or name a method such as emq")
         shared = {"random_state": self.random_state, "loss": self.loss}
         wanted = {name: value for name, value in shared.items() if name in accepted} | dict(candidate.params)
         if candidate.classifier is not None:

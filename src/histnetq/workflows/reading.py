@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from histnetq.bags.bags import Bags
+from histnetq.errors import InputError
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.tables.columns import Reading
@@ -33,20 +34,23 @@ def read_training(train: Any, y: Any = None, *, images: bool = False, **reading:
         return Bags.from_labels(train, y, **reading)
     if images:
         bag, size = next(iter(columns_of(reading.pop("bag", None))), None), reading.pop("image_size", None)
-        label = known_label(train, reading.pop("label", None), reading.get("prevalences"))
+        label = require_known(train, reading.pop("label", None), reading.get("prevalences"), images)
         return read_images(train, bag=bag, label=label, **reading, **({} if size is None else {"size": size}))
     if isinstance(train, np.ndarray):
         raise TypeError("y: expected the label of each row of an array, got none; pass them, or give Bags or a table.")
-    if reading.get("label") is None and reading.get("prevalences") is None:
-        raise ValueError("label, prevalences: expected one of them, got none; name the label column or give a table.")
+    require_known(train, reading.get("label"), reading.get("prevalences"))
     if reading.get("prevalences") is not None and not columns_of(reading.get("bag")):
-        raise ValueError("bag: expected the columns that name the bags of prevalences, got none; name them.")
+        raise InputError("bag", "the columns that name the bags of prevalences", "none", "name them")
     return read_bags(train, **reading)
 
 
-def known_label(source: Any, label: str | None, prevalences: Any) -> str | None:
-    """Return the label column of images; a table of EcoTaxa has a default one."""
-    return ECOTAXA_LABEL if prevalences is None and label is None and is_image_table(source) else label
+def require_known(source: Any, label: str | None, prevalences: Any, images: bool = False) -> str | None:
+    """Return the label column, which EcoTaxa tables have by default; raise if nothing is known about the bags."""
+    if label is not None or prevalences is not None:
+        return label
+    if images and is_image_table(source):
+        return ECOTAXA_LABEL
+    raise InputError("label, prevalences", "one of them", "none", "name the label column or give a table")
 
 
 def columns_of(names: str | Sequence[str] | None) -> list[str]:

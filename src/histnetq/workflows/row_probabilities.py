@@ -7,6 +7,7 @@ from typing import Any
 import pandas as pd
 
 from histnetq.bags.bags import Bags
+from histnetq.errors import Command, InputError, Option
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import is_sketch
@@ -18,9 +19,10 @@ _DIGITS = 9  # decimals of probabilities
 def refuse_without_rows(source: Any, missing: str, dask: str | None) -> None:
     """Refuse a source whose rows are not all read in this process."""
     if dask is not None or stored_sketches(source):
-        raise ValueError("rows: expected a table that is read here, got sketches or dask; leave one of them out.")
+        raise InputError("rows", "a table that is read here", ("sketches or ", Option("dask")), "leave one of them out")
     if missing == "drop":
-        raise ValueError("rows: expected rows without missing values, got missing='drop'; remove such rows first.")
+        got = Option("missing", "drop")
+        raise InputError("rows", "rows without missing values", got, "remove such rows first")
 
 
 def stored_sketches(source: Any) -> list[str]:
@@ -30,7 +32,8 @@ def stored_sketches(source: Any) -> list[str]:
     files = find_files(source, "source")
     found = [file for file in files if is_sketch(file)]
     if found and len(found) < len(files):
-        raise ValueError("source: some files hold sketches and some hold rows; sketch the rows first.")
+        remedy = ("sketch the rows first, by ", Command("sketch", "sketch_stream"))
+        raise InputError("source", problem="some files hold sketches and some hold rows", remedy=remedy)
     return found
 
 
@@ -53,5 +56,6 @@ def row_table(model: Quantifier, bags: Bags, estimates: Floats, names: pd.DataFr
     own = names.iloc[bags.bag_of_entry].reset_index(drop=True)
     frame = pd.concat([pd.DataFrame({"row": bags.index + 1}), own, classes], axis=1)
     if twice := frame.columns[frame.columns.duplicated()].tolist():
-        raise ValueError(f"row_file: two columns would be named {twice[0]!r}; rename the class, or the bag column.")
+        problem = f"two columns would be named {twice[0]!r}"
+        raise InputError("rows", problem=problem, remedy="rename the class, or the bag column")
     return frame.sort_values("row", ignore_index=True)

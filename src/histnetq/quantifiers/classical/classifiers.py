@@ -1,9 +1,7 @@
-"""Classifiers by name: what ``classifier="forest"`` means in Python, on the command line and in a search."""
+"""Classifiers by name: how each of `histnetq.registry.CLASSIFIERS` is constructed, seeded and fitted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,76 +12,43 @@ from sklearn.preprocessing import StandardScaler
 
 from histnetq.bags.checks import check_choice
 from histnetq.bags.limits import brief
+from histnetq.registry import CLASSIFIERS
 
-DEFAULT = "logistic"
-
-
-@dataclass(frozen=True)
-class NamedClassifier:
-    """A classifier that has a name.
-
-    Attributes
-    ----------
-    words : str
-        What it is, for people.
-    make : callable
-        Makes it, not fitted.
-    space : dict
-        What `histnetq tune` searches if it is told to use this classifier.
-    """
-
-    words: str
-    make: Callable[[], Any]
-    space: dict[str, Any]
+DEFAULT = next(iter(CLASSIFIERS))
 
 
-def _logistic() -> Any:
+def make_logistic() -> Any:
     from sklearn.linear_model import LogisticRegression
 
     return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
 
 
-def _forest() -> Any:
+def make_forest() -> Any:
     from sklearn.ensemble import RandomForestClassifier
 
     return RandomForestClassifier(n_estimators=100)
 
 
-def _boosting() -> Any:
+def make_boosting() -> Any:
     from sklearn.ensemble import HistGradientBoostingClassifier
 
     return HistGradientBoostingClassifier()
 
 
-def _mlp() -> Any:
+def make_mlp() -> Any:
     from sklearn.neural_network import MLPClassifier
 
     return make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True))
 
 
-def _bayes() -> Any:
+def make_bayes() -> Any:
     from sklearn.naive_bayes import GaussianNB
 
     return GaussianNB()
 
 
-CLASSIFIERS: dict[str, NamedClassifier] = {
-    DEFAULT: NamedClassifier("a logistic regression", _logistic, {"classifier__C": (1e-3, 10.0, "log")}),
-    "forest": NamedClassifier("a random forest", _forest, {"classifier__min_samples_leaf": [1, 2, 4, 8]}),
-    "boosting": NamedClassifier(
-        "boosted trees", _boosting,
-        {"classifier__learning_rate": (0.03, 0.3, "log"), "classifier__max_leaf_nodes": [7, 15, 31]},
-    ),
-    "mlp": NamedClassifier(
-        "a small network", _mlp,
-        {"classifier__alpha": (1e-5, 1.0, "log"), "classifier__hidden_layer_sizes": [(50,), (100,), (200,)]},
-    ),
-    "bayes": NamedClassifier("naive Bayes", _bayes, {"classifier__var_smoothing": (1e-9, 0.1, "log")}),
-}  # fmt: skip
-
-
 def made(classifier: Any) -> Any:
-    """Give the classifier of this name, None for the default one; anything but a name is given back.
+    """Return the classifier of this name, or the default one for None; return anything except a name as it is.
 
     Examples
     --------
@@ -92,7 +57,8 @@ def made(classifier: Any) -> Any:
     """
     if classifier is not None and not isinstance(classifier, str):
         return classifier
-    return CLASSIFIERS[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))].make()
+    name = check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))
+    return globals()[f"make_{name}"]()
 
 
 def check_classifier(classifier: Any) -> None:

@@ -22,6 +22,7 @@ from threadpoolctl import threadpool_limits
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import shown
 from histnetq.bags.limits import brief
+from histnetq.errors import InputError, Option, Way
 from histnetq.kernels.cores import count_cores
 from histnetq.quantifiers.classical.classifiers import last_step, prepared, shares_cores
 from histnetq.quantifiers.classical.posterior_checks import check_posteriors
@@ -205,9 +206,8 @@ def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
     counts = np.bincount(labels)
     rare = counts[counts > 0].min()
     if rare < 2:
-        raise ValueError(
-            f"y: expected at least 2 rows of each class for cross-fitting, got {rare} of one; add rows or use cv=None."
-        )
+        remedy = ("add rows", Way(" or use ", Option("cv", None)))
+        raise InputError("y", "at least 2 rows of each class for cross-fitting", f"{rare} of one", remedy)
     # A seed of its own where none is given: scikit-learn would take one from the global generator.
     seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
     if not isinstance(cv, Integral):

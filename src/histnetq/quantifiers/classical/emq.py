@@ -14,7 +14,8 @@ from histnetq.kernels.jit import njit
 from histnetq.persistence.saving import StoredArrays
 from histnetq.quantifiers.classical.ordinal import check_smoothness, smoother
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
-from histnetq.quantifiers.classical.rescaling import KINDS, fit_scales, rescale
+from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
+from histnetq.registry import RESCALINGS
 
 _FEWEST = 12  # iterations before convergence is believed
 _MOST_ITERATIONS = 100_000
@@ -85,7 +86,7 @@ class EMQ(PosteriorQuantifier):
         super()._check_params()
         check_iterations(self.tol, self.max_iter)
         if self.rescaling is not None:
-            check_choice("rescaling", self.rescaling, KINDS)
+            check_choice("rescaling", self.rescaling, RESCALINGS)
         check_smoothness(self.smoothness, most=1)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:

@@ -137,7 +137,7 @@ class RLLS(BBSE):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_number("alpha", self.alpha, 0, 1e6, hint="; 0 has no penalty")
+        check_number("alpha", self.alpha, 0, 1e6, remedy="0 has no penalty")
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         super()._learn(posteriors, labels, weights)

@@ -9,9 +9,9 @@ from scipy.optimize import minimize
 from scipy.special import log_softmax, softmax
 
 from histnetq.bags.checks import check_choice
+from histnetq.registry import RESCALINGS
 
 Floats = NDArray[np.float64]
-KINDS = ("ts", "bcts", "shrunk", "vs", "nbvs")
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
 _SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases that are compared
 
@@ -38,7 +38,7 @@ def fit_scales(
     Alexandari, Kundaje & Shrikumar (2020), *Maximum likelihood with bias-corrected calibration is hard-to-beat at
     label shift adaptation*.
     """
-    check_choice("rescaling", kind, KINDS)
+    check_choice("rescaling", kind, RESCALINGS)
     w = np.ones(len(labels)) if weights is None else weights.astype(float)
     w = w / w.sum()
     logits = _logits(posteriors)

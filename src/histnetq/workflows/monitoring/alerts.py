@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import ndtri
 
-from histnetq.bags.checks import wrong
+from histnetq.errors import InputError
 from histnetq.simplex import Floats, Ints
 
 Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
@@ -124,7 +124,9 @@ def find_alerts(
 def check_rate(false_alarms: float) -> float:
     """Refuse a rate of false alarms that is none, or so small that no simulated chunk would be beyond its limit."""
     if not isinstance(false_alarms, Real) or not _LEAST <= float(false_alarms) < 1:
-        raise wrong("false_alarms", f"a number from {_LEAST} to below 1", repr(false_alarms), "give one such as 0.05")
+        raise InputError(
+            "false_alarms", f"a number from {_LEAST} to below 1", repr(false_alarms), "give one such as 0.05"
+        )
     return float(false_alarms)
 
 

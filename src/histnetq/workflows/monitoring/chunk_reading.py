@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import wrong
+from histnetq.errors import InputError
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketch import BagSketch
 from histnetq.sketches.tables import sketch_numbered
@@ -28,7 +28,7 @@ class How:
     time : str
         The column of times.
     period : str or None
-        A name from `histnetq.workflows.monitoring.chunks.PERIODS`.
+        A name from `histnetq.registry.PERIODS`.
     chunk_size, chunk_number : int or None
         Rows of a chunk, or chunks of a segment, in place of a period.
     timezone : str or None
@@ -56,9 +56,9 @@ class How:
             got = " and ".join(given) or "none of them"
             raise ValueError(f"period: expected one of period, chunk_size and chunk_number, got {got}; give one.")
         if self.time in self.by:
-            raise wrong("by", "columns beside that of the times", repr(self.time), "name others, or leave it out")
+            raise InputError("by", "columns beside that of the times", repr(self.time), "name others, or leave it out")
         if len(set(self.by)) < len(self.by):
-            raise wrong("by", "different columns", " and ".join(map(repr, self.by)), "name each once")
+            raise InputError("by", "different columns", " and ".join(map(repr, self.by)), "name each once")
 
     def clock(self) -> Clock:
         """A clock that has read nothing."""
@@ -73,7 +73,7 @@ def read_chunks(
     table.require([how.time, *how.by])
     for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
         if used := [name for name in names if name in model.reading().names]:
-            raise wrong(argument, "a column that is no feature of the model", repr(used[0]), "name another")
+            raise InputError(argument, "a column that is no feature of the model", repr(used[0]), "name another")
     chunks: Chunks
     if how.period is not None:
         chunks = Periods(how.period, clock)

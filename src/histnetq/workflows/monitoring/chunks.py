@@ -11,14 +11,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from histnetq.bags.checks import check_choice, check_whole, wrong
+from histnetq.bags.checks import check_choice, check_whole
+from histnetq.errors import InputError, Option
+from histnetq.registry import PERIODS
 from histnetq.tables.columns import Codes, counted, encode, refuse_long_cells, refuse_nothing
 from histnetq.tables.table_files import Table
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")
 _UNITS = {"min": "m", "h": "h", "D": "D", "M": "M", "Y": "Y"}
 _FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # beyond, pandas names no chunks
 _OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d")
@@ -93,10 +94,8 @@ class Clock:
             try:
                 self.zone = check_zone(str(zone))
             except ValueError:
-                raise ValueError(
-                    f"{table}: column {name!r} has times of {zone!r}, expected a zone that there is; name one by "
-                    "timezone."
-                ) from None
+                problem = f"column {name!r} has times of {zone!r}, expected a zone that there is"
+                raise InputError(table, problem=problem, remedy=("name one by ", Option("timezone"))) from None
 
     def local(self, times: Times) -> Times:
         """What clocks in the zone show at these times."""
@@ -137,7 +136,9 @@ def check_zone(zone: str) -> str:
         if not _OFFSET.fullmatch(zone):
             ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
-        raise wrong("timezone", "the name of a zone, such as Europe/Madrid or UTC", repr(zone), "name one") from None
+        raise InputError(
+            "timezone", "the name of a zone, such as Europe/Madrid or UTC", repr(zone), "name one"
+        ) from None
     return zone
 
 
@@ -237,7 +238,7 @@ class Runs:
             n_chunks, fewest = check_whole("chunk_number", number), int(counts.min())
             if n_chunks > fewest:
                 where = f"the {fewest} rows" if not by else f"the {fewest} rows of the smallest segment"
-                raise wrong("chunk_number", f"at most {where}", str(n_chunks), "give fewer")
+                raise InputError("chunk_number", f"at most {where}", str(n_chunks), "give fewer")
             found = rank * n_chunks // np.repeat(counts, counts)
         self._chunk = np.empty(len(order), np.int64)
         self._chunk[order] = np.unique(np.stack([segments[order], found]), axis=1, return_inverse=True)[1].ravel()
@@ -285,10 +286,10 @@ def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
         first, last = (np.datetime64(end) for end in ends)
     except ValueError:
         expected = "a range of times such as 2026-01..2026-06, without an offset from UTC"
-        raise wrong("reference", expected, repr(reference), "give its first and last") from None
+        raise InputError("reference", expected, repr(reference), "give its first and last") from None
     after = last + 1  # of its own unit: a year, a month, a day or a part of it
     if last < first:
-        raise wrong("reference", "a range that ends after it begins", repr(reference), "exchange its ends")
+        raise InputError("reference", "a range that ends after it begins", repr(reference), "exchange its ends")
     return first.astype("datetime64[us]"), after.astype("datetime64[us]")
 
 

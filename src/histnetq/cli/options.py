@@ -1,0 +1,192 @@
+"""Options and arguments that several commands share, and checks of how they go together."""
+
+from __future__ import annotations
+
+import csv
+from pathlib import Path
+from typing import Any
+
+import click
+from click.core import ParameterSource
+
+from histnetq.registry import CLASSIFIERS, MISSING, RESCALINGS
+
+PATH = click.Path(path_type=Path)
+KNOWN = ("prevalences", "counts", "label")
+IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
+COLUMNS = ("features", "ignore", "proba", "prediction", "text")
+TRAINING = ("labelled", *KNOWN, *COLUMNS, "weight", "missing", "scratch", *IMAGES, "image_size", "color")
+_OF_TABLES = (*COLUMNS, "weight", "missing", "scratch", "dask", "audited", "rows")
+_OF_IMAGES = ("skip_unreadable", "cache_dir", "image_size", "color")
+
+
+def option(*names: str, **settings: Any) -> Any:
+    """Return an option whose help shows its default."""
+    return click.option(*names, show_default=True, **settings)
+
+
+def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    return list(value)
+
+
+def _of_bags(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:
+    """Require a column that names the bags of rows; the bag of an image is its folder."""
+    if not value and not ctx.params.get("images"):
+        raise click.MissingParameter(ctx=ctx, param=param)
+    return list(value)
+
+
+def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+    return None if value is None else value.split(",")
+
+
+def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
+    """Split names at commas outside quotation marks; an option that is repeated has one name each time."""
+    return next(csv.reader(value)) if len(value) == 1 else list(value) or None
+
+
+def _or_none(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
+    return None if value == "none" else value
+
+
+_BAG = "Column that names the bag of each row; repeat it for several columns."
+_OPTIONS = {
+    "MODEL": click.argument("model", type=PATH),
+    "NEW": click.argument("new", nargs=-1, required=True, callback=_listed),
+    "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
+    "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
+    "bag": option("--bag", multiple=True, callback=_of_bags, help=f"{_BAG} Images need none."),
+    "bags": option("--bag", multiple=True, callback=_listed, help=f"{_BAG}  [default: all rows are one bag]"),
+    "labelled": option(
+        "--bag", multiple=True, callback=_listed, help=f"{_BAG}  [default: the table has no bag column]"
+    ),
+    "classifier": option(
+        "--classifier",
+        type=click.Choice(list(CLASSIFIERS)),
+        help="Classifier of classifier-based methods.  [default: logistic; fit --method auto compares logistic and "
+        "forest; tune tries all]",
+    ),
+    "rescaling": option(
+        "--rescaling",
+        type=click.Choice(["none", *RESCALINGS]),
+        default="none",
+        callback=_or_none,
+        help="How emq rescales posteriors.",
+    ),
+    "missing": option(
+        "--missing",
+        type=click.Choice(MISSING),
+        default="refuse",
+        help="Refuse rows with missing values, drop them, or fill them with the training mean.",
+    ),
+    "images": option(
+        "--images",
+        is_flag=True,
+        is_eager=True,
+        help="Read images: a folder per bag (with --label, a folder per class in it), or an EcoTaxa table beside its "
+        "images.",
+    ),
+    "image_cache": option(
+        "--image-cache",
+        "cache_dir",
+        type=PATH,
+        help="Directory for decoded images.  [default: histnetq/images in the user's cache directory]",
+    ),
+    "image_size": option("--image-size", type=click.IntRange(4, 1024), default=32, help="Height and width in pixels."),
+    "color": option("--color", is_flag=True, help="Keep the colours of images.  [default: convert them to grey]"),
+    "skip_unreadable": option(
+        "--skip-unreadable", is_flag=True, help="Skip images that cannot be read, with a warning.  [default: refuse]"
+    ),
+    "weight": option("--weight", help="Column of survey weights."),
+    "dask": option(
+        "--dask",
+        help="Address of the Dask scheduler whose workers read the rows, such as tcp://host:8786; or local for workers "
+        "on this machine.",
+    ),
+    "features": option(
+        "--features",
+        multiple=True,
+        callback=_named,
+        help="Comma-separated columns to learn from; or repeat the option with one column each time.  [default: all "
+        "columns of numbers except keys, counters and constants]",
+    ),
+    "ignore": option(
+        "--ignore",
+        multiple=True,
+        callback=_named,
+        help="Exclude these columns, in the format of --features; the remaining features are detected automatically.",
+    ),
+    "proba": option(
+        "--proba",
+        help="Columns with class probabilities from your own classifier, such as cod=p_cod,eel=p_eel, or a pattern "
+        "such as 'p_*' where * is the class. The classifier must not be trained on these rows.",
+    ),
+    "text": option("--text", help="Column of texts to learn from, in addition to --features if given."),
+    "prediction": option(
+        "--prediction",
+        help="Column with classes predicted by your own classifier, which must not be trained on these rows.",
+    ),
+    "methods": option(
+        "--methods", callback=_split, help="Comma-separated methods to compare.  [default: a few that suit the data]"
+    ),
+    "method": option("--method", default="histnetq", help="Method to tune, such as histnetq, emq or pacc."),
+    "scratch": option(
+        "--scratch", type=click.Path(), help="Directory for temporary files, if the rows do not fit into memory."
+    ),
+    "force": option("--force", is_flag=True, help="Replace existing output."),
+    "keep_interrupted": option(
+        "--keep-interrupted",
+        is_flag=True,
+        help="On interruption, save the model learned so far in a directory with the suffix -interrupted.",
+    ),
+    "json": option("--json", "as_json", is_flag=True, help="Print one line of JSON."),
+    "seed": option("--seed", default=0, type=click.IntRange(0), help="Random seed."),
+    "prevalences": option("--prevalences", type=click.Path(), help="Table of the class proportions of each bag."),
+    "counts": option("--counts", is_flag=True, help="The table of proportions contains counts."),
+    "label": option("--label", help="Column of the class of each row, instead of a table of proportions."),
+    "calibration": option(
+        "--calibration",
+        type=click.FloatRange(0, 0.9),
+        default=0.25,
+        help="Fraction of the bags that calibrates intervals; 0 for no intervals. If this is fewer than 100 bags and a "
+        "fit is fast, all bags calibrate intervals by cross-validation instead.",
+    ),
+    "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
+    "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
+    "table": option("-o", "--output", type=PATH, help="CSV or Parquet file of the results.  [default: the terminal]"),
+}
+
+
+def options(*names: str) -> Any:
+    """Add the arguments and options of these names to a command, in this order."""
+
+    def add(command: Any) -> Any:
+        for name in reversed(names):
+            command = _OPTIONS[name](command)
+        return command
+
+    return add
+
+
+def was_given(ctx: click.Context, option: click.Parameter) -> bool:
+    """Return whether an option was typed."""
+    return ctx.get_parameter_source(str(option.name)) is ParameterSource.COMMANDLINE
+
+
+def refuse_mixed(ctx: click.Context) -> None:
+    """Refuse options about tables together with --images, and options about images without it."""
+    images = ctx.params.get("images")
+    for option in (option for option in ctx.command.params if was_given(ctx, option)):
+        typed = max(option.opts, key=len)
+        if images and option.name in _OF_TABLES:
+            raise click.UsageError(f"expected no {typed} beside --images: it is about tables.")
+        if not images and option.name in _OF_IMAGES:
+            raise click.UsageError(f"expected {typed} beside --images alone: it is about images.")
+    if images and len(ctx.params["bag"]) > 1:
+        raise click.UsageError("expected --bag once beside --images.")
+
+
+def how_to_read(given: dict[str, Any]) -> dict[str, Any]:
+    """Return the options without those about tables if images are read, and without those about images otherwise."""
+    others = _OF_TABLES if given["images"] else _OF_IMAGES
+    return {name: value for name, value in given.items() if name not in others}

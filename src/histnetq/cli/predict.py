@@ -1,0 +1,142 @@
+"""The command that estimates the bags of tables: predict."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from histnetq.cli.group import csv_text, main, say
+from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
+from histnetq.cli.terminal import echo
+from histnetq.errors import InputError
+from histnetq.registry import INTERVALS
+from histnetq.tables.files import fill_table, refuse_existing, whole_file
+
+if TYPE_CHECKING:
+    from histnetq.workflows.estimating import Estimates
+
+_SHOWN = 6  # decimals of estimates in the terminal
+
+
+@main.command()
+@options("MODEL", "NEW", "bags", "weight", "missing", "dask", *IMAGES)
+@option("--coverage", type=float, help="Probability that an interval contains the truth.  [default: 0.9]")
+@option(
+    "--interval",
+    type=click.Choice(list(INTERVALS)),
+    help="Interval method. Without calibration, bayes and the wider bootstrap suit classical methods, and "
+    "standard-errors suits EMNetQ.  [default: conformal for calibrated models, no intervals for others]",
+)
+@option(
+    "--audited",
+    type=click.Path(),
+    help="Table with labels of the rows that histnetq sample drew from NEW; the estimates then hold under any shift.",
+)
+@option(
+    "--random", is_flag=True, help="The rows of --audited are a simple random sample of each bag, with a column label."
+)
+@option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
+@option(
+    "--rows",
+    type=PATH,
+    help="CSV or Parquet file of the class probabilities of each row, given the estimated proportions of its bag.",
+)
+@options("table", "force", "json")
+def predict(
+    model: Path,
+    new: list[str],
+    audited: str | None,
+    random: bool,
+    wide: bool,
+    rows: Path | None,
+    output: Path | None,
+    force: bool,
+    as_json: bool,
+    **reading: Any,
+) -> None:
+    """Estimate the class proportions of each bag of a table.
+
+    MODEL estimates the bags of NEW: tables, or files that histnetq sketch wrote, which are added up. Without --bag, all
+    rows of tables are one bag.
+
+    The result has one row for each bag and class, sorted by bag and class. Its columns are the bag columns, class,
+    estimate, lower, upper, n and trust. With --wide, it has one row for each bag and columns such as cod, cod_lower and
+    cod_upper for the class cod. A bag column with one of these names gets the prefix bag_.
+
+    The column n is the number of rows, or with --weight the effective number, (sum of weights)^2 / sum of their
+    squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
+    it has only one row, or that it contains text values that were not in the training data.
+
+    Tables may be larger than memory, because their rows are read once and not kept. Exceptions are EMQ and KDEy (whose
+    sketches are not exact), median, attention, EMNetQ and QuaNet (which have no sketches), any --interval except
+    conformal, --audited, and --rows.
+
+    Classical methods, EMNetQ and all models of scores can write --rows: one row for each row of NEW, with its number.
+
+    With --audited, two more columns follow: labels, the number of labels of the bag, and method, how the estimate was
+    made.
+
+    \b
+    Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9
+              histnetq predict model days/*.parquet --bag site --wide
+              histnetq predict model new.csv --bag tow --audited to_label.csv
+              histnetq predict model new-scans --images --bag scan
+    """
+    from histnetq.workflows.estimating import estimate
+
+    if audited is None and random:
+        raise click.UsageError("expected --random only with --audited, whose rows it describes.")
+    if audited is not None and rows is not None:
+        raise click.UsageError(
+            "expected --rows without --audited: probabilities of rows come from the model's estimates."
+        )
+    if rows is not None:
+        refuse_existing(rows, force, "rows")
+        if output is not None and rows.resolve() == output.resolve():
+            raise InputError("rows", "another file than the estimates", "the same", "name another")
+    reading = how_to_read(reading)
+    if audited is None:
+        if not reading["images"]:
+            reading["progress"] = not as_json
+        found = estimate(model, new, rows=rows is not None, **reading)
+    else:
+        found = _audited(model, new, audited, random=random, **reading)
+    table = found.to_frame(wide)
+    with contextlib.ExitStack() as written:  # both files appear together, once both are complete
+        for name, part, path in (("rows", found.rows, rows), ("output", table, output)):
+            if part is not None and path is not None:
+                fill_table(part, written.enter_context(whole_file(path, name)), path.suffix)
+                refuse_existing(path, force, name)
+    whole = len(found) == 1 and not reading["bag"] and not reading["images"]
+    one_bag = "The whole table is one bag, as no --bag was given" if whole else ""
+    if len(found) > 1 and (found.about["n"] == 1).all():
+        echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
+    if output is None:
+        if one_bag:
+            echo(f"{one_bag}.", err=True)
+        text = table.to_json(orient="records") if as_json else csv_text(table.round(_SHOWN))
+        echo(text.rstrip("\n"))
+        return
+    facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
+    lines = [f"{len(found)} bags estimated, written to {output}."]
+    if one_bag:
+        lines = [f"{one_bag}; its estimate is written to {output}."]
+    if rows is not None:
+        facts["row_probabilities"] = str(rows)
+        lines.append(f"The class probabilities of each row are written to {rows}.")
+    if found.n_doubted:
+        lines.append(f"{found.n_doubted} of them differ from the calibration bags; see the column trust.")
+    say(as_json, facts, lines)
+
+
+def _audited(
+    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, images: bool, **reading: Any
+) -> Estimates:
+    from histnetq.workflows.auditing import estimate_audited
+
+    if interval is not None or dask is not None:
+        raise click.UsageError("expected --audited without --interval and --dask: its intervals are from the labels.")
+    return estimate_audited(model, new, audited, **reading)

@@ -1,0 +1,36 @@
+"""The command that sketches bags: sketch."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from histnetq.cli.group import main, say
+from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
+
+
+@main.command()
+@options("MODEL", "TABLE", "bag", "weight", "missing", "dask", *IMAGES)
+@option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
+@options("force", "json")
+def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
+    """Reduce the bags of a table to sketches.
+
+    MODEL predicts from sketches instead of the rows of TABLE. Sketches of different rows of the same bags add up to the
+    sketches of all rows, so that no row is read again.
+
+    \b
+    Example: histnetq sketch model monday.parquet --bag site --bag hour -o days/monday.parquet
+             histnetq sketch model tuesday.parquet --bag site --bag hour -o days/tuesday.parquet
+             histnetq predict model days/*.parquet --bag site
+             histnetq sketch model scans --images -o scans.parquet
+    """
+    from histnetq.quantifiers.loading import load
+    from histnetq.workflows.estimating import sketch as make
+
+    made = make(load(model), table, progress=not as_json, **how_to_read(reading))
+    made.save(output, overwrite=force)
+    size, n_rows = output.stat().st_size, int(made.n_rows.sum())
+    facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
+    per_bag = f"{size / len(made):,.0f} bytes per bag"
+    say(as_json, facts, [f"{len(made)} bags of {n_rows:,} rows sketched, written to {output}: {per_bag}."])

@@ -1,0 +1,146 @@
+"""Python and the command line run the same workflows: the same input gives the same results."""
+
+from __future__ import annotations
+
+import numpy as np
+import pandas as pd
+import pytest
+from click.testing import CliRunner
+
+import histnetq as hq
+from histnetq.cli import main
+from histnetq.workflows import fitting
+
+
+@pytest.fixture(scope="module")
+def rows():
+    """Labelled rows of 30 bags with a date each, whose classes overlap."""
+    rng = np.random.default_rng(0)
+    eel = rng.random(600) < np.repeat(rng.random(30), 20)
+    return pd.DataFrame({
+        "tow": np.repeat([f"tow {i}" for i in range(30)], 20),
+        "length": rng.normal(size=600) + 2 * eel,
+        "day": np.repeat(pd.date_range("2026-01-05", periods=30, freq="7D").strftime("%Y-%m-%d"), 20),
+        "species": np.where(eel, "eel", "cod"),
+    })  # fmt: skip
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch, rows):
+    monkeypatch.chdir(tmp_path)
+    rows.to_csv("rows.csv", index=False)
+    rows.drop(columns="species").to_csv("new.csv", index=False)
+    return tmp_path
+
+
+@pytest.fixture
+def stored(folder):
+    """A model that the command line fits."""
+    run(
+        "fit",
+        "rows.csv",
+        "--bag",
+        "tow",
+        "--label",
+        "species",
+        "--features",
+        "length",
+        "--method",
+        "pacc",
+        "-o",
+        "pacc",
+    )
+    return "pacc"
+
+
+def run(*arguments):
+    found = CliRunner().invoke(main, list(arguments))
+    assert found.exit_code == 0, found.output
+    return found
+
+
+def test_default_fit(folder, monkeypatch):
+    monkeypatch.setattr(fitting, "installed", lambda candidates: (candidates[:3], ""))  # the networks take minutes
+    notes = []
+    how = {"bag": "tow", "label": "species", "features": ["length"]}
+    mine, comparison = hq.fit_best("rows.csv", **how, on_event=notes.append)
+    printed = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--features", "length", "-o", "model")
+    theirs = hq.load("model")
+    assert type(mine) is type(theirs)
+    assert mine.provenance_["errors"] == theirs.provenance_["errors"]
+    assert mine.provenance_["why"] == theirs.provenance_["why"]
+    assert mine.provenance_["calibrated"] == theirs.provenance_["calibrated"]
+    assert str(comparison) in printed.output
+    first = next(event["text"] for event in notes if event["kind"] == "note")
+    assert first in printed.output
+    new = hq.read_bags("new.csv", bag="tow", features=["length"])
+    np.testing.assert_array_equal(mine.predict(new), theirs.predict(new))
+    ends = [(found.lower, found.upper) for found in (mine.predict_interval(new), theirs.predict_interval(new))]
+    np.testing.assert_array_equal(*ends)
+
+
+def test_rescaling(folder):
+    how = {"bag": "tow", "label": "species", "features": ["length"], "method": "emq"}
+    mine, _ = hq.fit_best("rows.csv", **how, rescaling="ts")
+    typed = ["--bag", "tow", "--label", "species", "--features", "length"]
+    run("fit", "rows.csv", *typed, "--method", "emq", "--rescaling", "ts", "-o", "model")
+    theirs = hq.load("model")
+    assert theirs.rescaling == mine.rescaling == "ts"
+    np.testing.assert_array_equal(mine.scale_, theirs.scale_)
+
+
+WRONG_RESCALINGS = {
+    "pacc": ("PACC does not rescale posteriors; leave it out, or name a method such as emq.",) * 2,
+    "auto": (
+        "expected a named method that rescales posteriors, such as emq, got auto; name one by method=.",
+        "expected a named method that rescales posteriors, such as emq, got auto; name one by --method.",
+    ),
+}
+
+
+@pytest.mark.parametrize("method", WRONG_RESCALINGS)
+def test_rescaling_of_other_methods_is_refused(folder, method):
+    in_python, typed = WRONG_RESCALINGS[method]
+    with pytest.raises(ValueError) as error:
+        hq.fit_best("rows.csv", bag="tow", label="species", features=["length"], method=method, rescaling="bcts")
+    assert str(error.value) == f"rescaling: {in_python}"
+    options = ["--bag", "tow", "--label", "species", "--method", method, "--rescaling", "bcts", "-o", "model"]
+    refused = CliRunner().invoke(main, ["fit", "rows.csv", *options])
+    assert refused.exit_code == 2
+    assert refused.stderr == f"Error: --rescaling: {typed}\n"
+
+
+@pytest.mark.parametrize("options", [{}, {"coverage": 0.8}, {"interval": "bayes"}], ids=str)
+def test_predict(stored, options):
+    mine = hq.estimate(stored, "new.csv", bag="tow", **options).to_frame()
+    typed = [word for name, value in options.items() for word in (f"--{name}", str(value))]
+    run("predict", stored, "new.csv", "--bag", "tow", *typed, "-o", "estimates.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("estimates.csv"), mine, check_dtype=False)
+    if not options:
+        wide = hq.estimate(hq.load(stored), pd.read_csv("new.csv"), bag="tow").to_frame(wide=True)
+        run("predict", stored, "new.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
+        pd.testing.assert_frame_equal(pd.read_csv("wide.csv"), wide, check_dtype=False)
+
+
+def test_audit(stored, rows):
+    mine = hq.sample_table(stored, "new.csv", n=10, bag="tow")
+    run("sample", stored, "new.csv", "--bag", "tow", "--n", "10", "-o", "drawn.csv")
+    theirs = pd.read_csv("drawn.csv", keep_default_na=False)
+    pd.testing.assert_frame_equal(theirs.astype(str), mine.astype(str))
+    theirs["label"] = rows["species"].to_numpy()[theirs["audit_row"] - 1]
+    theirs.to_csv("drawn.csv", index=False)
+    audited = hq.estimate_audited(stored, "new.csv", theirs, bag="tow").to_frame()
+    run("predict", stored, "new.csv", "--bag", "tow", "--audited", "drawn.csv", "-o", "audited.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("audited.csv"), audited, check_dtype=False)
+
+
+@pytest.mark.parametrize("reference", [None, "2026-01..2026-05"])
+def test_monitor(stored, reference):
+    mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference)
+    typed = [] if reference is None else ["--reference", reference]
+    done = run("monitor", stored, "new.csv", "--time", "day", "--period", "W", *typed, "--csv", "monitor.csv")
+    theirs = pd.read_csv("monitor.csv", parse_dates=["start", "end"])
+    pd.testing.assert_frame_equal(theirs, pd.DataFrame(mine), check_dtype=False)
+    line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"
+    assert (line in done.stderr) == (reference is None)
+    assert mine.attrs["reference"] == (reference or "2026-01-05..2026-04-13")
