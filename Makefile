@@ -11,18 +11,18 @@ COMPILED := kernels likelihood_layer
 NOT_BY_PYTHON := expectation_maximisation or sigmoid and (formula or no_numbers)
 
 .PHONY: help demo test test-hard test-oldest coverage docs build bench reproduce clean
-help:
-	@echo "make demo | test | test-hard | test-oldest | coverage | docs | build | bench | reproduce RUN=imdb | clean"
+help:  ## List the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
 $(READY): pyproject.toml constraints.txt
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[dev]'
 	touch $@
 
-demo: $(READY)
+demo: $(READY)  ## Set everything up, then compare methods on handwritten digits and write a report
 	$(BIN)/histnetq demo
 
-test: $(READY)
+test: $(READY)  ## Set everything up, then run every check: ruff, mypy, import-linter and pytest
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -30,17 +30,17 @@ test: $(READY)
 	$(BIN)/pytest -n 2 --dist worksteal
 
 # Proofs that take minutes.
-test-hard: $(READY)
+test-hard: $(READY)  ## Run the proofs that take minutes
 	$(BIN)/pytest -m hard
 
 # The lowest versions that pyproject.toml allows, torch excepted.
-test-oldest: constraints-oldest.txt pyproject.toml
+test-oldest: constraints-oldest.txt pyproject.toml  ## Run the tests with the lowest versions that pyproject.toml allows
 	test -x $(OLDEST)/bin/python || $(PYTHON) -m venv $(OLDEST)
 	$(OLDEST)/bin/pip install --quiet -c constraints-oldest.txt -e '.[dev]'
 	$(OLDEST)/bin/pytest -n 2 --dist worksteal
 
 # Lines of the package that tests run, in other processes too. What numba compiles is seen by the second run alone.
-coverage: $(READY)
+coverage: $(READY)  ## Measure the lines of the package that tests run
 	$(BIN)/coverage erase
 	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(NO_LINES:%=--ignore=tests/test_%.py)
 	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal $(COMPILED:%=tests/test_%.py) \
@@ -49,7 +49,7 @@ coverage: $(READY)
 	$(BIN)/coverage report
 
 # A source distribution, and a wheel made from it, in dist/.
-build: $(READY)
+build: $(READY)  ## Build a source distribution and a wheel in dist/
 	rm -rf dist
 	$(BIN)/python -m build --no-isolation --outdir dist
 
@@ -59,17 +59,17 @@ $(DOCS_READY): pyproject.toml constraints.txt
 	$(BIN)/pip install --quiet -c constraints.txt -e '.[docs]'
 	touch $@
 
-docs: $(DOCS_READY)
+docs: $(DOCS_READY)  ## Build the site in build/site; every tutorial is executed
 	$(BIN)/sphinx-build -W --keep-going --quiet -d build/doctrees docs build/site
 
-bench: $(READY)
+bench: $(READY)  ## Measure speed and memory
 	$(BIN)/python -m benchmarks
 
 # Such as: make reproduce RUN="imdb --data DIRECTORY --budget full"
-reproduce: $(READY)
+reproduce: $(READY)  ## Repeat an experiment, such as RUN="imdb --data DIRECTORY"
 	$(BIN)/python -m experiments $(RUN)
 
-clean:
+clean:  ## Delete everything that the other targets made
 	rm -rf docs/api docs/auto_tutorials docs/commands docs/drawn docs/project
 	rm -rf $(VENV) $(OLDEST) build dist demo-output .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
