@@ -32,7 +32,6 @@ from histnetq.web.serializers import command
 from histnetq.web.tables import StoredTable
 from histnetq.web.uploads import Spool, delete_abandoned
 
-EVENTS = "HISTNETQ_EVENTS"  # names the pipe that a run writes its events to
 _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait
 _NICE = 10
