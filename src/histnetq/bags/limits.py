@@ -1,6 +1,7 @@
-"""Upper limits that several modules share, and how a value that exceeds one is shown; nothing is imported for it.
+"""Upper limits that several modules share, and short forms of values for error messages.
 
-Limits are wide enough for any real model, and narrow enough that what a stored model asks for can be computed.
+Limits are wide enough for any real model, and narrow enough that any stored model can be computed. This module imports
+no other package, as `histnetq info` needs it.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ _brief.maxstring = _brief.maxother = _brief.maxlong = 80
 
 
 def brief(value: Any) -> str:
-    """What came, for a message: long texts, long lists and deep ones are cut.
+    """Shorten a value for a message: long texts, long lists and deep lists are cut.
 
     Examples
     --------

@@ -153,7 +153,7 @@ def _refuse_constant(name: str) -> None:
 
 
 def _refuse_deep(config: Any) -> None:
-    """Refuse lists and mappings within each other that deep that functions which follow them would not end."""
+    """Refuse lists and mappings that are nested too deep for recursive functions."""
     level, depth = [config], 0
     while level:
         depth += 1
@@ -355,7 +355,7 @@ def _is_name(value: Any, config: dict[str, Any]) -> bool:
     return isinstance(value, str) and len(value) <= 200
 
 
-# What the parts of a provenance are that reports, the command line and the service read; others may be anything.
+# Types of the entries that reports, the command line and the service read; other entries may be anything.
 _PROVENANCE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted"), (str,)),
     **dict.fromkeys(("bags", "rows", "calibration_bags", "dropped_rows", "filled_cells"), (int,)),

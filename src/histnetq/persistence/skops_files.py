@@ -80,9 +80,9 @@ def _schema(stored: bytes) -> Any:
 
 
 def _refuse_caches(estimator: Any) -> None:
-    """Refuse a pipeline that keeps its steps in a directory, from which the next fit would unpickle.
+    """Refuse a pipeline that keeps its steps in a directory: the next fit would unpickle them.
 
-    All that the estimator holds is looked at, not its parameters alone: of two steps of one name, these have one.
+    Everything that the estimator holds is inspected: its parameters name only one of two steps of the same name.
     """
     waiting, seen = [estimator], dict[int, Any]()
     while waiting:

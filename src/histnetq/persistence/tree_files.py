@@ -16,7 +16,7 @@ from sklearn.tree import DecisionTreeClassifier, ExtraTreeClassifier
 from sklearn.tree._tree import NODE_DTYPE, Tree
 
 Arrays = dict[str, NDArray]
-_ROUNDED = 1e-6  # by which the shares in a leaf may differ from 1 in sum
+_ROUNDED = 1e-6  # the shares in a leaf may differ from a sum of 1 by this rounding error
 _LEAF = -1  # what a forest's tree has in place of the children of a leaf
 _BOOSTED = ("value", "count", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right", "gain", "depth",
             "is_leaf", "bin_threshold")  # fmt: skip

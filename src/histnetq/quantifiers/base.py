@@ -297,7 +297,7 @@ class Quantifier(Calibrating):
     def _check_params(self) -> None:
         """Refuse wrong parameters; `fit` calls this before any work, and `histnetq.load` before anything is restored.
 
-        Each class checks the type, the range and the upper limit of its own parameters, after those of its base.
+        Each class checks the type, the range and the upper limit of its own parameters, after its base class.
         """
 
     def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:

@@ -83,7 +83,7 @@ def refuse_other_tensors(
 
 
 def refuse_other_progress(directory: str, progress: Any, start: Mapping[str, Any]) -> None:
-    """Refuse a progress with other entries, or entries of other types, than it has at the start."""
+    """Refuse a progress whose entries, or their types, differ from the start."""
     fits = isinstance(progress, dict) and progress.keys() <= start.keys()
     if not fits or not all(_kind(value) is _kind(start[name]) for name, value in progress.items()):
         raise damaged(directory)

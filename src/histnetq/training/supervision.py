@@ -294,7 +294,7 @@ def _drawn_of_each_class(rows: NDArray, labelled: Bags, fraction: float, seed: i
 
 
 def check_sampler(sampler: Any, words: str = "'auto', None or a protocol such as Mixer()") -> None:
-    """Refuse anything but "auto", None and a protocol; `words` say what is expected."""
+    """Refuse anything but "auto", None and a protocol; `words` name the allowed values."""
     if sampler is None or (isinstance(sampler, str) and sampler == "auto" and "auto" in words):
         return
     if isinstance(sampler, str | type) or not hasattr(sampler, "draw"):

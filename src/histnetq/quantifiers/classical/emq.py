@@ -43,7 +43,7 @@ class EMQ(PosteriorQuantifier):
     tol : float, default=1e-6
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=1000
-        Iterations at the most.
+        Largest number of iterations, at most 100,000.
     smoothness : float, default=0.0
         How far, from 0 to 1, each iteration draws the prevalences towards a parabola over the classes, for ordered
         classes. Their order is that of `classes_`: sorted names, or as ``Bags.from_labels(..., classes=[...])`` has it.
@@ -105,7 +105,7 @@ class EMQ(PosteriorQuantifier):
 
 
 def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
-    """Refuse a tolerance or a number of iterations with which a method would not end in reasonable time."""
+    """Refuse a tolerance or a number of iterations that would keep a method running for hours."""
     check_number("tol", tol, 0, 1)
     check_integer("max_iter", max_iter, 1, most)
 

@@ -62,7 +62,7 @@ class HDx(FeatureQuantifier):
     tol : float, default=1e-7
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=100
-        Iterations at the most.
+        Largest number of iterations, at most 10,000.
 
     Attributes
     ----------

@@ -50,7 +50,7 @@ class KDEy(PosteriorQuantifier):
     tol : float, default=1e-7
         Mean change of a prevalence at which iterations end.
     max_iter : int, default=5000
-        Iterations at the most.
+        Largest number of iterations, at most 100,000.
 
     Attributes
     ----------

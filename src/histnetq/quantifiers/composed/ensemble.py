@@ -32,7 +32,7 @@ class Ensemble(Composed):
     Parameters
     ----------
     members : sequence of Quantifier, default=None
-        Unfitted quantifiers, which are cloned; None for `EMQ` with "bcts", `KDEy` and `PACC`.
+        Unfitted quantifiers, at most 1,000, which are cloned; None for `EMQ` with "bcts", `KDEy` and `PACC`.
     how : {"mean", "median"}, default="mean"
         How estimates are combined; medians of the classes are normalised.
     random_state : int, default=None

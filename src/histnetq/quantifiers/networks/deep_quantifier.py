@@ -143,7 +143,7 @@ class DeepQuantifier(Quantifier):
                 np.broadcast_shapes(array.shape, self.input_shape_) != self.input_shape_ for array in statistics
             )
             if wider or not (statistics[1] > 0).all():
-                raise ValueError("path: the means and scales are not those of the features; save the model again.")
+                raise ValueError("path: the stored means and scales do not fit the features; save the model again.")
         return self._network(self.input_shape_, len(self.classes_), make_standardize(statistics, self.scores_))
 
     def _predict(self, bags: Bags) -> NDArray[np.float64]:

@@ -72,7 +72,7 @@ class QuaNet(PosteriorQuantifier):
     hidden : int, default=64
         Size of the LSTM; see `histnetq.nn.SortedLSTM`.
     n_steps : int, default=100
-        How many of a bag's sorted rows it reads.
+        How many of a bag's sorted rows it reads, at most 10,000.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
     loss : str or callable, default="ae"

@@ -67,7 +67,7 @@ def _checked_course(learned: dict[str, Any]) -> tuple[Any, ...]:
     if type(best_epoch) is not int or best_epoch < 0 or type(loss) not in (*numbers, type(None)):
         raise ValueError("path: the best epoch or its loss is not a number; save the model again.")
     if not all(isinstance(text, str) and len(text) <= _LONGEST_SENTENCE for text in told):
-        raise ValueError("path: what is said about training is not a short text; save the model again.")
+        raise ValueError("path: a sentence about training is not a short text; save the model again.")
     arrays = {name: np.asarray(values) for name, values in history.items()}
     return arrays, best_epoch, math.inf if loss is None else float(loss), *told
 
