@@ -50,8 +50,8 @@ def test_few_altered_models_are_refused_or_estimate(some_models, kind):
 
 @pytest.mark.hard
 def test_endless_loops_crashes_and_lack_of_memory_are_noticed(some_models):
-    found = [outcome.partition(" ")[0] for _, outcome in run_apart(some_models, "planted", range(6), 0)]
-    assert set(found) == {"HUNG", "CRASHED:", "UNCAUGHT"}
+    found = [outcome.partition(" ")[0] for _, outcome in run_apart(some_models, "planted", range(3), seed=2)]
+    assert found == ["UNCAUGHT", "HUNG", "CRASHED:"]
 
 
 def told(counts):

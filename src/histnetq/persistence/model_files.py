@@ -343,7 +343,7 @@ def _is_shape(value: Any, config: dict[str, Any]) -> bool:
 
 def _are_names(value: Any, config: dict[str, Any]) -> bool:
     named = isinstance(value, list) and _are_short(value)
-    return value is None or (named and config["input_shape"] == [len(value)])
+    return (value is None and "feature_names" in config) or (named and config["input_shape"] == [len(value)])
 
 
 def _is_scored(value: Any, config: dict[str, Any]) -> bool:
