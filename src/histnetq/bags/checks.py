@@ -368,7 +368,7 @@ def check_number(
     if value is None and or_none:
         return
     real = isinstance(value, Real) and not isinstance(value, bool)
-    if not real or not (value > low if above else value >= low):  # NaN is neither
+    if not real or not (value > low if above else value >= low) or value == np.inf:  # NaN is neither
         wanted = f"{what} {'above' if above else 'of at least'} {low:g}{', or None' if or_none else ''}"
         raise InputError(name, wanted, brief(value), remedy)
     if value > high:
