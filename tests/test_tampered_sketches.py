@@ -6,12 +6,13 @@ import dataclasses
 import io
 import json
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from pyarrow import parquet
 
 import histnetq as hq
-from tests.conftest import labelled
+from tests.conftest import QUANTIFIERS, exactly, known_bags, labelled, learn
 
 
 def sketched():
@@ -103,3 +104,38 @@ def test_a_sketch_of_no_bags_is_kept():
     assert len(back) == 0
     assert back.values.shape == none.values.shape
     assert q.predict(sketched() + back).shape == (2, 3)
+
+
+SHAPES = {
+    "more numbers": lambda values: np.repeat(values, 9, axis=-1),
+    "fewer numbers": lambda values: values[..., :1],
+    "a further axis": lambda values: values[..., None],
+    "no numbers": lambda values: values[..., :0],
+}
+
+
+@pytest.mark.parametrize("change", SHAPES)
+@pytest.mark.parametrize("name", ["CC", "PACC", "EMQ", "DyS-topsoe", "MS-max", "HDx", "HistNetQ-hard", "Ensemble"])
+def test_states_of_another_shape_reach_no_compiled_code(name, change):
+    q, file = learn(QUANTIFIERS[name]()), io.BytesIO()
+    sketch = q.sketch(known_bags(3))
+    values = np.ascontiguousarray(SHAPES[change](sketch.values))
+    dataclasses.replace(sketch, values=values).save(file)
+    altered = hq.BagSketch.load(file)
+    wanted, got = sketch.values.shape[1:], values.shape[1:]
+    message = f"sketch: expected states of shape {wanted} per bag, got {got}; sketch the rows again with this model."
+    with pytest.raises(ValueError, match=exactly(message)):
+        q.predict(altered)
+    message = f"sketches: expected states of one shape, got {wanted} and {got}; sketch the rows again."
+    with pytest.raises(ValueError, match=exactly(message)):
+        _ = sketch + altered
+
+
+def test_moments_of_another_number_are_refused():
+    q = learn(QUANTIFIERS["CC"]()).calibrate(known_bags(30))
+    sketch = q.sketch(known_bags(3))
+    n = sketch.moments.shape[1]
+    altered = dataclasses.replace(sketch, moments=sketch.moments[:, :-1])
+    message = f"sketch: expected {n} moments per bag, got {n - 1}; sketch the rows again with this model."
+    with pytest.raises(ValueError, match=exactly(message)):
+        q.trust(altered)

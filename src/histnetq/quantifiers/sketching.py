@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.quantifiers.bag_inputs import BagInputs
 from histnetq.sketches.sketch import BagSketch, Maker
-from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.sketches.sketcher import NoSketcher, Sketcher, state_shape
 from histnetq.sketches.streams import sum_sketches
 
 if TYPE_CHECKING:
@@ -152,4 +152,17 @@ class Sketching(BagInputs):
             raise ValueError(
                 f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
                 f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
+            )
+        # A file may lie about who made it, and compiled code looks up what the states count.
+        wanted = state_shape(self._sketcher(), self.input_shape_, len(self.classes_))
+        if sketch.values.shape[1:] != wanted:
+            raise ValueError(
+                f"sketch: expected states of shape {wanted} per bag, got {sketch.values.shape[1:]}; sketch the rows "
+                "again with this model."
+            )
+        moments = self.trust_.moments if maker.moments is not None else None
+        if moments is not None and maker.moments == sketch.maker.moments and sketch.moments.shape[1] != moments.n_sums:
+            raise ValueError(
+                f"sketch: expected {moments.n_sums} moments per bag, got {sketch.moments.shape[1]}; sketch the rows "
+                "again with this model."
             )

@@ -362,6 +362,9 @@ class SketchSum:
                 f"sketches: expected all of one model, got {first.quantifier} {first.fingerprint[:8]} and "
                 f"{other.quantifier} {other.fingerprint[:8]}; sketch the rows again with one of them."
             )
+        held, new = self._fields["values"].shape[1:], part.values.shape[1:]
+        if new != held:
+            raise ValueError(f"sketches: expected states of one shape, got {held} and {new}; sketch the rows again.")
         if (known is None) != (part.ids is None):
             raise ValueError("sketches: some have bag ids and some have none; give all of them ids.")
         if part.ids is not None and len(part) and isinstance(known, str) != (part.ids.dtype.kind not in "iufb"):

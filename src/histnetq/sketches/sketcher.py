@@ -67,6 +67,12 @@ class Sketcher:
         )  # fmt: skip
 
 
+def state_shape(sketcher: Sketcher, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
+    """Give the shape of the state of a bag, from the state of one row; without an input shape, the row is a text."""
+    row: Any = np.full((1, *input_shape), 1 / n_classes) if input_shape else ["text"]
+    return sketcher.state(Bags(row)).shape[1:]
+
+
 class NoSketcher(Sketcher):
     """What a quantifier holds if it needs all rows of a bag at once.
 

@@ -16,7 +16,7 @@ from histnetq.persistence.saving import Arrays, Stored, restored, to_config
 from histnetq.quantifiers.base import Quantifier
 from histnetq.registry import REGISTRY
 from histnetq.simplex import Floats
-from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.sketches.sketcher import NoSketcher, Sketcher, state_shape
 
 MOST_MEMBERS = 1000
 
@@ -117,9 +117,7 @@ class _SideBySide(Sketcher):
         return np.concatenate([part.state(bags).reshape(len(bags), -1) for part in self.parts], axis=1)
 
     def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        # The states of a bag of one row tell the shapes.
-        row = np.full((1, *self.q.input_shape_), 1 / len(self.q.classes_))
-        shapes = [part.state(Bags(row)).shape[1:] for part in self.parts]
+        shapes = [state_shape(part, self.q.input_shape_, len(self.q.classes_)) for part in self.parts]
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
         split = np.split(np.asarray(values), ends, axis=1)
         found = [
