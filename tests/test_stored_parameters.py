@@ -163,6 +163,17 @@ def test_json_without_nan_and_infinity(saved, place, value):
     assert told_by_info(model).exit_code == 2
 
 
+@pytest.mark.parametrize("place", [("params", "tol"), ("provenance", "seconds"), ("learned", "note")])
+def test_numbers_of_json_that_python_reads_as_infinity(saved, place):
+    model = saved("EMQ")
+    inside(*place, value=INF)(model)
+    text = (model / "config.json").read_text()
+    (model / "config.json").write_text(text.replace("Infinity", "1e999"))
+    told = f"path: {model / 'config.json'} is damaged, expected the JSON that save() wrote; save again."
+    assert refusal(model) == told
+    assert told_by_info(model).exit_code == 2
+
+
 def test_nan_is_never_written(tmp_path):
     q = hq.CC().fit(*labelled())
     q.provenance_ = {"error": NAN}
@@ -277,6 +288,21 @@ def test_leaves_of_forests_hold_shares_of_classes(tmp_path):
     arrays["classifier/values"] = arrays["classifier/values"] * 3
     forge(tmp_path / "model", config, arrays)
     assert "the shares of the classes in a leaf are below 0, or do not add up to 1" in refusal(tmp_path / "model")
+
+
+def test_forests_start_a_bounded_number_of_threads(tmp_path):
+    hq.CC("forest", **FOLDS).fit(*labelled()).save(tmp_path / "model")
+    config, _ = stored(tmp_path / "model")
+    config["learned"]["classifier"]["params"] |= {"n_jobs": 10**6, "n_estimators": 10**6}
+    forge(tmp_path / "model", config)
+    assert "the trees ask for 1000000 jobs, expected at most 1,000" in refusal(tmp_path / "model")
+
+
+@pytest.mark.parametrize("classes", [["a", "a\0", "b"], [2**53, 2**53 + 1, 0.5]])
+def test_classes_that_become_equal_as_an_array_are_refused(saved, classes):
+    model = saved("MLPE")
+    inside("classes", value=classes)(model)
+    assert refusal(model) == "path: two classes of the model have the same name; save the model again."
 
 
 def test_more_than_a_thousand_members_are_refused_by_fit_and_load(tmp_path, saved):

@@ -130,7 +130,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     except (FileNotFoundError, NotADirectoryError):
         raise _missing(directory, _CONFIG) from None
     try:
-        config = json.loads(text, parse_constant=_refuse_constant)
+        config = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         version = config["format"]
         _refuse_deep(config)
     except (ValueError, KeyError, TypeError, RecursionError):
@@ -150,6 +150,14 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
 def _refuse_constant(name: str) -> None:
     """Refuse NaN and infinity, which JSON does not have and Python reads."""
     raise ValueError(f"{name} is not a number of JSON")
+
+
+def _finite(text: str) -> float:
+    """Give a number; refuse one such as 1e999, which Python reads as infinity."""
+    number = float(text)
+    if not math.isfinite(number):
+        raise ValueError(f"{text[:40]} is too large")
+    return number
 
 
 def _refuse_deep(config: Any) -> None:

@@ -238,6 +238,8 @@ def restored(
     quantifier = _constructed(estimator, params)
     quantifier.provenance_ = config.get("provenance") or {}
     quantifier.classes_ = np.asarray(config["classes"])
+    if len(np.unique(quantifier.classes_)) < len(config["classes"]):  # numpy drops final NULs and rounds numbers
+        raise ValueError("path: two classes of the model have the same name; save the model again.")
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
     quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
     quantifier.double_, quantifier.scores_ = bool(config.get("double")), bool(config.get("scores"))

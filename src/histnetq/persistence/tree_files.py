@@ -17,6 +17,7 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 
 Arrays = dict[str, NDArray]
 _ROUNDED = 1e-6  # the shares in a leaf may differ from a sum of 1 by this rounding error
+_MOST_JOBS = 1000  # threads that a forest may ask for
 _LEAF = -1  # what a forest's tree has in place of the children of a leaf
 _BOOSTED = ("value", "count", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right", "gain", "depth",
             "is_leaf", "bin_threshold")  # fmt: skip
@@ -34,6 +35,8 @@ def forest_arrays(forest: Any) -> Arrays:
 def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
     """Put the trees into a forest that has its classes."""
     n_classes = len(forest.classes_)
+    if forest.n_jobs is not None and forest.n_jobs > _MOST_JOBS:  # so many threads would be started to predict
+        raise ValueError(f"the trees ask for {forest.n_jobs} jobs, expected at most {_MOST_JOBS:,}")
     sizes, nodes = _checked_records(arrays, NODE_DTYPE, NODE_DTYPE.names)
     leaf = nodes["left_child"] == _LEAF
     if (leaf != (nodes["right_child"] == _LEAF)).any():

@@ -168,7 +168,7 @@ def _card(name: str, path: Path) -> dict[str, Any]:
 def _errors(errors: dict[str, Any]) -> dict[str, Any]:
     """Give the errors that methods were compared by, the lowest of which is that of the model."""
     methods = {str(name): float(value) for name, value in errors["ae"].items()}
-    own = {name: value for name, value in methods.items() if name != BASELINE}
+    own = {name: value for name, value in methods.items() if name != BASELINE} or methods
     return {"bags": int(errors["bags"]), "ae": min(own.values()), "methods": methods}
 
 
