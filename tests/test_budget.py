@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import itertools
 import json
@@ -25,13 +26,14 @@ from histnetq.tables.columns import Codes
 from histnetq.tables.parquet_files import read_parquet, read_parquet_schema
 from histnetq.tables.row_buffers import Grown
 from histnetq.tables.table_files import open_table
-from histnetq.web import learning
+from histnetq.web import jobs, learning
 from histnetq.web.children import environment
 from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import Limits
 from histnetq.web.serializers import csv_parts, json_parts, tell_estimates
-from histnetq.web.tables import look_at
+from histnetq.web.tables import Tables, look_at
+from histnetq.web.uploads import Spool
 from histnetq.workflows.estimating import sort_estimates
 
 MB = 1 << 20
@@ -270,6 +272,41 @@ def test_answers_in_parts_are_the_same_and_bounded(wide):
 def test_few_numbers_of_many_classes_are_shown():
     told = tell_estimates(estimates(200, [f"c{i}" for i in range(1000)]))
     assert (told["n_bags"], told["shown_bags"], len(told["bags"])) == (200, 100, 100)
+
+
+def test_few_letters_of_long_names_are_shown():
+    found = estimates(3000, ["a", "b"])
+    named = found.names.assign(**{found.names.columns[0]: [f"{i:04}".ljust(1000, "y") for i in range(3000)]})
+    told = tell_estimates(dataclasses.replace(found, names=named))
+    assert told["n_bags"] == 3000
+    assert told["shown_bags"] == len(told["bags"]) == 998
+
+
+def test_previews_of_many_columns_have_few_cells(tmp_path):
+    path = tmp_path / "rows.parquet"
+    parquet.write_table(pa.table({f"c{i}": ["y"] * 20 for i in range(3000)}), path)
+    preview = look_at(path, 0, Limits(64 * MB))["preview"]
+    assert (len(preview), len(preview[0])) == (3, 3000)
+
+
+def test_jobs_together_are_asked_for_little(tmp_path, monkeypatch):
+    monkeypatch.setattr(jobs, "_MOST_ASKED", 1000)
+    kept = jobs.Jobs(Spool(tmp_path, "x"))
+    first = kept.add("estimate", {"bag": "y" * 600})
+    with pytest.raises(RefusedError, match=exactly("jobs: 1 of them run or wait, which is the most; try again later.")):
+        kept.add("estimate", {"bag": "y" * 600})
+    first.cancel()
+    second = kept.add("estimate", {"bag": "y" * 600})
+    assert kept.listed() == [second]
+
+
+def test_what_is_told_of_tables_is_kept_in_files(tmp_path):
+    tables = Tables(Spool(tmp_path, "x"), Limits(MB))
+    table = tables.keep(tables.begin("rows.csv", 10), 7, {"rows": 3, "columns": [{"name": "a", "kind": "text"}]})
+    assert (table.n_bytes, table.n_rows) == (7, 3)
+    assert table.describe() == {"id": table.id, "name": "rows.csv", "bytes": 7, "rows": 3, "expires_in": 3600.0,
+                                "columns": [{"name": "a", "kind": "text"}]}  # fmt: skip
+    assert "text" not in repr(vars(table))
 
 
 def test_sentences_are_short():

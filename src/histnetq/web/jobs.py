@@ -16,6 +16,7 @@ from histnetq.web.uploads import Spool
 
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200
+_MOST_ASKED = 16 << 20  # characters of what all jobs were asked for, which a list of jobs repeats
 _ENDED = ("done", "failed", "cancelled")
 _MOST_MESSAGES = 200
 
@@ -32,6 +33,8 @@ class Job:
         Where its files are.
     asked : dict
         What was asked for, and `table_name`.
+    n_asked : int
+        Characters of this as JSON.
     state : str
         "queued", "running", "done", "failed" or "cancelled".
     progress, shown : float
@@ -50,6 +53,7 @@ class Job:
     folder: Path
     id: str
     asked: dict[str, Any]
+    n_asked: int = 0
     state: str = "queued"
     progress: float = 0.0
     shown: float = 0.0
@@ -162,13 +166,16 @@ class Jobs:
     def add(self, kind: str, asked: dict[str, Any]) -> Job:
         """Make a job that waits."""
         self.expire()
-        over = [job for job in self._jobs.values() if job.is_over]
-        if len(self._jobs) >= _MOST:
+        over, n_asked = [job for job in self._jobs.values() if job.is_over], len(json.dumps(asked))
+        while len(self._jobs) >= _MOST or sum(job.n_asked for job in self._jobs.values()) + n_asked > _MOST_ASKED:
             if not over:
-                raise RefusedError(429, f"jobs: {_MOST} of them run or wait; try again later.", Retry_After="10")
-            self.drop(over[0])
+                raise RefusedError(
+                    429, f"jobs: {len(self._jobs)} of them run or wait, which is the most; try again later.",
+                    Retry_After="10",
+                )  # fmt: skip
+            self.drop(over.pop(0))
         key = f"j_{uuid.uuid4().hex}"
-        self._jobs[key] = job = Job(kind, self.spool.make(key), key, asked)
+        self._jobs[key] = job = Job(kind, self.spool.make(key), key, asked, n_asked)
         return job
 
     def get(self, key: str) -> Job:

@@ -268,7 +268,8 @@ def _line(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) 
 
 def check_learning(asked: LearnJob, table: StoredTable) -> None:
     """Refuse what cannot be learned, before anything is started."""
-    known = {column["name"] for column in table.about["columns"]}
+    columns = table.about["columns"]
+    known = {column["name"] for column in columns}
     given = {"bag": asked.bag, "label": [asked.label] if asked.label else [], "ignore": asked.ignore}
     for argument, names in given.items():
         for name in names:
@@ -281,6 +282,6 @@ def check_learning(asked: LearnJob, table: StoredTable) -> None:
     if asked.proportions_table == asked.table:
         raise RefusedError(422, "proportions_table: expected another table than that of the rows; send it, too.")
     special = {*asked.ignore, *asked.bag, asked.label}
-    numbers = (column["name"] for column in table.about["columns"] if column["kind"] in ("number", "truth"))
+    numbers = (column["name"] for column in columns if column["kind"] in ("number", "truth"))
     if asked.ignore and all(name in special for name in numbers):
         raise RefusedError(422, "ignore: no column of numbers is left to learn from; ignore fewer.")

@@ -18,7 +18,9 @@ import pandas as pd
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from histnetq.bags.bags import Bags
 from histnetq.quantifiers.base import Quantifier
+from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.budget import limited_to
 from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import release_memory, watched
@@ -31,8 +33,9 @@ from histnetq.workflows.monitoring.monitor import monitor_chunks
 COVERAGE = 0.9  # of intervals, where none is asked for
 FALSE_ALARMS = 0.05
 SHOWN_BAGS, _SHOWN_NUMBERS = 10_000, 100_000  # bags, and bags times classes
+_SHOWN_LETTERS = 1_000_000  # of the names of bags and of what speaks against them
 _AT_ONCE, _RECORD = 1 << 20, 100  # bytes of an answer that are written together, and of a number with its keys
-_MOST_IN_CHUNKS = 50_000  # chunks times classes
+_MOST_IN_CHUNKS, _MOST_LETTERS = 50_000, 5_000_000  # chunks times classes, and letters of their names
 _told: ContextVar[list[str] | None] = ContextVar("told", default=None)
 
 
@@ -105,11 +108,25 @@ def monitor_file(
     """
     with reading() as messages:
         how = How(time, period, by=tuple(by), missing=missing)
-        most = max(1, _MOST_IN_CHUNKS // len(model.classes_))
         asked = model, [str(reading.path)], how, reference
-        table, _ = monitor_chunks(*asked, most_chunks=most, false_alarms=FALSE_ALARMS, coverage=coverage)
+        table, _ = monitor_chunks(*asked, check=_check_chunks, false_alarms=FALSE_ALARMS, coverage=coverage)
     found = [message.replace(f"{reading.path.parent}/", "") for message in messages]
     return table, table.attrs["reference"], found
+
+
+def _check_chunks(bags: Bags | BagSketch, n_classes: int) -> None:
+    """Refuse more chunks, and longer names of segments, than an answer may hold."""
+    most = max(1, _MOST_IN_CHUNKS // n_classes)
+    if len(bags) > most:
+        raise TooLargeError(
+            f"period: expected at most {most:,} chunks, got {len(bags):,}; use longer periods or fewer segments."
+        )
+    n_letters = n_classes * sum(len(str(name)) for name in np.asarray(bags.ids))
+    if n_letters > _MOST_LETTERS:
+        raise TooLargeError(
+            f"by: expected names of segments with at most {_MOST_LETTERS:,} letters in all chunks and classes, got "
+            f"{n_letters:,}; use shorter names or fewer segments."
+        )
 
 
 def csv_parts(found: Estimates, wide: bool) -> Iterator[str]:
@@ -164,7 +181,10 @@ def is_trusted(found: Estimates) -> NDArray[np.bool_]:
 
 def tell_estimates(found: Estimates) -> dict[str, Any]:
     """Give the first bags, their names, and arrays in the order of the classes."""
-    few = slice(max(1, min(SHOWN_BAGS, _SHOWN_NUMBERS // len(found.classes))))
+    most = max(1, min(SHOWN_BAGS, _SHOWN_NUMBERS // len(found.classes)))
+    texts = [*(found.names[column][:most] for column in found.names.columns), found.about["trust"][:most]]
+    letters = np.cumsum(sum(text.astype(str).str.len().to_numpy() for text in texts))
+    few = slice(max(1, int(np.searchsorted(letters, _SHOWN_LETTERS, side="right"))))
     values = {name: array[few].tolist() for name, array in found.values.items()}
     n_shown = len(values["estimate"])
     ends = {name: values.get(name, [None] * n_shown) for name in ("lower", "upper")}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import re
 import shutil
 import time
@@ -27,7 +28,8 @@ from histnetq.web.uploads import Spool
 
 ENDINGS = tuple(end for known in reversed(FORMATS.values()) for end in known.endings if not end.endswith(".gz"))
 _KEPT = 3600.0  # seconds after the last use
-_PREVIEW, _LONGEST = 10, 80  # rows, and characters of a cell
+_ABOUT = "about.json"  # beside a table, whose name never ends so
+_PREVIEW, _PREVIEW_CELLS, _LONGEST = 10, 10_000, 80  # rows, cells, and characters of a cell
 _LOOKED_AT = 20_000  # rows that guesses are made from
 _BEGINNING = 8 << 20  # bytes of a CSV file that its first rows are read from
 _CELLS_LOOKED_AT, _TEXTS_LOOKED_AT = 2_000_000, 16 << 20  # cells, and bytes of texts, that guesses are made from
@@ -49,8 +51,8 @@ class StoredTable:
         What requests call it, and the cleaned name of its file.
     path : Path
         The file.
-    about : dict
-        What is told of it.
+    n_bytes : int
+        Its size.
     n_rows : int
         Number of rows; of CSV files, the number of line breaks.
     used : float
@@ -62,10 +64,16 @@ class StoredTable:
     id: str
     name: str
     path: Path
-    about: dict[str, Any]
-    n_rows: int
+    n_bytes: int = 0
+    n_rows: int = 0
     used: float = field(default_factory=time.monotonic)
     n_users: int = 0
+
+    @property
+    def about(self) -> dict[str, Any]:
+        """What is told of it, which is kept in a file: tables may have many columns."""
+        found: dict[str, Any] = json.loads((self.path.parent / _ABOUT).read_text())
+        return found
 
     def release(self) -> None:
         """Note that a job has ended."""
@@ -109,12 +117,13 @@ class Tables:
         self._make_room(n_bytes)
         key = f"t_{uuid.uuid4().hex}"
         self._arriving[key] = n_bytes
-        return StoredTable(key, clean, self.spool.make(key) / clean, {}, 0)
+        return StoredTable(key, clean, self.spool.make(key) / clean)
 
     def keep(self, table: StoredTable, n_bytes: int, about: dict[str, Any]) -> StoredTable:
         """Keep a table of so many bytes that was received and described by `look_at`."""
-        table.about = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
-        table.n_rows = table.about["rows"]
+        told = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
+        (table.path.parent / _ABOUT).write_text(json.dumps(told))
+        table.n_bytes, table.n_rows = n_bytes, about["rows"]
         self._tables[table.id] = table
         self._arriving.pop(table.id, None)
         return table
@@ -135,7 +144,7 @@ class Tables:
         """Delete the tables that were used longest ago, where there is no room for so many further bytes."""
         idle = sorted((t for t in self._tables.values() if not t.n_users), key=lambda t: t.used)
         most = 4 * self.limits.bytes - sum(self._arriving.values()) - n_bytes
-        while sum(t.about["bytes"] for t in self._tables.values()) > most or len(self._tables) >= 100:
+        while sum(t.n_bytes for t in self._tables.values()) > most or len(self._tables) >= 100:
             if not idle:
                 raise RefusedError(429, "tables: those in use take all room; try again later.", Retry_After="60")
             self.drop(idle.pop(0))
@@ -247,7 +256,8 @@ def _kind(kind: Any, cells: Any) -> str:
 
 def _preview(first: pa.RecordBatch, names: list[str]) -> list[list[str | None]]:
     """The first cells as texts; None for those without a value, and for lists and the like."""
-    few, known = first.slice(0, _PREVIEW), set(first.schema.names)
+    few = first.slice(0, max(1, min(_PREVIEW, _PREVIEW_CELLS // max(1, len(names)))))
+    known = set(first.schema.names)
     nothing = [None] * few.num_rows
     columns = [[_shown(c) for c in few.column(name).to_pylist()] if name in known else nothing for name in names]
     return [list(row) for row in zip(*columns, strict=True)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -18,7 +18,6 @@ from histnetq.bags.checks import check_fraction
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
-from histnetq.tables.budget import TooLargeError
 from histnetq.tables.files import whole_file
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
@@ -202,22 +201,23 @@ def monitor_chunks(
     reference: str | None,
     state: str | os.PathLike[str] | None = None,
     random_state: int = 0,
-    most_chunks: int | None = None,
+    check: Callable[[Bags | BagSketch, int], None] | None = None,
     *,
     false_alarms: float,
     coverage: float,
 ) -> tuple[Monitored, State | None]:
-    """Return the table of `monitor`, and the updated state if one is kept, which the caller saves."""
+    """Return the table of `monitor`, and the updated state if one is kept, which the caller saves.
+
+    `check` may refuse the chunks and the number of classes before anything is estimated.
+    """
     check_options(model, reference, false_alarms, coverage)
     if state is None:
         kept, (bags, chunks) = None, read_chunks(model, source, how, how.clock())
     else:
         kept = State.load(Path(state), how, model)
         bags, chunks = kept.add(model, source)
-    if most_chunks is not None and len(bags) > most_chunks:
-        raise TooLargeError(
-            f"period: expected at most {most_chunks:,} chunks, got {len(bags):,}; use longer periods or fewer segments."
-        )
+    if check is not None:
+        check(bags, len(model.classes_))
     if reference is None:
         reference = first_half(bags, chunks, how)
     rates = {"false_alarms": false_alarms, "coverage": coverage}
