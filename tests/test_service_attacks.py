@@ -527,6 +527,28 @@ def test_answers_that_nobody_takes_are_not_kept(monkeypatch):
         server.end()
 
 
+def test_answers_that_wait_take_bounded_memory(monkeypatch):
+    monkeypatch.setattr(protocol, "_MOST_WAITING", 40 << 20)
+
+    async def app(scope, receive, send):
+        await send({"type": "http.response.start", "status": 200, "headers": []})
+        await send({"type": "http.response.body", "body": b"x" * (16 << 20)})
+
+    server = Answering(app)
+    try:
+        with contextlib.ExitStack() as stack:
+            lines = []
+            for i in range(6):
+                lines.append(stack.enter_context(socket.create_connection(("127.0.0.1", server.port), timeout=30)))
+                lines[-1].sendall(b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
+                until(lambda: len(server.server.server_state.connections), lambda n, i=i: n == min(i + 1, 2))
+            n_bytes = 0
+            while n_bytes < 16 << 20:  # the last answer is there
+                n_bytes += len(lines[-1].recv(1 << 20))
+    finally:
+        server.end()
+
+
 def test_nonsense_after_an_answer_ends_the_connection_in_silence(caplog):
     server = Answering()
     try:
@@ -567,6 +589,15 @@ def test_two_requests_in_one_are_not_taken_apart(server):
         answer = talk(server, head + lengths + b"\r\n" + hidden, seconds=5)
         assert b'"status":"ok"' not in answer
         assert answer.count(b"HTTP/1.1 ") <= 1
+
+
+def test_a_body_with_two_ends_is_refused_and_ends_the_connection(server):
+    head = b"POST /v1/jobs HTTP/1.1\r\nHost: localhost\r\nContent-Length: 4\r\nTransfer-Encoding: chunked\r\n\r\n"
+    hidden = b"GET /healthz HTTP/1.1\r\nHost: localhost\r\n\r\n"
+    answer = talk(server, head + b"0\r\n\r\n" + hidden, seconds=5)
+    assert answer.startswith(b"HTTP/1.1 400")
+    assert answer.count(b"HTTP/1.1 ") == 1
+    assert b"head: expected either Content-Length or Transfer-Encoding, got both; send one of them." in answer
 
 
 @pytest.mark.hard

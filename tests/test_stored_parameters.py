@@ -174,6 +174,15 @@ def test_numbers_of_json_that_python_reads_as_infinity(saved, place):
     assert told_by_info(model).exit_code == 2
 
 
+@pytest.mark.parametrize("place", [("classes",), ("feature_names",), ("provenance",)])
+def test_halves_of_characters_are_refused(saved, place):
+    model = saved("EMQ")
+    inside(*place, value=["a", "b", "\ud800"] if place != ("provenance",) else {"why": "\ud800"})(model)
+    told = f"path: {model / 'config.json'} is damaged, expected the JSON that save() wrote; save again."
+    assert refusal(model) == told
+    assert told_by_info(model).exit_code == 2
+
+
 def test_nan_is_never_written(tmp_path):
     q = hq.CC().fit(*labelled())
     q.provenance_ = {"error": NAN}

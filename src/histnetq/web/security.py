@@ -27,7 +27,8 @@ LARGEST_HEAD = 32 << 10  # bytes of the first line and the headers
 FULL = "full"  # entry of the state of connections that are for checks of health alone
 _HEALTH = "/healthz"
 _REFUSAL_HEADERS = {
-    401: {"WWW-Authenticate": "Bearer"}, 431: {"Connection": "close"}, 503: {"Connection": "close", "Retry-After": "1"},
+    400: {"Connection": "close"}, 401: {"WWW-Authenticate": "Bearer"}, 431: {"Connection": "close"},
+    503: {"Connection": "close", "Retry-After": "1"},
 }  # fmt: skip
 _POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; font-src 'self'; "
@@ -194,11 +195,14 @@ class Guard:
 
 
 def _overload(scope: Scope) -> tuple[int, str] | None:
-    """Give the status and sentence by which a head that is too long is refused, or a request that has no room."""
+    """Give the status and sentence for a head that is too long or names two ends, or for a request without room."""
     n_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     n_bytes += len(scope["raw_path"]) + len(scope["query_string"])
     if n_bytes > LARGEST_HEAD:
         return 431, f"head: expected at most {LARGEST_HEAD:,} bytes, got {n_bytes:,}; send fewer or shorter headers."
+    # A proxy may take the other of the two, and see another request in the rest.
+    if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
+        return 400, "head: expected either Content-Length or Transfer-Encoding, got both; send one of them."
     if FULL in scope.get("state", ()) and scope["path"] != _HEALTH:
         return 503, "server: all connections are in use; try again in 1 s."
     return None

@@ -20,6 +20,7 @@ from histnetq.web.security import FULL, LARGEST_HEAD, Guard, network_of
 
 _HEADER_SECONDS = 15.0  # for the head of a request
 _WRITE_SECONDS = 60.0  # for a client to take some of an answer
+_MOST_WAITING = 64 << 20  # bytes of answers that wait for all clients, whose buffers take up to twice as much
 _LINGER = 5.0  # seconds for which the rest of a refused body is thrown away
 _MOST_CONNECTIONS = 500
 _FOR_HEALTH = 16  # further connections, which may ask for the health of the server alone
@@ -67,6 +68,7 @@ class Protocol(H11Protocol):
         """Wait until what was answered is taken, but not forever."""
         super().pause_writing()
         self._taking = self.loop.call_later(_WRITE_SECONDS, self.transport.abort)
+        self._bound_waiting()
 
     def resume_writing(self) -> None:
         """Go on to answer."""
@@ -102,6 +104,22 @@ class Protocol(H11Protocol):
             return False
         max(crowd, key=lambda line: (counts[_client(line)], -line._heard)).transport.abort()
         return True
+
+    def _bound_waiting(self) -> None:
+        """Close connections whose answers wait, where all of these take too much memory.
+
+        The first is the one that waits for longest, of the client that lets most bytes wait.
+        """
+        lines = [line for line in self.connections if line._taking is not None and not line.transport.is_closing()]
+        lines.sort(key=lambda line: line._taking.when())
+        waiting = Counter[str]()
+        for line in lines:
+            waiting[_client(line)] += line.transport.get_write_buffer_size()
+        while waiting.total() > _MOST_WAITING and len(lines) > 1:
+            slowest = max(lines, key=lambda line: waiting[_client(line)])  # the first of those that are equal
+            waiting[_client(slowest)] -= slowest.transport.get_write_buffer_size()
+            lines.remove(slowest)
+            slowest.transport.abort()
 
     def _send_refusal(self, status: int, sentence: str) -> None:
         headers = [(b"content-type", b"text/plain; charset=utf-8"), (b"connection", b"close")]
