@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketch import BagSketch
-from histnetq.tables.budget import limited_to
+from histnetq.tables.budget import TooLargeError, limited_to
 from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import release_memory, watched
 from histnetq.web.errors import told_to_users
