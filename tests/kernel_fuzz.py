@@ -103,7 +103,7 @@ def within(values):
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
 
 
-@case("quantifiers.matching", "_match", "_nearest", "_pull")
+@case("quantifiers.classical.matching", "_match", "_nearest", "_pull")
 def histograms_of_posteriors(rng):
     values, (index, offsets) = wild(N_ROWS, rng), entries(rng)
     bins = rng.choice(np.arange(2, 40), 3)
@@ -283,7 +283,7 @@ def most_likely_mixtures(rng):
             likelihood_compiled.scatter(likelihoods, p, pull, some, torch.float64)
 
 
-@case("quantifiers.covariates", "_count", "_slopes")
+@case("quantifiers.classical.hdx", "_count", "_slopes")
 def histograms_of_features(rng):
     index, offsets = entries(rng)
     q = covariates.HDx(n_bins=(2, 7))
@@ -312,7 +312,7 @@ def histograms_of_features(rng):
     covariates._slopes_of(counts, wild(q.histograms_.shape, rng), np.arange(4), wild((4, N_CLASSES), rng))
 
 
-@case("quantifiers.sweeping", "_sweep")
+@case("quantifiers.classical.thresholds", "_sweep")
 def swept_thresholds(rng):
     posteriors, (index, offsets) = wild(N_ROWS, rng), entries(rng)
     thresholds, high, low = np.sort(rng.random(9)), rng.random(9) + 1.0, rng.random(9)
@@ -326,7 +326,7 @@ def swept_thresholds(rng):
     near(found, sweeping.median_adjusted(np.clip(odd, 0, 9), high, low, index, offsets, None))
 
 
-@case("quantifiers.energy", "_interpolate")
+@case("quantifiers.classical.energy", "_interpolate")
 def interpolated_distances(rng):
     n_knots = int(rng.integers(1, 20))
     knots, table = np.sort(rng.normal(size=(2, n_knots)), axis=1), rng.random((2, n_knots, N_CLASSES))
@@ -340,7 +340,7 @@ def interpolated_distances(rng):
     energy.mean_distances(wild((N_ROWS, 2), rng), np.sort(wild((2, n_knots), rng), axis=1), wild(table.shape, rng))
 
 
-@case("quantifiers.likelihood", "_em", "_smooth")
+@case("quantifiers.classical.emq", "_em", "_smooth")
 def expectation_maximisation(rng):
     index, offsets = entries(rng)
     smooth = likelihood.smoother(N_CLASSES, 0.5)
@@ -351,7 +351,7 @@ def expectation_maximisation(rng):
             likelihood.maximise_likelihood(scores, prior, index, offsets, wild(len(index), rng), 1e-6, 50, matrix)
 
 
-@case("quantifiers.word_profiles", "_number", "_gather")
+@case("quantifiers.classical.readme", "_number", "_gather")
 def word_profile_codes(rng):
     index, offsets = entries(rng)
     rows, limits = wild((N_ROWS, 5), rng), wild(5, rng)
