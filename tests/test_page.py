@@ -239,7 +239,7 @@ def test_learn_and_go_on_to_estimate(opened, place):
     tab.get_by_role("button", name="Learn", exact=True).click()
     tab.get_by_role("heading", name="learned is learned").wait_for()
     assert "60 bags of 2,400 rows from rows.csv" in tab.locator(".model-card").text_content()
-    assert "Calibrated by 60 bags" in tab.locator(".model-card").text_content()
+    assert "Calibrated by cross-validated estimates of 60 bags" in tab.locator(".model-card").text_content()
     tab.get_by_role("link", name="Estimate with it").click()
     chosen = tab.get_by_role("radio", name=re.compile("learned"))
     chosen.wait_for()

@@ -393,3 +393,20 @@ def test_long_names_in_a_table_are_refused(tmp_path, text, words):
     (tmp_path / "t.csv").write_text(text)
     with pytest.raises(ValueError, match=exactly(f"{tmp_path / 't.csv'}: {words}")):
         hq.read_bags(tmp_path / "t.csv", bag="bag", label="y")
+
+
+@pytest.mark.parametrize("weights", [[0.0], [1e308], [5e-324], [2**62]])
+def test_weights_of_training_that_rows_cannot_have_are_refused(saved, weights):
+    model = saved("PACC")
+    config, arrays = stored(model)
+    arrays["training_weights"] = np.repeat(np.array(weights), len(arrays["training_labels"]))
+    forge(model, config, arrays)
+    assert refusal(model) == ("path: the array 'training_weights' has other numbers than weights of rows; save again.")
+
+
+def test_a_method_has_learned_from_some_rows(saved):
+    model = saved("EMQ")
+    config, arrays = stored(model)
+    arrays |= {name: arrays[name][:0] for name in ("training_posteriors", "training_labels")}
+    forge(model, config, arrays)
+    assert refusal(model) == "path: the array 'training_labels' has no rows; save the model again."

@@ -6,7 +6,9 @@ import math
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
+from histnetq.bags.checks import check_weights
 from histnetq.persistence.classifier_files import from_plain, to_plain
 from histnetq.persistence.saving import Arrays, Stored, StoredArrays
 from histnetq.persistence.skops_files import dump_classifier, load_classifier
@@ -62,10 +64,22 @@ class StoredTraining(StoredArrays):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         labels = model.training_labels_
+        if not len(labels):
+            raise ValueError("path: the array 'training_labels' has no rows; save the model again.")
         if not ((labels >= 0) & (labels < len(model.classes_))).all():
             raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
         posteriors = arrays.get("training_posteriors", np.zeros((0, 1)))
         if posteriors.dtype.kind != "f" or describe_fault(posteriors.astype(np.float64)) is not None:
             raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
-        if not (arrays.get("training_weights", np.ones(1)) >= 0).all():
-            raise ValueError("path: the array 'training_weights' has weights below 0; save again.")
+        weights = arrays.get("training_weights", np.ones(1))
+        if not _are_weights(weights):
+            raise ValueError("path: the array 'training_weights' has other numbers than weights of rows; save again.")
+
+
+def _are_weights(weights: NDArray) -> bool:
+    """Whether rows can have had these weights: some above 0, and counts whose sum float64 holds exactly."""
+    try:
+        found = check_weights(weights, "survey" if weights.dtype.kind == "f" else "count", len(weights))
+    except (ValueError, TypeError):
+        return False
+    return 0 < found.sum(dtype=np.float64) < (2**53 if found.dtype.kind == "i" else np.inf)
