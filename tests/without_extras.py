@@ -132,7 +132,7 @@ def commands() -> None:
     shares.to_csv("tows.csv")
     line = ("fit", "rows.csv", "--bag", "tow", "--prevalences", "tows.csv", "--features", "length", "-o", "other")
     failed = _run(*line, code=2)
-    assert "Error: --method: bags of which the proportions alone are known need networks, and these need" in failed
+    assert "Error: --method: learning from proportions without labels needs a network, and networks need" in failed
     assert not Path("other").exists()
 
 
