@@ -8,6 +8,8 @@ import json
 import os
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import httpx
 import numpy as np
@@ -125,12 +127,15 @@ def models(tmp_path_factory):
 def server(models):
     with serving(models, "--max-upload", str(UPLOAD), "--learn-memory", "2000") as served:
         served.client.timeout = 300
-        for name in ("pacc", "emq", "histnetq"):  # what is loaded once is there
-            body = fish().to_csv(index=False)
-            served.client.post(f"/v1/models/{name}/predict?bag=tow", content=body, headers={"Content-Type": CSV})
-        table = served.upload(fish().to_csv(index=False).encode())
-        job = served.wait(served.start(kind="estimate", table=table, model="pacc", bag=["tow"], time="when"))
-        assert served.client.get(f"/v1/jobs/{job['id']}/report.html").status_code == 200
+        body = fish().to_csv(index=False).encode()
+        asked = {"kind": "estimate", "table": served.upload(body), "model": "pacc", "bag": ["tow"], "time": "when"}
+        with ThreadPoolExecutor(4) as pool:  # several requests at once: each worker loads its libraries and models
+            for name in ("pacc", "emq", "histnetq") * 2:
+                post = partial(served.client.post, content=body, headers={"Content-Type": CSV})
+                list(pool.map(post, [f"/v1/models/{name}/predict?bag=tow"] * 4))
+            jobs = [served.wait(served.start(**asked))["id"] for _ in "1234"]
+            reports = list(pool.map(lambda job: served.client.get(f"/v1/jobs/{job}/report.html"), jobs))
+        assert [report.status_code for report in reports] == [200] * 4
         served.idle = Memory(served.process.pid).idle
         with Memory(served.process.pid) as memory:
             assert learned(served, labelled(repeated("y" * 3, 1000, 2), 1000), label="label") == (200, "")

@@ -225,7 +225,7 @@ def _bound_memory(process: int, memory: int) -> None:
 
 def _tells_of_memory(error: str) -> bool:
     """Return whether an error of the process is a lack of memory; libraries word it differently."""
-    words = r"^memory: expected enough|(can't|cannot) allocate memory|malloc of size \d+ failed|bad_alloc"
+    words = r"^memory: expected enough|(can't|cannot) allocate memory|alloc of size \d+ failed|bad_alloc"
     return re.search(words, error, re.IGNORECASE) is not None
 
 

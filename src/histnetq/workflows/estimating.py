@@ -32,7 +32,7 @@ from histnetq.workflows.row_probabilities import refuse_without_rows, row_table,
 
 Place = str | os.PathLike[str]
 COVERAGE = 0.9  # part of the intervals that should hold the truth
-_BAG_BYTES, _NUMBER_BYTES = 1500, 100  # that the estimates of a bag take: once, and for each class
+_BAG_BYTES, _NUMBER_BYTES = 3500, 100  # memory of the estimates of a bag, with its report: once, and per class
 _DIGITS = 9  # decimals of estimates that are written: more than any has
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
 
