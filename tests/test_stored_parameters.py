@@ -183,6 +183,22 @@ def test_halves_of_characters_are_refused(saved, place):
     assert told_by_info(model).exit_code == 2
 
 
+@pytest.mark.parametrize("entry", [{}, [], 0])
+def test_manifests_of_very_many_entries_are_refused_before_they_are_read(saved, entry, monkeypatch):
+    model = saved("MLPE")
+    inside("provenance", value={"x": [entry] * 1_000_000})(model)
+    monkeypatch.setattr(json, "loads", None)
+    assert refusal(model).endswith("entries, expected at most 1,000,000; save again.")
+
+
+def test_a_model_of_very_many_entries_is_not_saved(tmp_path):
+    q = hq.CC().fit(*labelled())
+    q.provenance_ = {"x": [0] * 1_000_000}
+    with pytest.raises(ValueError, match=r"^save: the model has more than 1,000,000 names and parameters, expected "):
+        q.save(tmp_path / "model")
+    assert not (tmp_path / "model").exists()
+
+
 def test_nan_is_never_written(tmp_path):
     q = hq.CC().fit(*labelled())
     q.provenance_ = {"error": NAN}

@@ -38,6 +38,7 @@ _CONFIG = "config.json"
 _NAME = re.compile(r"weights-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors")
 _PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
 _LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
+_MOST_ENTRIES = 1_000_000  # of all lists and mappings: as objects of Python they take much more than their bytes
 _DEEPEST = 100  # lists and mappings within each other
 _GRACE = 3600.0  # seconds after which a file that no manifest names belongs to no save that goes on
 FIT = Command("fit", "save()")
@@ -66,6 +67,10 @@ def write_model(
         raise ValueError(
             "save: a parameter or the provenance holds NaN or infinity, expected finite numbers; change it first."
         ) from None
+    if _count_entries(text.encode()) > _MOST_ENTRIES:
+        raise ValueError(
+            f"save: the model has more than {_MOST_ENTRIES:,} names and parameters, expected fewer; leave out features."
+        )
     made = not target.exists()
     try:
         os.makedirs(target, exist_ok=True)
@@ -129,6 +134,10 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         text = _read_file(directory / _CONFIG, _LARGEST_CONFIG)
     except (FileNotFoundError, NotADirectoryError):
         raise _missing(directory, _CONFIG) from None
+    if (n_entries := _count_entries(text)) > _MOST_ENTRIES:
+        raise ValueError(
+            f"path: {directory / _CONFIG} has {n_entries:,} entries, expected at most {_MOST_ENTRIES:,}; save again."
+        )
     try:
         config = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         version = config["format"]
@@ -146,6 +155,11 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         raise ValueError(f"path: {directory} {_DAMAGED}")
     check_manifest(directory, config)
     return config
+
+
+def _count_entries(text: bytes) -> int:
+    """Count the entries of lists and mappings in JSON before it is read; signs in texts count, too."""
+    return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
 def _refuse_constant(name: str) -> None:

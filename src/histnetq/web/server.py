@@ -110,8 +110,8 @@ class Protocol(H11Protocol):
 
         The first is the one that waits for longest, of the client that lets most bytes wait.
         """
-        known: list[Any] = list(self.connections)
-        lines = [line for line in known if line._taking is not None and not line.transport.is_closing()]
+        every: list[Any] = [line for line in self.connections if not line.transport.is_closing()]
+        lines = [line for line in every if line._taking is not None]
         lines.sort(key=lambda line: line._taking.when())
         waiting = Counter[str]()
         for line in lines:
