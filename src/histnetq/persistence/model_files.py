@@ -142,7 +142,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         config = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         version = config["format"]
         _refuse_deep(config)
-        json.dumps(config, ensure_ascii=False).encode()  # halves of characters are no text, and cannot be written
+        json.dumps(config, ensure_ascii=False).encode()  # halves of characters cannot be written
     except (ValueError, KeyError, TypeError, RecursionError):
         problem = (f"{directory / _CONFIG} is damaged, expected the JSON that ", FIT, " wrote")
         raise InputError("path", problem=problem, remedy=AGAIN) from None

@@ -153,7 +153,7 @@ class Sketching(BagInputs):
                 f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
                 f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
             )
-        # A file may lie about who made it, and compiled code looks up what the states count.
+        # A file may name a wrong maker, and compiled code trusts the shape of states.
         wanted = state_shape(self._sketcher(), self.input_shape_, len(self.classes_))
         if sketch.values.shape[1:] != wanted:
             raise ValueError(

@@ -200,7 +200,7 @@ def _overload(scope: Scope) -> tuple[int, str] | None:
     n_bytes += len(scope["raw_path"]) + len(scope["query_string"])
     if n_bytes > LARGEST_HEAD:
         return 431, f"head: expected at most {LARGEST_HEAD:,} bytes, got {n_bytes:,}; send fewer or shorter headers."
-    # A proxy may take the other of the two, and see another request in the rest.
+    # A proxy may go by Content-Length where h11 goes by Transfer-Encoding, and see another request in the rest.
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         return 400, "head: expected either Content-Length or Transfer-Encoding, got both; send one of them."
     if FULL in scope.get("state", ()) and scope["path"] != _HEALTH:

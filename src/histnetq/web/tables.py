@@ -71,7 +71,7 @@ class StoredTable:
 
     @property
     def about(self) -> dict[str, Any]:
-        """What is told of it, which is kept in a file: tables may have many columns."""
+        """Description for clients, which is kept in a file: tables may have many columns."""
         found: dict[str, Any] = json.loads((self.path.parent / _ABOUT).read_text())
         return found
 

@@ -77,7 +77,7 @@ class StoredTraining(StoredArrays):
 
 
 def _are_weights(weights: NDArray) -> bool:
-    """Whether rows can have had these weights: some above 0, and counts whose sum float64 holds exactly."""
+    """Return whether rows can have these weights: some above 0, and counts whose sum float64 holds exactly."""
     try:
         found = check_weights(weights, "survey" if weights.dtype.kind == "f" else "count", len(weights))
     except (ValueError, TypeError):
