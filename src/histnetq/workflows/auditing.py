@@ -84,8 +84,9 @@ def sample_table(
     for name in (LABEL, *_OWN):
         if name in opened.types:
             raise ValueError(f"{opened.name}: has a column {name!r}, which the drawn rows get; rename or drop it.")
-    bags, _ = _read(as_model(model), table, columns_of(bag), weight, missing)
-    drawn = sample_rows(as_model(model), bags, n, random_state=random_state)
+    model = as_model(model)
+    bags, _ = _read(model, table, columns_of(bag), weight, missing)
+    drawn = sample_rows(model, bags, n, random_state=random_state)
     facts = pd.DataFrame(
         {
             "audit_row": drawn.rows + 1,
