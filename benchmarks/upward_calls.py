@@ -2,7 +2,7 @@
 
 The order of the packages is read from the import contract in ``pyproject.toml``. A call upward is allowed where the
 higher function was passed as an argument, or held by an object that was, or implements a method that a class of a
-lower package declares. Imports are not counted. The script exits with 1 if any other call goes upward.
+lower package or of another library, such as scikit-learn's `get_params`, declares. Imports are not counted. The script exits with 1 if any other call goes upward.
 """
 
 from __future__ import annotations
@@ -73,11 +73,12 @@ class UpwardCalls:
             self.counts[tuple(places)] += 1  # type: ignore[index]
 
     def _is_declared(self, frame: FrameType, rank: int) -> bool:
-        """Return whether a class of a lower package declares the method that is called."""
+        """Return whether a class of a lower package or of another library declares the method that is called."""
         owner = frame.f_locals.get("self")
         for base in type(owner).__mro__ if owner is not None else ():
             package = package_of(base.__module__)
-            if package is not None and self.ranks.get(package, 99) <= rank and frame.f_code.co_name in vars(base):
+            below = package is None or self.ranks.get(package, 99) <= rank
+            if below and frame.f_code.co_name in vars(base):
                 return True
         return False
 

@@ -29,6 +29,7 @@ def few_bags(draws: int) -> pd.DataFrame:
                 estimates = model.predict(test)
                 for n in BAGS:
                     model.calibrate(_draw(pool, n, 1000 + draw))
+                    assert model.calibration_ is not None
                     found = model.calibration_.intervals(estimates, test.sizes, _COVERAGE)
                     inside, width = found.contains(truth), found.upper - found.lower
                     by_class, at_zero = inside.mean(0), estimates < 1e-3

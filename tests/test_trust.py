@@ -278,10 +278,14 @@ def test_intervals_refuse_what_they_cannot_use():
 
 def test_a_count_of_training_rows_is_copies_in_the_bootstrap():
     P, y = np.array([[0.8, 0.2], [0.3, 0.7], [0.6, 0.4], [0.1, 0.9]] * 5), np.array([0, 1, 0, 1] * 5)
-    few, many = hq.PACC(), hq.PACC()
-    few._learn_all(P, y, np.ones(20, np.int64), np.arange(2))
-    many._learn_all(P, y, np.full(20, 1000), np.arange(2))
-    spreads = [np.std([relearned(q, np.random.default_rng(i)).matrix_[0, 0] for i in range(50)]) for q in (few, many)]
+    bags = [hq.Bags(P, labels=y, classes=[0, 1], weights=w) for w in (np.ones(20, int), np.full(20, 1000))]
+    known = [hq.PACC().fit_posteriors(rows).capabilities().posteriors for rows in bags]
+
+    def spread(held_out):
+        fitted = (relearned(held_out, np.random.default_rng(i)) for i in range(50))
+        return np.std([quantify.__self__.matrix_[0, 0] for quantify in fitted])
+
+    spreads = [spread(held_out) for held_out in known]
     assert spreads[1] < 0.1 * spreads[0]
 
 

@@ -46,11 +46,11 @@ if TYPE_CHECKING:
     from histnetq.tables.images import read_images
     from histnetq.tables.long_tables import read_bags
     from histnetq.training.options import Training
-    from histnetq.uncertainty.audit import audit
     from histnetq.uncertainty.intervals import Intervals
     from histnetq.uncertainty.rogan_gladen import rogan_gladen
-    from histnetq.uncertainty.row_samples import RowSample, sample_rows
+    from histnetq.uncertainty.row_samples import RowSample
     from histnetq.workflows.auditing import estimate_audited, sample_table
+    from histnetq.workflows.bag_audits import audit, sample_rows
     from histnetq.workflows.estimating import Estimates, estimate
     from histnetq.workflows.fitting import fit_best
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
@@ -87,6 +87,7 @@ _HOME = {
     "metrics": ["CostSensitiveAE"],
     "workflows.auditing": ["estimate_audited", "sample_table"],
     "workflows.estimating": ["Estimates", "estimate"],
+    "workflows.bag_audits": ["audit", "sample_rows"],
     "workflows.fitting": ["fit_best"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
@@ -94,10 +95,9 @@ _HOME = {
     "sketches.on_dask": ["predict_dask"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],
-    "uncertainty.audit": ["audit"],
     "uncertainty.intervals": ["Intervals"],
     "uncertainty.rogan_gladen": ["rogan_gladen"],
-    "uncertainty.row_samples": ["RowSample", "sample_rows"],
+    "uncertainty.row_samples": ["RowSample"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
 _MODULES = ("datasets", "interop", "metrics", "nn", "plots", "simplex")

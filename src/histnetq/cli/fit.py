@@ -100,7 +100,7 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: what was learned so far is kept in {place}.")
     names, known = model.feature_names_ or [], model.provenance_
-    shown = name_inputs(names, getattr(model, "text_", None))
+    shown = name_inputs(names, model.text_)
     facts = {
         "model": str(output), "method": type(model).__name__, "bags": known["bags"],
         "calibration_bags": known["calibration_bags"], "features": names, "classes": model.classes_.tolist(),
@@ -119,6 +119,6 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
         else f"{known['uncalibrated'].capitalize()}: predict gives estimates alone"
-        + (", or intervals by --interval bayes." if getattr(model, "resamples", False) else "."),
+        + (", or intervals by --interval bayes." if model.capabilities().posteriors is not None else "."),
     ]
     say(as_json, facts, lines)

@@ -125,7 +125,7 @@ def _page(model: Quantifier, table: pd.DataFrame, asked: dict[str, Any]) -> str:
     rates = {name: asked[name] for name in ("false_alarms", "coverage")}
     about: dict[str, Any] = {
         "method": type(model).__name__,
-        "checked": hasattr(model, "trust_"),
+        "checked": model.trust_ is not None,
         "command": command_line(),
     }
     return page(table, reference=table.attrs["reference"], **about, **rates)

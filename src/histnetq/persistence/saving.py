@@ -70,14 +70,17 @@ class StoredArrays(Stored):
         self.attributes = attributes
 
     def arrays(self, model: Any) -> Arrays:
-        return {name[:-1]: getattr(model, name) for name in self.attributes if hasattr(model, name)}
+        found = {name[:-1]: getattr(model, name) for name in self.attributes}
+        return {name: array for name, array in found.items() if array is not None}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         sizes = {"classes": len(model.classes_)}
         for name, words in self.attributes.items():
             if name[:-1] in arrays:
                 setattr(model, name, checked_numbers(name[:-1], arrays[name[:-1]], words.rstrip("?"), sizes))
-            elif not words.endswith("?"):
+            elif words.endswith("?"):
+                setattr(model, name, None)
+            else:
                 raise ValueError(f"path: the array {name[:-1]!r} is missing; save the model again.")
 
 
@@ -101,7 +104,7 @@ class StoredParts(Stored):
         self.attribute, self.kind, self.prefix, self.sizes = attribute, kind, f"{attribute[:-1]}/", sizes
 
     def arrays(self, model: Any) -> Arrays:
-        found = getattr(model, self.attribute, None)
+        found = getattr(model, self.attribute)
         return {} if found is None else {f"{self.prefix}{name}": array for name, array in vars(found).items()}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
@@ -162,11 +165,11 @@ class StoredText(Stored):
     """What turns a column of texts into features, if the model has one."""
 
     def arrays(self, model: Any) -> Arrays:
-        text = getattr(model, "text_", None)
+        text = model.text_
         return {} if text is None else {"text/weights": text.weights, "text/directions": text.directions}
 
     def learned(self, model: Any) -> dict[str, Any]:
-        text = getattr(model, "text_", None)
+        text = model.text_
         return {} if text is None else {"text_column": text.column}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
@@ -217,7 +220,7 @@ def to_config(model: Any, arrays: Arrays) -> dict[str, Any]:
         "params": {name: _to_json(name, value, arrays) for name, value in model.get_params(deep=False).items()},
         "input_shape": list(model.input_shape_), "feature_names": model.feature_names_,
         "double": model.double_, "scores": model.scores_, "train_prevalences": model.train_prevalences_.tolist(),
-        "learned": learned, "provenance": getattr(model, "provenance_", {}),
+        "learned": learned, "provenance": model.provenance_,
     }  # fmt: skip
     if not _is_registered(kind):
         config["own_class"] = True

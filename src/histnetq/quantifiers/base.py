@@ -1,29 +1,45 @@
-"""`Quantifier`: the contract that every estimator keeps.
-
-Its parts are in `bag_inputs` (bags that it takes), `sketching` and `calibrating` (intervals and trust).
-"""
+"""`Quantifier`: the contract that every estimator keeps."""
 
 from __future__ import annotations
 
+import copy
 import dataclasses
+import hashlib
 import os
+import warnings
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from sklearn.base import BaseEstimator
+from sklearn.exceptions import NotFittedError
 
 from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_choice
 from histnetq.bags.class_names import add_columns, with_all_classes
+from histnetq.bags.same_features import require_features, require_range
+from histnetq.bags.text_features import TextFeatures
+from histnetq.errors import InputError, Option, Way
 from histnetq.metrics import ae
 from histnetq.persistence.saving import Stored, save
-from histnetq.quantifiers.calibrating import Calibrating
 from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
-from histnetq.simplex import check_estimates, check_prevalences
-from histnetq.sketches.sketch import BagSketch
-from histnetq.training.options import Training
+from histnetq.simplex import Floats, check_estimates, check_prevalences
+from histnetq.sketches.moments import Moments, total_weights
+from histnetq.sketches.sketch import BagSketch, Maker
+from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own, state_shape
+from histnetq.sketches.streams import sum_sketches
+from histnetq.tables.columns import Reading
+from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
+from histnetq.uncertainty.capabilities import Capabilities
+from histnetq.uncertainty.conformal import Calibration, cross_estimates, not_calibrated
+from histnetq.uncertainty.intervals import Intervals
+from histnetq.uncertainty.methods import INTERVALS
+from histnetq.uncertainty.trust import Trust
 
 if TYPE_CHECKING:
     import pandas as pd
+    from typing_extensions import Self
 
 _OTHER_NAMES = {
     "quantify": "what QuaPy calls quantify is predict here",
@@ -31,12 +47,13 @@ _OTHER_NAMES = {
 }
 
 
-class Quantifier(Calibrating):
+class Quantifier(BaseEstimator):
     """Base of all quantifiers.
 
-    A method implements `fit`, which ends with ``_learned_from``, and ``_predict``. It holds what else it can do as
-    objects: ``_sketcher()`` gives the `Sketcher` that summarises bags, ``stored`` lists the parts of a model directory,
-    and `histnetq.uncertainty.methods` has the ways to intervals. Parameters, cloning and printing are scikit-learn's.
+    A method implements `fit`, which ends with ``_learned_from``, and ``_predict``. It holds its further abilities as
+    objects: ``_sketcher()`` returns the `Sketcher` that summarises bags, ``stored`` lists the parts of a model
+    directory, and ``capabilities()`` lists what interval methods may use. Parameters, cloning and printing are
+    scikit-learn's.
 
     Attributes
     ----------
@@ -50,6 +67,10 @@ class Quantifier(Calibrating):
         The same as an array, as scikit-learn has it; absent without names.
     n_features_in_ : int
         Numbers in one row.
+    calibration_ : Calibration, or None
+        Errors on calibration bags, after `calibrate`.
+    trust_ : Trust, or None
+        Moments of the calibration bags, after `calibrate`.
 
     Examples
     --------
@@ -61,6 +82,31 @@ class Quantifier(Calibrating):
     stored: ClassVar[tuple[Stored, ...]] = ()
     renamed_params: ClassVar[dict[str, str]] = {}  # former names of parameters, which stored models may have
     training: Training
+
+    classes_: NDArray
+    input_shape_: tuple[int, ...]
+    feature_names_: list[str] | None
+    train_prevalences_: Floats
+    double_: bool = False  # whether float32 is too coarse for some feature
+    scores_: bool = False  # whether the features are probabilities of the classes, in the order of the classes
+    text_: TextFeatures | None = None
+    calibration_: Calibration | None = None
+    trust_: Trust | None = None
+    provenance_: dict[str, Any]  # how the model was fitted, for `info` and reports
+
+    @property
+    def n_features_in_(self) -> int:
+        """Number of features; absent before `fit`, and for texts."""
+        if not self.__dict__.get("input_shape_"):
+            raise AttributeError(f"{type(self).__name__} has no n_features_in_; call fit with rows of numbers first.")
+        return int(np.prod(self.input_shape_))
+
+    @property
+    def feature_names_in_(self) -> NDArray:
+        """Names of the columns, (n_features,); absent if the columns had no names."""
+        if self.__dict__.get("feature_names_") is None:
+            raise AttributeError(f"{type(self).__name__} has no feature_names_in_; call fit with named columns first.")
+        return np.array(self.feature_names_, dtype=object)
 
     def fit(self, X: Any, y: Any = None) -> Quantifier:
         """Learn from bags of known proportions, or from labelled rows.
@@ -79,7 +125,7 @@ class Quantifier(Calibrating):
         """
         raise NotImplementedError
 
-    def predict(self, X: Any) -> NDArray[np.float64]:
+    def predict(self, X: Any) -> Floats:
         """Estimate the prevalence of each class.
 
         Parameters
@@ -112,10 +158,10 @@ class Quantifier(Calibrating):
         return estimates if self._are_several(X) else estimates[0]
 
     def score(self, X: Any, y: Any = None) -> float:
-        """Tell how good the estimates are: the negative mean absolute error, so that higher is better.
+        """Return the negative mean absolute error of the estimates, so that higher is better.
 
-        It has the signature that scikit-learn's tools expect, such as ``cross_val_score`` and ``GridSearchCV`` on
-        labelled rows, where the rows of each fold are one bag.
+        The signature suits scikit-learn's tools, such as ``cross_val_score`` and ``GridSearchCV`` on labelled rows,
+        where the rows of each fold are one bag.
 
         Parameters
         ----------
@@ -123,7 +169,7 @@ class Quantifier(Calibrating):
             Bags of known proportions, or with labels to count them from; or arrays with `y`.
         y : array, default=None
             The prevalences ``(n_bags, n_classes)`` of several bags, in the order of their classes or else of
-            `classes_`; or the label of each row of one bag that is an array. None for bags that know their own.
+            `classes_`; or the label of each row of one bag that is an array. None for bags with known proportions.
 
         Returns
         -------
@@ -150,12 +196,12 @@ class Quantifier(Calibrating):
         assert known is not None
         return -float(ae(known, add_columns(p_pred, known.shape[1])).mean())
 
-    def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> NDArray[np.float64]:
+    def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> Floats:
         """Estimate the class probabilities of the rows, given the prevalences of their bag.
 
-        Methods on posteriors, `EMNetQ`, and all methods that learned from scores can tell. Posteriors are rescaled by
-        the labels of training first, as "bcts" of `EMQ` does it, and then shifted from the mix of training to that of
-        the bag.
+        Available for methods on posteriors, for `EMNetQ`, and for all methods that learned from scores. Posteriors are
+        first rescaled by the training labels, like "bcts" of `EMQ`, and then shifted from the training prevalences to
+        the prevalences of the bag.
 
         Parameters
         ----------
@@ -167,7 +213,7 @@ class Quantifier(Calibrating):
         Returns
         -------
         (n_rows, n_classes)
-            Probabilities of the classes; of bags, one row per entry, in the order of ``bags.index``.
+            Probabilities of the classes; for bags one row per entry, in the order of ``bags.index``.
 
         Examples
         --------
@@ -185,10 +231,10 @@ class Quantifier(Calibrating):
             p = check_prevalences(given, len(bags), len(self.classes_))
         return row_posteriors(*self._log_likelihoods(bags), p, bags)
 
-    def class_weights(self, X: Any) -> NDArray[np.float64]:
-        """Tell how much more common each class is than in training: the ratio of prevalences.
+    def class_weights(self, X: Any) -> Floats:
+        """Return how much more common each class is than in training: the ratio of prevalences.
 
-        Training rows with these weights by class are like a sample of the bag, under prior shift.
+        Under prior shift, training rows weighted by the ratio of their class are like a sample of the bag.
 
         Parameters
         ----------
@@ -198,7 +244,7 @@ class Quantifier(Calibrating):
         Returns
         -------
         (n_bags, n_classes), or (n_classes,) for an array and its sketch
-            Estimated prevalences over those of training; infinite for a class that is estimated and was not there.
+            Estimated prevalences divided by training prevalences; infinite for a class that did not occur in training.
 
         Examples
         --------
@@ -212,11 +258,11 @@ class Quantifier(Calibrating):
             return np.where(p > 0, p / self.train_prevalences_, 0.0)
 
     def estimate_performance(self, X: Any) -> pd.DataFrame:
-        """Estimate how accurate a classifier is in bags without labels, if only their proportions have shifted.
+        """Estimate the accuracy of a classifier in bags without labels, if only their proportions have shifted.
 
-        The classifier is the one whose posteriors, or whose scores, the method reads; it assigns each row to the class
-        of the highest. How often it confuses classes is known from the labelled rows of training, and how common these
-        are from the estimate of the bag.
+        The classifier is the one whose posteriors or scores the method reads; it predicts the class with the highest.
+        Its confusions are known from the labelled rows of training, and the prevalences of the classes from the
+        estimate of the bag.
 
         Parameters
         ----------
@@ -226,8 +272,8 @@ class Quantifier(Calibrating):
         Returns
         -------
         DataFrame
-            One row per bag: `accuracy`, and `f1`, the mean over the classes that are expected in the bag or assigned
-            to some of its rows.
+            One row per bag: `accuracy`, and `f1`, the mean over the classes that are expected in the bag or predicted
+            for some of its rows.
 
         Examples
         --------
@@ -242,15 +288,331 @@ class Quantifier(Calibrating):
         assigned, confusions = self._assigned(bags)
         return expected_performance(assigned, confusions, check_estimates(self._predict(bags)), bags)
 
+    def sketch(self, X: Any) -> BagSketch:
+        """Reduce rows to sketches of bags, which add up and which `predict`, `predict_interval` and `trust` accept.
+
+        Parameters
+        ----------
+        X : Bags, or array of rows
+            Any part of the rows of some bags, identified by their ids; or of one bag.
+
+        Returns
+        -------
+        BagSketch
+            One small row per bag.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.predict(q.sketch([[0.0], [1.0]]) + q.sketch([[1.0], [1.0]]))
+        array([0.25, 0.75])
+        """
+        return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=self._are_several(X))
+
+    def predict_stream(self, chunks: Iterable[Any]) -> tuple[NDArray, Floats]:
+        """Estimate bags whose rows come in chunks, in any order, in one pass; only sketches of bags are kept in memory.
+
+        Parameters
+        ----------
+        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
+            Some rows, and the id of the bag of each. Weights of an integer type are counts, others survey weights.
+
+        Returns
+        -------
+        ids : (n_bags,)
+            Names of the bags, in the order in which they first occur.
+        prevalences : (n_bags, n_classes)
+            Their estimates.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> ids, p = q.predict_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])])
+        >>> ids.tolist(), p.tolist()
+        (['x', 'y'], [[0.5, 0.5], [0.0, 1.0]])
+        """
+        found = self.sketch_stream(chunks)
+        assert found.ids is not None
+        return found.ids, self.predict(found)
+
+    def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
+        """Sketch rows that come in chunks, as in `predict_stream`.
+
+        Parameters
+        ----------
+        chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
+            Some rows, and the id of the bag of each.
+        n_threads : int, default=None
+            Number of threads; None takes one for each core, at most 8.
+
+        Returns
+        -------
+        BagSketch
+            The sum of the sketches of all chunks.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.sketch_stream([(["x", "y"], [[0.0], [1.0]]), (["x"], [[1.0]])]).n_rows
+        array([2, 1])
+        """
+        maker = self.sketch_maker()
+
+        def work(bags: Bags) -> BagSketch:
+            self._require_same_features(bags, streamed=True)
+            return self._sketch(bags, maker)
+
+        return sum_sketches(chunks, work, n_threads)
+
+    @property
+    def sketch_kind(self) -> str | None:
+        """ "exact" if sketches give the same estimates as rows, "binned" if nearly so, None without sketches."""
+        return self._sketcher().kind
+
+    def sketch_maker(self) -> Maker:
+        """Return the origin that sketches of this model carry; raise an error if it makes no sketches.
+
+        Returns
+        -------
+        Maker
+            The method, a fingerprint of everything that turns rows into states, and how states are merged.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).sketch_maker().quantifier
+        'CC'
+        """
+        self._require_fitted()
+        sketcher = self._sketcher()
+        if isinstance(sketcher, NoSketcher):
+            raise TypeError(f"sketch: {sketcher.reason}")
+        fingerprint = hashlib.sha256(sketcher.identity().encode()).hexdigest()
+        moments = self._moments()
+        made = None if moments is None else moments.fingerprint()
+        return Maker(type(self).__name__, fingerprint, sketcher.merge, made)
+
+    def calibrate(self, bags: Bags, *, random_state: int = 0) -> Self:
+        """Learn the errors of the estimates and the usual moments of rows from bags of known proportions.
+
+        Afterwards `predict_interval` returns intervals, and `trust` marks bags that look different.
+
+        Parameters
+        ----------
+        bags : Bags
+            Bags of rows that were not used in training, because estimates of training rows are too good. They should
+            resemble the bags to be estimated in their sizes and in how their proportions arise.
+        random_state : int, default=0
+            Seed of the folds; the error of each bag is scaled by errors of the remaining folds.
+
+        Returns
+        -------
+        Quantifier
+            The calibrated quantifier itself.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rng = np.random.default_rng(0)
+        >>> y = rng.integers(2, size=400)
+        >>> X = rng.normal(size=(400, 1)) + 2 * y[:, None]
+        >>> held = hq.APP(20).draw(hq.Bags.from_labels(X[200:], y[200:]), 60, random_state=0)
+        >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200]).calibrate(held)
+        >>> float(q.predict_interval(held, 0.8).contains(held.prevalences).mean()) > 0.7
+        True
+        """
+        if not isinstance(bags, Bags):
+            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+        self._require_fitted()
+        bags = bags.with_known_prevalences().with_classes(self.classes_)
+        return self._calibrate_by(bags, self.predict(bags), random_state)
+
+    def cross_calibrate(self, bags: Bags, *, folds: int = 10, random_state: int = 0) -> Self:
+        """Fit to all bags, and calibrate by cross-validation over the bags.
+
+        Use it when there are too few bags to hold some out. For each fold, a copy of the quantifier is fitted to the
+        bags of the remaining folds. These are fewer bags, so intervals are a little too wide rather than too narrow.
+
+        Parameters
+        ----------
+        bags : Bags
+            Bags of known proportions, or with labels, as the quantifier learns from. They should resemble the bags to
+            be estimated, and share no rows.
+        folds : int, default=10
+            Number of folds.
+        random_state : int, default=0
+            Seed of the folds.
+
+        Returns
+        -------
+        Quantifier
+            The fitted and calibrated quantifier itself.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rng = np.random.default_rng(0)
+        >>> y = rng.integers(2, size=800)
+        >>> X = rng.normal(size=(800, 1)) + 2 * y[:, None]
+        >>> bags = hq.Bags.from_labels(X, y, groups=np.arange(800) // 20)
+        >>> q = hq.PACC(random_state=0).cross_calibrate(bags)
+        >>> float(q.predict_interval(bags, 0.8).contains(bags.label_prevalences()).mean()) > 0.7
+        True
+        """
+        if not isinstance(bags, Bags):
+            raise TypeError(f"bags: expected Bags, got {type(bags).__name__}; make them with Bags.from_arrays.")
+        bags = bags.with_known_prevalences()
+        estimates = cross_estimates(self._fit_predict, bags, folds, random_state)
+        self.fit(bags)
+        return self._calibrate_by(bags, estimates, random_state)
+
+    def predict_interval(
+        self, X: Any, coverage: float = 0.9, *, method: str = "conformal", **options: Any
+    ) -> Intervals:
+        """Estimate with an interval for each class and a joint region for each bag.
+
+        Conformal intervals contain the truth with probability `coverage`, for every quantifier, if the bags are
+        exchangeable with the calibration bags. This holds on average over such bags, not for each kind of bag.
+
+        Parameters
+        ----------
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches; or arrays as in `predict`.
+        coverage : float, default=0.9
+            Probability, between 0 and 1, that an interval contains the truth.
+        method : {"conformal", "bayes", "bootstrap", "standard-errors"}, default="conformal"
+            "conformal" needs `calibrate`; "bayes" and "bootstrap" are for methods on posteriors (see `bayes_interval`
+            and `bootstrap_interval` there); "standard-errors" is for `EMNetQ`.
+        **options : dict
+            Options of the method, such as ``n_resamples`` of the bootstrap.
+
+        Returns
+        -------
+        Intervals
+            The arrays `estimates`, `lower` and `upper` in the shape that `predict` returns, and a joint `region`.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> q = CC(random_state=0).fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> q.predict_interval([[0.0], [1.0], [1.0], [1.0]], 0.5, method="bootstrap").contains([0.25, 0.75])
+        array([ True,  True])
+        """
+        chosen = INTERVALS[check_choice("method", method, tuple(INTERVALS))]
+        for name in options:
+            check_choice(f"option of {method} intervals", name, chosen.options)
+        if isinstance(X, BagSketch) and chosen.needs_rows:
+            raise TypeError(f"X: expected rows, got a sketch, as {chosen.needs_rows}; pass the Bags themselves.")
+        bags, capabilities = X if isinstance(X, BagSketch) else self._bags_to_estimate(X), self.capabilities()
+        if getattr(capabilities, chosen.needs) is None:
+            raise chosen.refusal(capabilities.kind)
+        found = chosen.intervals(capabilities, bags, coverage, **options)
+        return found if self._are_several(X) else found.of_one()
+
+    def capabilities(self) -> Capabilities:
+        """Return what this fitted model offers to interval methods, monitoring and audits.
+
+        Returns
+        -------
+        Capabilities
+            Data and callables; None for what the model lacks.
+
+        Examples
+        --------
+        >>> from histnetq import CC
+        >>> can = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10).capabilities()
+        >>> can.posteriors is not None, can.calibration is not None
+        (True, False)
+        """
+        self._require_fitted()
+        return Capabilities(type(self).__name__, len(self.classes_), self.predict, self.calibration_)
+
+    def trust(self, X: Any) -> pd.DataFrame:
+        """Test whether bags are mixtures of the classes in the calibration bags.
+
+        The test compares means, squares and products of features with the classes. Bags that differ only in their
+        proportions are trusted, whatever the proportions are.
+
+        Parameters
+        ----------
+        X : Bags, BagSketch, list of arrays, or array of rows
+            Several bags; their sketches, if they were made after `calibrate`; or arrays as in `predict`.
+
+        Returns
+        -------
+        DataFrame
+            One row per bag. `p_value` is the probability that a mixture of the classes is at least as far off by
+            chance, NaN for texts; `small` is True if the bag is smaller than every calibration bag; `trust` is "ok" or
+            the doubts: "unusual", with the features outside the range of training; "repeated rows", if all rows are
+            equal and chance hardly explains it; "small"; and "unchecked" without a p-value. Estimates and intervals of
+            bags that are not "ok" are not guaranteed.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> rng = np.random.default_rng(0)
+        >>> X, y = rng.normal(size=(200, 1)), np.arange(200) % 2
+        >>> q = hq.CC().fit(X, y).calibrate(hq.APP(20).draw(hq.Bags.from_labels(X, y), 100, random_state=0))
+        >>> q.trust(X + 100)["trust"].tolist()
+        ['unusual: feature 0 outside the range of training']
+        """
+        self._require_fitted()
+        if self.trust_ is None:
+            raise not_calibrated(type(self).__name__)
+        if isinstance(X, BagSketch):
+            self._require_own(X)
+            own = X.maker.moments is not None and X.maker.moments == self.sketch_maker().moments
+            found = self.trust_.judge(X.moments if own else None, X.totals, X.sizes, self.feature_names_)
+            return found.set_index(np.asarray([0] if X.ids is None else X.ids))
+        bags, moments = self._bags_to_estimate(X), self.trust_.moments
+        sums = None if moments is None else moments.sums(bags)
+        found = self.trust_.judge(sums, total_weights(bags), bags.sizes, self.feature_names_)
+        return found.set_index(np.asarray(bags.ids))
+
+    def reading(self) -> Reading:
+        """Return how the features are read from a table, whose columns are matched by name.
+
+        Returns
+        -------
+        Reading
+            Names, precision, training means of a table, the range in which the model can compute, and whether the
+            features are scores.
+
+        Examples
+        --------
+        >>> import pandas as pd, histnetq as hq
+        >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
+        >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
+        Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
+        """
+        self._require_fitted()
+        if len(self.input_shape_) > 1:
+            expected, got = (
+                "one of columns, as tables have them",
+                f"one of images or arrays of shape {self.input_shape_}",
+            )
+            by_option = Way("add ", Option("images", True), on=("command",))
+            remedy = (Way("read images by read_images", on=("python", "service")), by_option)
+            raise InputError("model", expected, got, remedy)
+        if self.feature_names_ is None:
+            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+        means = self.provenance_.get("feature_means")
+        low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
+        known = None if means is None else tuple(means)
+        return Reading(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_)
+
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.
 
         Parameters
         ----------
         path : str or path
-            The directory, which is made.
+            The directory, which is created.
         overwrite : bool, default=False
-            Whether a model that is there already is replaced.
+            Whether to replace an existing model.
 
         Examples
         --------
@@ -264,7 +626,7 @@ class Quantifier(Calibrating):
         save(self, path, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
-        """Set parameters; those of `training` are reached as ``training__lr`` and the like.
+        """Set parameters; parameters of `training` have names such as ``training__lr``.
 
         Parameters
         ----------
@@ -289,10 +651,12 @@ class Quantifier(Calibrating):
     if not TYPE_CHECKING:  # to a type checker, an unknown name stays unknown
 
         def __getattr__(self, name: str) -> Any:
-            """Tell our name of what QuaPy calls otherwise."""
+            """Refuse names of QuaPy with the name in this library."""
             if name in _OTHER_NAMES:
                 raise AttributeError(f"{type(self).__name__} has no {name!r}; {_OTHER_NAMES[name]}.")
-            return self.__getattribute__(name)  # raises what it raised before
+            return self.__getattribute__(name)  # raises the usual error
+
+    # Hooks that a method overrides.
 
     def _check_params(self) -> None:
         """Refuse wrong parameters; `fit` calls this before any work, and `histnetq.load` before anything is restored.
@@ -300,19 +664,114 @@ class Quantifier(Calibrating):
         Each class checks the type, the range and the upper limit of its own parameters, after its base class.
         """
 
-    def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-        """Log-likelihoods of the classes, up to a constant of the row, of rows in use; and the row of each entry."""
+    def _log_likelihoods(self, bags: Bags) -> tuple[Floats, NDArray[np.int64]]:
+        """Return log-likelihoods of the classes, up to a constant per row, of rows in use; and each entry's row."""
         kind = type(self).__name__
         raise TypeError(f"predict_rows: {kind} gives no probabilities of rows; use EMNetQ, or a method such as EMQ.")
 
-    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        """Tell the class of each entry by the classifier that the method reads, and the confusions of this."""
+    def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], Floats]:
+        """Return the class that the classifier predicts for each entry, and the classifier's confusion matrix."""
         kind = type(self).__name__
         raise TypeError(
             f"estimate_performance: {kind} keeps no confusions of a classifier; use a method on posteriors such as "
             "EMQ, or learn from scores of labelled rows."
         )
 
-    def _predict(self, bags: Bags) -> NDArray[np.float64]:
+    def _predict(self, bags: Bags) -> Floats:
         """Estimate bags that have been checked: (n_bags, n_classes)."""
         raise NotImplementedError
+
+    def _range(self) -> tuple[NDArray, NDArray] | None:
+        """Return the lowest and the highest value of each feature that the method can compute with, if limited."""
+        return None
+
+    def _sketcher(self) -> Sketcher:
+        """Return the object that makes sketches of bags and reads them."""
+        kind = type(self).__name__
+        return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
+
+    # Parts that all methods share.
+
+    def _learned_from(
+        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: Floats,
+        double: bool = False, scores: bool = False, text: TextFeatures | None = None,
+    ) -> None:  # fmt: skip
+        """Keep what every quantifier knows; forget the calibration, trust, provenance and texts of an earlier fit."""
+        self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
+        self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
+        self.calibration_, self.trust_, self.text_, self.provenance_ = None, None, text, {}
+
+    def _fit_predict(self, bags: Bags, held_out: Bags) -> Floats:
+        """Fit a copy to some bags and estimate others; an interrupted training ends everything."""
+        twin = copy.copy(self)
+        if "training" in twin.get_params(deep=False):
+            twin.set_params(training__checkpoint=None)  # a checkpoint belongs to one run
+        with warnings.catch_warnings():
+            warnings.simplefilter("error", TrainingInterrupted)
+            warnings.simplefilter("ignore", LearnedNothing)  # the fit to all bags warns
+            try:
+                return twin.fit(bags).predict(held_out)
+            except TrainingInterrupted:
+                raise KeyboardInterrupt from None
+
+    def _calibrate_by(self, bags: Bags, estimates: Floats, random_state: int) -> Self:
+        """Learn from bags of known proportions and from estimates by models that were not fitted to them."""
+        assert bags.prevalences is not None
+        self.calibration_ = Calibration.of(bags.prevalences, estimates, bags.sizes, random_state)
+        self.trust_ = Trust.of(bags, random_state)
+        return self
+
+    def _sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
+        sketch, moments = self._sketcher().sketch(bags, maker, named), self._moments()
+        return sketch if moments is None else dataclasses.replace(sketch, moments=moments.sums(bags))
+
+    def _moments(self) -> Moments | None:
+        """Return the moments of rows that trust is based on, if the model has any."""
+        return None if self.trust_ is None else self.trust_.moments
+
+    def _require_own(self, sketch: BagSketch) -> None:
+        maker, moments = self.sketch_maker(), self._moments()
+        shape = state_shape(self._sketcher(), self.input_shape_, len(self.classes_))
+        require_own(sketch, maker, shape, None if moments is None else moments.n_sums)
+
+    def _bags_to_estimate(self, X: Any) -> Bags:
+        """Return bags, a list of arrays, or one bag as an array of rows, as `Bags` with the features of training."""
+        bags = self._as_bags(X)
+        self._require_same_features(bags)
+        return bags
+
+    def _as_bags(self, X: Any, row_axes: int | None = None) -> Bags:
+        """Return bags, a list of arrays, or one bag as an array, as `Bags`; refuse an empty list."""
+        self._require_fitted()
+        if isinstance(X, BagSketch):
+            raise TypeError("X: expected rows, got a sketch, which holds none; pass the Bags themselves.")
+        if not isinstance(X, Bags):
+            return Bags.from_arrays(X) if self._are_several(X, row_axes) else Bags(X)
+        if len(X) == 0:
+            raise ValueError("X: expected at least one bag, got none; check how the bags were selected.")
+        return X
+
+    def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
+        """Return whether `X` is several bags rather than one bag given as an array or a list of rows.
+
+        A bag has one axis more than a row; by default, a row has as many axes as in training.
+        """
+        if isinstance(X, BagSketch):
+            return X.ids is not None
+        if not isinstance(X, list | tuple) or len(X) == 0 or isinstance(X[0], Bags):
+            return isinstance(X, Bags)
+        try:
+            n_axes = np.ndim(X[0])
+        except ValueError:  # rows of different lengths, which are refused where the array is made
+            return True
+        return bool(n_axes == 1 + (len(self.input_shape_) if row_axes is None else row_axes))
+
+    def _require_fitted(self) -> None:
+        if not hasattr(self, "classes_"):
+            raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
+
+    def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
+        require_features(bags, self.input_shape_, self.feature_names_, self.text_)
+        found = self._range()
+        if found is not None:
+            require_range(bags, *found, numbered=not streamed)

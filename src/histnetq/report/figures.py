@@ -76,8 +76,8 @@ def figures(facts: Facts) -> Iterator[Plot]:
 def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float]]:
     """Return the observed coverage at all levels that have enough calibration bags."""
     made = {found.coverage: found}
-    if hasattr(facts.model, "calibration_"):
-        calibration = facts.model.calibration_
+    calibration = facts.model.calibration_
+    if calibration is not None:
         n_scores = len(calibration.joint_scores)
         levels = [level for level in _LEVELS if level * (n_scores + 1) <= n_scores]
         made = {level: calibration.intervals(found.estimates, facts.bags.sizes, level) for level in levels} | made

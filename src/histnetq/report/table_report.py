@@ -30,7 +30,7 @@ def report_table(
     """
     model, read = as_model(model), reader(source, **options)
     bags, unseen = read(model)
-    intervals = model.predict_interval(bags, coverage) if hasattr(model, "calibration_") else None
+    intervals = model.predict_interval(bags, coverage) if model.calibration_ is not None else None
     others = {str(other): as_model(other) for other in against}
     rivals = {name: by_class(other, read(other)[0]) for name, other in others.items()}
     names = sources if sources is not None else source if isinstance(source, list) else [source]

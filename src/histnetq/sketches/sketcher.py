@@ -73,6 +73,25 @@ def state_shape(sketcher: Sketcher, input_shape: tuple[int, ...], n_classes: int
     return sketcher.state(Bags(row)).shape[1:]
 
 
+def require_own(sketch: BagSketch, maker: Maker, shape: tuple[int, ...], n_moments: int | None) -> None:
+    """Refuse a sketch of another maker, or with states or moments of other shapes than a model makes.
+
+    A file may name a wrong maker, and compiled code relies on the shape of states.
+    """
+    if maker.fingerprint != sketch.maker.fingerprint:
+        raise ValueError(
+            f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
+            f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
+        )
+    found: list[tuple[str, Any, Any]] = [("states of shape {} per bag", shape, sketch.values.shape[1:])]
+    if n_moments is not None and maker.moments == sketch.maker.moments:
+        found.append(("{} moments per bag", n_moments, sketch.moments.shape[1]))
+    for words, wanted, got in found:
+        if got != wanted:
+            expected = words.format(wanted)
+            raise ValueError(f"sketch: expected {expected}, got {got}; sketch the rows again with this model.")
+
+
 class NoSketcher(Sketcher):
     """What a quantifier holds if it needs all rows of a bag at once.
 

@@ -27,90 +27,19 @@ Olofsson et al. (2014), *Good practices for estimating area and assessing accura
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any
-
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
 from scipy.stats import chi2
 from scipy.stats import t as student
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_fraction, check_names, match_names
-from histnetq.errors import InputError, InputTypeError
+from histnetq.bags.checks import check_fraction
+from histnetq.errors import InputError
 from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
-from histnetq.uncertainty.row_samples import RowSample, posteriors_of
+from histnetq.uncertainty.row_samples import RowSample
 
 _CARE = 0.2  # c of common classes; that of rare ones is 1
 _FEWEST_FREE = 15  # degrees of freedom of a variance from few differences, which κ allows for
-
-
-def audit(
-    model: Any, bags: Bags, sample: RowSample, labels: ArrayLike, *, coverage: float = 0.9,
-    classes: Sequence[Any] | NDArray | None = None,
-) -> Intervals:  # fmt: skip
-    """Estimate the classes' shares in bags from labels of some of their own rows, and from a model's posteriors.
-
-    Nothing is assumed of how the bags came about, or of the model: an interval holds the share of its class in the bag
-    with probability `coverage`, because the rows were drawn at random. The better the model, the narrower it is. The
-    model must not have learned from these labels.
-
-    Parameters
-    ----------
-    model : Quantifier
-        A fitted quantifier with posteriors of rows, such as `EMQ`, `PACC` or `EMNetQ`.
-    bags : Bags
-        The bags, of which each has drawn rows.
-    sample : RowSample
-        What `histnetq.sample_rows` gave for these bags, or `RowSample.simple` for a simple random sample.
-    labels : (n_drawn,)
-        The class of each drawn row.
-    coverage : float, default=0.9
-        Probability, between 0 and 1, with which an interval is meant to hold the truth.
-    classes : sequence, default=None
-        Names of the classes, those of the model first; others follow that it has not learned. None takes the model's.
-
-    Returns
-    -------
-    Intervals
-        Estimates and intervals, with columns in the order of `classes`.
-
-    Examples
-    --------
-    >>> import histnetq as hq
-    >>> rng = np.random.default_rng(0)
-    >>> y = rng.integers(2, size=2000)
-    >>> X = rng.normal(size=(2000, 1)) + 2 * y[:, None]
-    >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200])
-    >>> bags = hq.Bags(X[200:] + 1)  # rows that have all moved, which no model can know
-    >>> q.predict(bags).round(2)
-    array([[0.14, 0.86]])
-    >>> drawn = hq.sample_rows(q, bags, 100, random_state=1)
-    >>> found = hq.audit(q, bags, drawn, y[200:][drawn.rows])
-    >>> found.estimates.round(2), found.contains([[1 - y[200:].mean(), y[200:].mean()]]).tolist()
-    (array([[0.47, 0.53]]), [[True, True]])
-    """
-    posteriors = posteriors_of(model, bags)
-    names = model.classes_ if classes is None else check_names("classes", classes, np.size(classes), "class")
-    if names[: len(model.classes_)].tolist() != model.classes_.tolist():
-        raise InputError(
-            "classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them"
-        )
-    if not isinstance(sample, RowSample):
-        raise InputTypeError("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first")
-    found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
-    refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
-    codes = match_names(found, names, refusal)[codes]
-    if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
-        got = f"rows of {len(np.unique(sample.bags)):,}"
-        raise InputError("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
-    entries = np.clip(sample.entries, 0, len(bags.index) - 1)
-    if (bags.index[entries] != sample.rows).any() or (bags.bag_of_entry[entries] != sample.bags).any():
-        raise InputError(
-            "sample", "rows that were drawn from these bags", "others", "pass the bags that they were drawn from"
-        )
-    return extend_labels(posteriors, bags, sample, codes, len(names), coverage)
 
 
 def extend_labels(

@@ -16,6 +16,7 @@ from histnetq.kernels.cores import over_bags
 from histnetq.kernels.label_draws import sweep
 from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.capabilities import Capabilities
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 from histnetq.uncertainty.likelihoods import CellLikelihoods, RowLikelihoods
 
@@ -28,25 +29,33 @@ Likelihoods = RowLikelihoods | CellLikelihoods
 
 
 class Bayes(IntervalMethod):
-    """Intervals from draws of the labels of a bag's rows, given their posteriors or the classes they are assigned to.
+    """Intervals from draws of the labels of a bag's rows, given the posteriors or the predicted classes of the rows.
 
-    Labels of rows are drawn from their posterior under prior shift: the prevalences have a Dirichlet distribution
-    before the bag is seen, a flat one by default, and rows are as likely under each class as the labelled rows of
-    training say, whose uncertainty is drawn as well. Methods that count assigned classes (CC, ACC) know no more of a
-    row than its class; all others know its posteriors.
+    Labels are drawn from their posterior under prior shift. The prevalences have a Dirichlet prior, flat by default.
+    The likelihood of a row under each class is learned from the labelled rows of training, and its uncertainty is drawn
+    as well. Methods that count predicted classes (CC, ACC) use only the predicted class of a row; all others use its
+    posteriors.
 
-    Ends lie equally many posterior standard deviations from the posterior means of all classes of a bag: so many that
-    the intervals hold `coverage` of the classes on average. They are moved to the estimate where it lies beyond.
-    Counts are whole numbers: a class whose count is certain is held always, and others less often for it.
+    The ends of all classes of a bag are the same number of posterior standard deviations away from the posterior mean.
+    This number is chosen so that the intervals contain `coverage` of the classes on average. An interval is extended if
+    it does not contain the estimate. Counts are whole numbers, so the interval of a class whose count is certain always
+    contains it, and the intervals of the remaining classes contain theirs less often.
     """
 
     name = "bayes"
+    needs = "posteriors"
     needs_rows = "the posterior of a bag's counts comes from its rows"
     options = ("target", "prior", "n_draws", "random_state")
 
+    def refusal(self, kind: str) -> Exception:
+        return ValueError(
+            f"interval: {kind} has no posterior of counts, which methods on posteriors such as EMQ have; fit with more "
+            "bags, so that some calibrate it."
+        )
+
     def intervals(  # type: ignore[override]
         self,
-        model: Any,
+        model: Capabilities,
         bags: Bags | BagSketch,
         coverage: float,
         *,
@@ -55,23 +64,19 @@ class Bayes(IntervalMethod):
         n_draws: int = 300,
         random_state: int | None = 0,
     ) -> Intervals:
-        if not hasattr(model, "training_posteriors_"):
-            raise ValueError(
-                f"interval: {type(model).__name__} has no posterior of counts, which methods on posteriors such as EMQ "
-                "have; fit with more bags, so that some calibrate it."
-            )
+        known = model.posteriors
         assert isinstance(bags, Bags)
+        assert known is not None
         coverage, n_draws = check_fraction("coverage", coverage), check_whole("n_draws", n_draws)
         check_choice("target", target, _TARGETS)
-        concentrations = _check_prior(prior, len(model.classes_))
+        concentrations = _check_prior(prior, model.n_classes)
         rng = np.random.default_rng(check_seed(random_state))
         _refuse_large(bags)
-        kind = CellLikelihoods if model.reads == "class" else RowLikelihoods
-        learned = model.training_posteriors_.astype(np.float64), model.training_labels_.astype(np.int64)
-        weights, n_likelihoods = getattr(model, "training_weights_", None), -(-n_draws // _KEPT)
-        likelihoods = kind.drawn(*learned, weights, n_likelihoods, rng)
-        posteriors, index = model._bag_posteriors(bags)
-        estimates = check_estimates(model._quantify(posteriors, index, bags.offsets, bags.weights))
+        kind, n_likelihoods = CellLikelihoods if known.reads_class else RowLikelihoods, -(-n_draws // _KEPT)
+        learned = known.posteriors.astype(np.float64), known.labels.astype(np.int64), known.weights
+        likelihoods = kind.drawn(*learned, n_likelihoods, rng)
+        posteriors, index = known.of_bags(bags)
+        estimates = check_estimates(known.quantify(posteriors, index, bags.offsets, bags.weights))
         seed, noise = int(rng.integers(2**31)), rng.random((n_likelihoods * _KEPT, len(concentrations)))
         ends, radius = np.empty((2, *estimates.shape)), np.empty(len(bags))
         for some in _runs(bags, noise.size):

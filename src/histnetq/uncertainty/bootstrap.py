@@ -1,9 +1,6 @@
-"""Bootstrap intervals: estimates of bags whose rows are drawn anew, by a method that is learned anew each time."""
+"""Bootstrap intervals: both the rows of a bag and the labelled rows are resampled."""
 
 from __future__ import annotations
-
-import copy
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -13,39 +10,37 @@ from histnetq.bags.checks import check_fraction, check_whole
 from histnetq.bags.indexing import divide
 from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors, Quantify
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
 
 class Bootstrap(IntervalMethod):
-    """Intervals between quantiles of resampled estimates; for methods that learn in a moment from posteriors."""
+    """Quantiles of estimates from resampled rows, by a copy of the method that is fitted to resampled labelled rows."""
 
     name = "bootstrap"
+    needs = "posteriors"
     needs_rows = "the bootstrap draws from the rows"
     options = ("n_resamples", "random_state")
 
+    def refusal(self, kind: str) -> Exception:
+        return ValueError(
+            f"interval: {kind} has no bootstrap, which classical methods have; "
+            "fit with more bags, so that some calibrate it."
+        )
+
     def intervals(  # type: ignore[override]
         self,
-        model: Any,
+        model: Capabilities,
         bags: Bags | BagSketch,
         coverage: float,
         *,
         n_resamples: int = 200,
         random_state: int = 0,
     ) -> Intervals:
-        kind = type(model).__name__
-        if not hasattr(model, "resamples"):
-            raise ValueError(
-                f"interval: {kind} has no bootstrap, which classical methods have; "
-                "fit with more bags, so that some calibrate it."
-            )
-        if not model.resamples:
-            raise TypeError(
-                f"bootstrap_interval: {kind} takes too long to learn from every resample; "
-                "use calibrate and predict_interval."
-            )
         assert isinstance(bags, Bags)
+        assert model.posteriors is not None
         coverage, n_resamples = check_fraction("coverage", coverage), check_whole("n_resamples", n_resamples)
-        estimates, resampled = _resampled(model, bags, n_resamples, np.random.default_rng(random_state))
+        estimates, resampled = _resampled(model.posteriors, bags, n_resamples, np.random.default_rng(random_state))
         lower, upper = np.quantile(resampled, [(1 - coverage) / 2, (1 + coverage) / 2], axis=0)
         lower, upper = _reach_the_ends(lower, upper, bags.sizes)
         radius = np.quantile(hellinger(resampled, estimates), coverage, axis=0)
@@ -53,39 +48,41 @@ class Bootstrap(IntervalMethod):
 
 
 def _reach_the_ends(lower: Floats, upper: Floats, sizes: ArrayLike) -> tuple[Floats, Floats]:
-    """Ends within a hundredth of a row of 0 or 1 are 0 or 1: likelihood nears them forever and never gets there."""
+    """Round ends within a hundredth of a row of 0 or 1, which maximum likelihood approaches but never reaches."""
     tiny = 0.01 / np.asarray(sizes, np.float64)[:, None]
     return np.where(lower < tiny, 0.0, lower), np.where(upper > 1 - tiny, 1.0, upper)
 
 
-def _resampled(model: Any, bags: Bags, n_resamples: int, rng: np.random.Generator) -> tuple[Floats, Floats]:
-    """Estimates ``(n_bags, n_classes)``, and of resamples ``(n_resamples, n_bags, n_classes)``."""
-    p, index = model._bag_posteriors(bags)
-    resampled = np.empty((n_resamples, len(bags), len(model.classes_)))
-    for estimates in resampled:
+def _resampled(
+    known: HeldOutPosteriors, bags: Bags, n_resamples: int, rng: np.random.Generator
+) -> tuple[Floats, Floats]:
+    """Return estimates ``(n_bags, n_classes)`` and resampled estimates ``(n_resamples, n_bags, n_classes)``."""
+    p, index = known.of_bags(bags)
+    estimates = check_estimates(known.quantify(p, index, bags.offsets, bags.weights))
+    resampled = np.empty((n_resamples, *estimates.shape))
+    for again in resampled:
         entries, weights = resample(bags, rng)
-        estimates[:] = relearned(model, rng)._quantify(p, index[entries], bags.offsets, weights)
-    return check_estimates(model._quantify(p, index, bags.offsets, bags.weights)), resampled
+        again[:] = relearned(known, rng)(p, index[entries], bags.offsets, weights)
+    return estimates, resampled
 
 
-def relearned(model: Any, rng: np.random.Generator) -> Any:
-    """Give a copy of a method that has learned from as many rows of each class, drawn with replacement."""
-    labels, weights = model.training_labels_.astype(np.int64), getattr(model, "training_weights_", None)
+def relearned(known: HeldOutPosteriors, rng: np.random.Generator) -> Quantify:
+    """Fit a copy of the method to as many rows of each class, drawn with replacement."""
+    labels = known.labels.astype(np.int64)
     order = np.argsort(labels, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
-    kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
-    w = None if weights is None else weights[order]
+    kind = "count" if known.weights is None or known.weights.dtype.kind in "iu" else "survey"
+    w = None if known.weights is None else known.weights[order]
     entries, drawn = resample(Bags.trusted(labels, order, offsets, weights=w, weight_kind=kind), rng)
-    again, chosen = copy.copy(model), order[entries]
-    again._learn(model.training_posteriors_[chosen].astype(np.float64), labels[chosen], drawn)
-    return again
+    chosen = order[entries]
+    return known.relearn(known.posteriors[chosen].astype(np.float64), labels[chosen], drawn)
 
 
 def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None]:
-    """Draw as many rows of each bag as it has, with replacement: entries in the order of the bags, and their weights.
+    """Resample the rows of each bag with replacement: entries in the order of the bags, and their weights.
 
-    Every entry stays in its place and is told how often it is drawn, so that a weight of *k* equals *k* copies. Survey
-    weights are weights of entries, which are drawn alike.
+    With counts as weights, each entry stays in its place and gets a new count, so a weight of *k* equals *k* copies.
+    With survey weights, entries are drawn with equal probability and keep their weights.
 
     Examples
     --------

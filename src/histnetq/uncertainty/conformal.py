@@ -1,12 +1,11 @@
-"""Conformal intervals: how far estimates of calibration bags were from the truth says how far new ones may be."""
+"""Conformal intervals: the errors on calibration bags bound the errors on new bags."""
 
 from __future__ import annotations
 
-import copy
 import math
-import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -18,37 +17,39 @@ from histnetq.bags.checks import check_fraction, check_whole
 from histnetq.bags.shared_rows import part_shared
 from histnetq.errors import InputError, Option, StructuredError, Way
 from histnetq.sketches.sketch import BagSketch
-from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
+
+if TYPE_CHECKING:
+    from histnetq.uncertainty.capabilities import Capabilities
 
 Floats = NDArray[np.float64]
 _FEWEST = 6  # calibration bags
 _FOLDS = 10
-_MOST_ALIKE = 0.1  # of the rows: were their errors 0, a coverage of 90 % would be 2 % lower
-_REFITS = 3  # of a scale, with weights by the one before
-_BORROWED = 20  # bags' worth of what all classes together say, beside the bags of a class itself
+_MOST_ALIKE = 0.1  # share of equal rows; if their errors were 0, a coverage of 90 % would be 2 % lower
+_REFITS = 3  # of the scales, each with weights from the fit before
+_BORROWED = 20  # number of bags that the pooled scores of all classes count for
 
 
 @dataclass(frozen=True)
 class Calibration:
-    """What calibration bags say about the errors of a quantifier.
+    """Errors of a quantifier on calibration bags, in units of their expected size.
 
-    The error of class *c* in a bag of size *n* with estimate *p̂* is measured in units of its scale,
-    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with coefficients of at least 0, and of 1 / n at least: bags of
-    different sizes, and rare and common classes, become comparable. The shape is one for all classes, and the factor
-    ``f_c`` of a class is drawn towards 1 if there are few bags. The error of a bag as a whole is the Hellinger distance
-    between its prevalences and their estimate, in units of ``√(a + b / n)`` alike.
+    The error of class *c* in a bag of size *n* with estimate *p̂* is divided by its scale,
+    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with nonnegative coefficients; the scale is at least 1 / n. So
+    bags of different sizes, and rare and common classes, become comparable. The coefficients are the same for all
+    classes. The factor ``f_c`` of a class is shrunk towards 1 if there are few bags. The error of a whole bag is the
+    Hellinger distance between its prevalences and their estimate, divided by ``√(a + b / n)`` in the same way.
 
-    Every bag is scored by scales that the other folds gave, so that scores are as those of new bags, and none is given
-    up for the scales. An interval reaches as far as a quantile of the scores of its class, among which those of all
-    classes count as much as 20 more bags.
+    Each bag is scored with scales that were fitted to the other folds, so its score is distributed like the score of a
+    new bag and no bag is spent on fitting scales. The half-width of an interval is a quantile of the scores of its
+    class. The scores of all classes together count like 20 additional bags.
 
     Attributes
     ----------
     coefficients : (n_classes, 4)
-        Of the scale of each class, in the order of `_class_terms`.
+        Coefficients of the scale of each class, in the order of `_class_terms`.
     joint_coefficients : (2,)
-        Of the scale of the Hellinger distance.
+        Coefficients of the scale of the Hellinger distance.
     scores : (n_bags, n_classes), rising in each column
         Absolute errors of the bags, in units of their scales.
     joint_scores : (n_bags,), rising
@@ -62,7 +63,7 @@ class Calibration:
 
     @classmethod
     def of(cls, p_true: ArrayLike, p_pred: ArrayLike, sizes: ArrayLike, random_state: int = 0) -> Calibration:
-        """Calibrate by the true and estimated prevalences ``(n_bags, n_classes)`` of bags of these sizes."""
+        """Learn from the true and estimated prevalences ``(n_bags, n_classes)`` of bags of these sizes."""
         p_true, p_pred, sizes = (np.asarray(a, dtype=np.float64) for a in (p_true, p_pred, sizes))
         _refuse_few_bags(len(p_true))
         fold = np.random.default_rng(random_state).permutation(len(p_true)) % _FOLDS
@@ -76,7 +77,7 @@ class Calibration:
         )
 
     def intervals(self, estimates: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
-        """Intervals around the estimates ``(n_bags, n_classes)`` of bags of these sizes."""
+        """Return intervals around the estimates ``(n_bags, n_classes)`` of bags of these sizes."""
         coverage, sizes = check_fraction("coverage", coverage), np.asarray(sizes, dtype=np.float64)
         self._refuse_few(coverage)
         floors = 1 / sizes[:, None]
@@ -96,32 +97,57 @@ class Calibration:
             )
 
 
+class NotCalibratedError(StructuredError, NotFittedError):
+    """Error about a model without calibrated intervals."""
+
+
+def not_calibrated(kind: str) -> NotCalibratedError:
+    """Return the error about a model of this kind that has not seen calibration bags."""
+    left_out = (Option("coverage"), " and ", Option("interval"), " out")
+    remedy = (
+        Way("call calibrate with bags of rows not used in training first", on=("python",)),
+        Way("fit it to more bags, some of which calibrate it", on=("command",)),
+        Way(", or leave ", *left_out, on=("command",)),
+        Way("leave ", *left_out, ", or ask for a model that was fitted to more bags, some of which calibrate it",
+            on=("service",)),
+    )  # fmt: skip
+    return NotCalibratedError("", problem=f"{kind} is not calibrated", remedy=remedy)
+
+
 class Conformal(IntervalMethod):
-    """Intervals by the errors of calibration bags, which hold whatever the quantifier if bags are exchangeable."""
+    """Intervals from the errors on calibration bags; valid for every quantifier if bags are exchangeable."""
 
     name = "conformal"
+    needs = "calibration"
 
-    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float) -> Intervals:  # type: ignore[override]
-        require_calibrated(model)
-        return model.calibration_.intervals(np.atleast_2d(model.predict(bags)), bags.sizes, coverage)
+    def refusal(self, kind: str) -> Exception:
+        return not_calibrated(kind)
+
+    def intervals(  # type: ignore[override]
+        self, model: Capabilities, bags: Bags | BagSketch, coverage: float
+    ) -> Intervals:
+        assert model.calibration is not None
+        return model.calibration.intervals(np.atleast_2d(model.estimate(bags)), bags.sizes, coverage)
 
 
-def cross_estimates(model: Any, bags: Bags, folds: int, random_state: int = 0) -> Floats:
-    """Estimate the bags of each fold by a copy of the quantifier that is fitted to the other bags.
+def cross_estimates(
+    fit_predict: Callable[[Bags, Bags], Floats], bags: Bags, folds: int, random_state: int = 0
+) -> Floats:
+    """Estimate the bags of each fold by a model that is fitted to the bags of the remaining folds.
 
-    Bags that share rows of the pool are refused, and those of which more than a tenth of the rows have the same numbers
-    as one in another bag: models would know what they estimate. Fewer may be alike by chance, and scores always.
+    Bags that share rows of the pool are refused, because a model would have seen the rows it estimates. Rows with equal
+    numbers in several bags are refused above a tenth of the rows; scores may be equal by chance and are not compared.
 
     Parameters
     ----------
-    model : Quantifier
-        A quantifier, which stays as it is.
+    fit_predict : callable
+        Training bags and bags to estimate -> estimates.
     bags : Bags
-        Bags that it can learn from, with known prevalences.
+        Bags with known prevalences.
     folds : int
-        In how many parts the bags are divided.
+        Number of folds.
     random_state : int, default=0
-        Seed of the division.
+        Seed of the folds.
 
     Returns
     -------
@@ -141,22 +167,8 @@ def cross_estimates(model: Any, bags: Bags, folds: int, random_state: int = 0) -
     assert bags.prevalences is not None
     fold, found = np.random.default_rng(random_state).permutation(len(bags)) % folds, np.empty_like(bags.prevalences)
     for k in range(folds):
-        found[fold == k] = _fitted_copy(model, bags[fold != k]).predict(bags[fold == k])
+        found[fold == k] = fit_predict(bags[fold != k], bags[fold == k])
     return found
-
-
-def _fitted_copy(model: Any, bags: Bags) -> Any:
-    """Fit a copy of a quantifier; a training that is interrupted ends all."""
-    twin = copy.copy(model)
-    if "training" in twin.get_params(deep=False):
-        twin.set_params(training__checkpoint=None)  # which is for one run
-    with warnings.catch_warnings():
-        warnings.simplefilter("error", TrainingInterrupted)
-        warnings.simplefilter("ignore", LearnedNothing)  # the fit to all bags tells
-        try:
-            return twin.fit(bags)
-        except TrainingInterrupted:
-            raise KeyboardInterrupt from None
 
 
 def _refuse_few_bags(n_bags: int) -> None:
@@ -167,39 +179,21 @@ def _refuse_few_bags(n_bags: int) -> None:
         )
 
 
-class NotCalibratedError(StructuredError, NotFittedError):
-    """A model without calibrated intervals."""
-
-
-def require_calibrated(model: Any) -> None:
-    """Refuse a model that has not seen calibration bags."""
-    if not hasattr(model, "calibration_"):
-        left_out = (Option("coverage"), " and ", Option("interval"), " out")
-        remedy = (
-            Way("call calibrate with bags of rows not used in training first", on=("python",)),
-            Way("fit it to more bags, some of which calibrate it", on=("command",)),
-            Way(", or leave ", *left_out, on=("command",)),
-            Way("leave ", *left_out, ", or ask for a model that was fitted to more bags, some of which calibrate it",
-                on=("service",)),
-        )  # fmt: skip
-        raise NotCalibratedError("", problem=f"{type(model).__name__} is not calibrated", remedy=remedy)
-
-
 def _size_terms(sizes: Floats) -> Floats:
-    """(n_bags, 2): what the squared error of a bag may be made of."""
+    """Return the terms of the squared error of each bag: (n_bags, 2)."""
     return np.stack([np.full_like(sizes, 0.01), 1 / sizes], axis=-1)
 
 
 def _class_terms(p_pred: Floats, sizes: Floats) -> Floats:
-    """(n_bags, n_classes, 4): what the squared error of a class may be made of."""
+    """Return the terms of the squared error of each class: (n_bags, n_classes, 4)."""
     spread = np.stack([np.ones_like(p_pred), 4 * p_pred * (1 - p_pred)], axis=-1)
     return (_size_terms(sizes)[:, None, :, None] * spread[:, :, None, :]).reshape(*p_pred.shape, 4)
 
 
 def _fit_scales(errors: Floats, terms: Floats, floors: Floats) -> Floats:
-    """(n_classes, k): coefficients of at least 0 by which terms ``(n_bags, n_classes, k)`` give the squared errors."""
+    """Fit nonnegative coefficients (n_classes, k) of the terms ``(n_bags, n_classes, k)`` to the squared errors."""
     squares, flat = errors.ravel() ** 2, terms.reshape(-1, terms.shape[-1])
-    # In units of what an error may be, so that a few large ones do not decide alone.
+    # Dividing by the expected size keeps a few large errors from dominating.
     units = flat.sum(1)
     for _ in range(_REFITS):
         shape: Floats = nnls(flat / units[:, None], squares / units)[0]
@@ -210,7 +204,7 @@ def _fit_scales(errors: Floats, terms: Floats, floors: Floats) -> Floats:
 
 
 def _cross_scores(errors: Floats, terms: Floats, floors: Floats, fold: NDArray[np.int64]) -> Floats:
-    """(n_bags, n_classes): errors in units of the scales that the other folds gave."""
+    """Divide the errors (n_bags, n_classes) by scales that were fitted to the remaining folds."""
     scores = np.empty_like(errors)
     for k in range(fold.max() + 1):
         here = fold == k
@@ -224,10 +218,10 @@ def _scale(terms: Floats, coefficients: Floats, floors: Floats) -> Floats:
 
 
 def _quantiles(scores: Floats, coverage: float, borrowed: int) -> Floats:
-    """(n_classes,): a bound of a new score with this probability, for scores ``(n_bags, n_classes)`` that rise.
+    """Return an upper bound of a new score with this probability, for each class: (n_classes,).
 
-    The scores of all classes together, as many of them as there are bags, weigh as much as so many borrowed bags. The
-    new score counts as one that lies above all. Between two scores the bound is interpolated.
+    The rows of `scores` (n_bags, n_classes) rise. The pooled scores of all classes count like `borrowed` bags. The new
+    score counts as larger than all others. Between two scores the bound is interpolated.
     """
     n, n_classes = scores.shape
     pooled = np.quantile(scores, (np.arange(n) + 0.5) / n)

@@ -1,4 +1,4 @@
-"""`Intervals` around estimates, and `IntervalMethod`, the seam through which every way to intervals is reached."""
+"""`Intervals` around estimates, and `IntervalMethod`, the interface of every interval method."""
 
 from __future__ import annotations
 
@@ -15,26 +15,35 @@ from histnetq.sketches.sketch import BagSketch
 if TYPE_CHECKING:
     import pandas as pd
 
+    from histnetq.uncertainty.capabilities import Capabilities
+
 
 class IntervalMethod:
-    """One way to intervals; `histnetq.uncertainty.methods` lists them all.
+    """Interface of an interval method; `histnetq.uncertainty.methods` lists all methods.
 
     Attributes
     ----------
     name : str
-        What `Quantifier.predict_interval` and ``--interval`` call it.
+        Name in `Quantifier.predict_interval` and ``--interval``.
+    needs : str
+        The attribute of `Capabilities` that a model must have.
     needs_rows : str
-        Why sketches, which hold no rows, are not enough; empty if they are.
+        The reason why sketches, which contain no rows, do not suffice; empty if they do.
     options : tuple of str
-        Names of its options.
+        Names of the options.
     """
 
     name: str
+    needs: str
     needs_rows = ""
     options: tuple[str, ...] = ()
 
-    def intervals(self, model: Any, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
-        """Give the intervals of a fitted model; refuse, with the way out, where it has none of this kind."""
+    def refusal(self, kind: str) -> Exception:
+        """Return the error for a model of this kind that lacks the capability."""
+        raise NotImplementedError
+
+    def intervals(self, model: Capabilities, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
+        """Return the intervals of a fitted model that has the capability."""
         raise NotImplementedError
 
 

@@ -3,17 +3,16 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_index, check_seed, check_whole
-from histnetq.errors import InputError, InputTypeError
+from histnetq.bags.checks import check_index
+from histnetq.errors import InputError
 from histnetq.simplex import Floats, Ints
 
-_FEWEST_LABELS = 10  # of a bag that has as many rows
+FEWEST_LABELS = 10  # of a bag that has as many rows
 _FEWEST = 3  # labels of a stratum that has as many rows
 _OWN, _HALVED = 6, 16  # labels that a predicted class must expect for a stratum of its own, and for two
 _NEYMAN = 0.5  # part of the labels that goes where the model expects errors; the others go by size
@@ -103,56 +102,6 @@ class RowSample:
         """(n_drawn,): the probability with which each drawn row was drawn."""
         group = self.groups[1]
         return np.bincount(group)[group] / self.stratum_rows
-
-
-def sample_rows(model: Any, bags: Bags, n: int = 200, *, random_state: int | None = 0) -> RowSample:
-    """Draw rows of each bag to be labelled, more of them where the model is in doubt.
-
-    The rows that are predicted to be of one class form a stratum, or two, the surer and the less sure ones; classes
-    that are rare in a bag share one. Half of the labels are spread over the strata by size, half by size times the
-    standard deviation that the posteriors foresee (Neyman), so that a wrong model costs little.
-
-    Parameters
-    ----------
-    model : Quantifier
-        A fitted quantifier with posteriors of rows, such as `EMQ`, `PACC` or `EMNetQ`.
-    bags : Bags
-        The bags, of which nothing needs to be known.
-    n : int, default=200
-        How many rows of each bag are drawn, at least 10; all rows of a bag that has no more.
-    random_state : int, default=0
-        Seed of the draw; None draws others each time.
-
-    Returns
-    -------
-    RowSample
-        The drawn rows, whose labels `histnetq.audit` takes.
-
-    Examples
-    --------
-    >>> import histnetq as hq
-    >>> rng = np.random.default_rng(0)
-    >>> y = rng.integers(2, size=400)
-    >>> X = rng.normal(size=(400, 1)) + 2 * y[:, None]
-    >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200])
-    >>> drawn = hq.sample_rows(q, hq.Bags(X[200:]), 50)
-    >>> len(drawn), round(float((1 / drawn.probabilities).sum()))
-    (50, 200)
-    """
-    if check_whole("n", n) < _FEWEST_LABELS:
-        raise InputError("n", f"at least {_FEWEST_LABELS} rows of each bag", n, "draw more")
-    rng = np.random.default_rng(check_seed(random_state))
-    return draw_rows(posteriors_of(model, bags), bags, n, rng)
-
-
-def posteriors_of(model: Any, bags: Any) -> Floats:
-    """Posteriors of the rows of bags by a quantifier; refuse what is neither."""
-    if not isinstance(bags, Bags):
-        raise InputTypeError("bags", "Bags", type(bags).__name__, "make them by Bags.from_arrays or read_bags")
-    if not hasattr(model, "predict_rows"):
-        raise InputTypeError("model", "a fitted quantifier such as EMQ", type(model).__name__, "fit or load one")
-    found: Floats = model.predict_rows(bags)
-    return found
 
 
 def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) -> RowSample:

@@ -145,7 +145,7 @@ class EstimateWork:
                 reference=reference,
                 false_alarms=FALSE_ALARMS,
                 coverage=coverage,
-                checked=hasattr(model, "trust_"),
+                checked=model.trust_ is not None,
                 command=line.replace(f"--csv {MONITOR_CSV}", f"-o {MONITOR_PAGE}"),
             )
         (self.folder / MONITOR_PAGE).write_text(text, encoding="utf-8", newline="\n")

@@ -24,7 +24,8 @@ from histnetq.tables.long_tables import read_bags_and_unseen
 from histnetq.tables.names import name_of, of_one_type
 from histnetq.tables.table_files import Table, is_number, open_table
 from histnetq.uncertainty.audit import extend_labels
-from histnetq.uncertainty.row_samples import RowSample, sample_rows
+from histnetq.uncertainty.row_samples import RowSample
+from histnetq.workflows.bag_audits import sample_rows
 from histnetq.workflows.estimating import COVERAGE, Estimates, Place, as_model, judge, name_columns, sort_estimates
 from histnetq.workflows.reading import columns_of
 

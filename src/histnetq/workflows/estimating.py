@@ -222,7 +222,7 @@ def _estimated(
     """Estimate bags, with intervals where they are asked for or the model is calibrated, and judge them."""
     n_bytes = len(bags) * (_BAG_BYTES + _NUMBER_BYTES * len(model.classes_))
     require(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
-    if interval is None and (coverage is not None or hasattr(model, "calibration_")):
+    if interval is None and (coverage is not None or model.calibration_ is not None):
         interval = "conformal"
     if interval is None:
         values = {"estimate": model.predict(bags)}
@@ -325,7 +325,7 @@ def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE,
     floor = add_columns(np.tile(model.train_prevalences_, (len(bags), 1)), known.shape[1])
     means = {name: float(MEASURES[name](known, floor, bags.sizes).mean()) for name in ("ae", "rae")}
     covered: dict[str, float] = {}
-    if hasattr(model, "calibration_"):
+    if model.calibration_ is not None:
         found = model.predict_interval(bags, coverage)
         held = found.contains(known[:, : len(model.classes_)]).mean()
         width = (found.upper - found.lower).mean()
@@ -352,7 +352,7 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
 
     A bag that is small because it has one row alone is called that.
     """
-    if hasattr(model, "trust_"):
+    if model.trust_ is not None:
         found = model.trust(bags)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))

@@ -345,7 +345,7 @@ class Workbench:
         learned, held = split.learned, split.held
         why = {"interrupted": getattr(model, "interrupted_", ""), **why}
         if held is not None:
-            if not hasattr(model, "calibration_"):
+            if model.calibration_ is None:
                 model.calibrate(held)
             why["calibrated"] = f"by {split.words}"
             if are_rows_alone(self.bags):

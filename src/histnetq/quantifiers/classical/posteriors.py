@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+import copy
+from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
 
 import numpy as np
@@ -22,6 +23,7 @@ from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
+from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors, Quantify
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
@@ -280,6 +282,11 @@ class PosteriorQuantifier(Quantifier):
         >>> PACC(random_state=0).fit(X, y).bootstrap_interval(X).contains([0.5, 0.5])
         array([ True,  True])
         """
+        if not self.resamples:
+            raise TypeError(
+                f"bootstrap_interval: {type(self).__name__} takes too long to learn from every resample; "
+                "use calibrate and predict_interval."
+            )
         return self.predict_interval(
             X, coverage, method="bootstrap", n_resamples=n_resamples, random_state=random_state
         )
@@ -328,6 +335,34 @@ class PosteriorQuantifier(Quantifier):
         options = {"target": target, "prior": prior, "n_draws": n_draws, "random_state": random_state}
         return self.predict_interval(X, coverage, method="bayes", **options)
 
+    def capabilities(self) -> Capabilities:
+        """Return what this fitted model offers to interval methods, monitoring and audits.
+
+        Returns
+        -------
+        Capabilities
+            Data and callables; None for what the model lacks.
+        """
+        found = super().capabilities()
+        if not self.resamples:
+            return found
+        held_out = HeldOutPosteriors(
+            self.training_posteriors_,
+            self.training_labels_,
+            self.training_weights_,
+            self.reads == "class",
+            self._bag_posteriors,
+            self._quantify,
+            self._relearned,
+        )
+        return replace(found, posteriors=held_out)
+
+    def _relearned(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> Quantify:
+        """Fit a copy to posteriors of labelled rows."""
+        twin = copy.copy(self)
+        twin._learn(posteriors, labels, weights)
+        return twin._quantify
+
     def _base_classifier(self, pool: Any) -> Any:
         named = self.classifier is None or isinstance(self.classifier, str)
         if named and (self.cv is None or pool.ndim == 1):
@@ -361,7 +396,7 @@ class PosteriorQuantifier(Quantifier):
         # They are learned once for a model, and kept beside what they were learned from.
         known = self.__dict__.get("_nearest")
         if known is None or known[0] is not self.training_posteriors_:
-            cells = NearestPoints(self.training_posteriors_, getattr(self, "training_weights_", None))
+            cells = NearestPoints(self.training_posteriors_, self.training_weights_)
             known = self._nearest = (self.training_posteriors_, cells)
         return known[1]
 
@@ -383,7 +418,7 @@ class PosteriorQuantifier(Quantifier):
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
         p, index = self._bag_posteriors(bags)
         if self.resamples:
-            labels, weights = self.training_labels_.astype(np.int64), getattr(self, "training_weights_", None)
+            labels, weights = self.training_labels_.astype(np.int64), self.training_weights_
             scales = fit_scales(self.training_posteriors_.astype(np.float64), labels, "bcts", weights)
             p = rescale(p, *scales)
         return log_likelihoods(p, self.train_prevalences_), index
@@ -393,15 +428,13 @@ class PosteriorQuantifier(Quantifier):
             return super()._assigned(bags)
         p, index = self._bag_posteriors(bags)
         known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
-        return p.argmax(1)[index], confusions_of(known, labels, getattr(self, "training_weights_", None))
+        return p.argmax(1)[index], confusions_of(known, labels, self.training_weights_)
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
         self.train_prevalences_ = prevalences / prevalences.sum()  # which methods learn from too
         self._learn(posteriors, labels, weights)
         self.classes_ = classes
-        self.__dict__.pop("training_weights_", None)
         if self.resamples:
             self.training_posteriors_, self.training_labels_ = posteriors.astype(np.float32), labels.astype(np.int32)
-            if weights is not None:
-                self.training_weights_ = weights
+            self.training_weights_ = weights

@@ -72,10 +72,10 @@ class Composed(Quantifier):
         first = members[0]
         self._learned_from(
             first.classes_, first.input_shape_, first.feature_names_, first.train_prevalences_, first.double_,
-            first.scores_, getattr(first, "text_", None),
+            first.scores_, first.text_,
         )  # fmt: skip
         for member in members:  # tables are read by the whole, which stores what it needs for that once
-            member.__dict__.pop("text_", None)
+            member.text_ = None
         self.members_ = members
 
     def _combine(self, estimates: Floats) -> Floats:

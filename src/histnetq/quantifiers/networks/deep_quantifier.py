@@ -86,7 +86,7 @@ class DeepQuantifier(Quantifier):
         keep_trained(self, Task(self).train(given, make, validation, self._start()))
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
         self._learned_from(*known, needs_double(given.pool), scored, given.text)
-        self.__dict__.pop("confusions_", None)
+        self.confusions_: NDArray[np.float64] | None = None
         if scored and given.rows is not None:
             crossed = take_scores(given.rows)
             self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
@@ -156,7 +156,7 @@ class DeepQuantifier(Quantifier):
         return log_likelihoods(p, self.train_prevalences_), index
 
     def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        if not hasattr(self, "confusions_"):
+        if self.confusions_ is None:
             return super()._assigned(bags)
         p, index = given_posteriors(bags, len(self.classes_))
         return p.argmax(1)[index], self.confusions_

@@ -276,7 +276,7 @@ def judge_chunks(
 
 
 def _estimate(model: Quantifier, bags: Bags | BagSketch, coverage: float) -> tuple[Floats, tuple[Floats, Floats]]:
-    if not hasattr(model, "calibration_"):
+    if model.calibration_ is None:
         estimates = model.predict(bags)
         return estimates, (np.full_like(estimates, np.nan), np.full_like(estimates, np.nan))
     found = model.predict_interval(bags, coverage)
@@ -285,7 +285,7 @@ def _estimate(model: Quantifier, bags: Bags | BagSketch, coverage: float) -> tup
 
 def _look_different(model: Quantifier, bags: Bags | BagSketch) -> NDArray[np.bool_]:
     """(n_chunks,): whether no mix of the classes explains the rows."""
-    if not hasattr(model, "trust_"):
+    if model.trust_ is None:
         return np.zeros(len(bags), bool)
     return model.trust(bags)["trust"].str.startswith("unusual").to_numpy()
 

@@ -1,23 +1,23 @@
-"""Estimates of chunks that are drawn at random from a mix, by what a model keeps of rows that it has not seen."""
+"""Simulated estimates of chunks without a change, from held-out rows or from calibration errors of a model."""
 
 from __future__ import annotations
 
-from typing import Any
-
 import numpy as np
 
-from histnetq.bags.bags import Bags
-from histnetq.simplex import Floats, Ints, project
+from histnetq.quantifiers.base import Quantifier
+from histnetq.simplex import Floats, Ints, check_estimates, project
+from histnetq.uncertainty.capabilities import HeldOutPosteriors
+from histnetq.uncertainty.conformal import Calibration
 from histnetq.workflows.monitoring.alerts import Draw
 
 _COVERAGE, _REACH = 0.8, 1.2816  # of intervals, and how many standard deviations they reach
 
 
-def drawing_of(model: Any) -> Draw:
-    """Give what simulates estimates of a fitted model.
+def drawing_of(model: Quantifier) -> Draw:
+    """Return a function that simulates estimates of a fitted model.
 
-    Methods on posteriors keep those of rows that their classifier had not seen, which are drawn by class. Of others,
-    calibration tells how far estimates are from the mix of a bag, which itself is drawn.
+    For methods on posteriors, it draws posteriors of held-out training rows by class and estimates from them. For other
+    methods, it draws the mix of a chunk and adds errors of the size that calibration measured.
 
     Parameters
     ----------
@@ -36,10 +36,11 @@ def drawing_of(model: Any) -> Draw:
     >>> drawing_of(q)(np.array([0.5, 0.5]), 100, 3, np.random.default_rng(0)).shape
     (3, 2)
     """
-    if getattr(model, "resamples", False):
-        return _ByRows(model)
-    if hasattr(model, "calibration_"):
-        return _ByErrors(model)
+    known = model.capabilities()
+    if known.posteriors is not None:
+        return _ByRows(known.posteriors, known.n_classes)
+    if known.calibration is not None:
+        return _ByErrors(known.calibration)
     raise ValueError(
         f"model: {type(model).__name__} is not calibrated, so that nothing tells how far its estimates go by chance; "
         "fit it to more bags, some of which calibrate it."
@@ -49,14 +50,13 @@ def drawing_of(model: Any) -> Draw:
 class _ByRows:
     """Draws posteriors of held-out rows, and estimates from them."""
 
-    def __init__(self, model: Any) -> None:
-        self.model, labels = model, model.training_labels_.astype(np.int64)
-        self.order = np.argsort(labels, kind="stable")
-        self.counts = np.bincount(labels, minlength=len(model.classes_))
-        weights = getattr(model, "training_weights_", None)
-        # Weight of the rows before each, by which they are drawn; without weights, rows are counted.
-        self.below = None if weights is None else np.concatenate([[0.0], np.cumsum(weights[self.order])])
-        self.posteriors = model.training_posteriors_.astype(np.float64)
+    def __init__(self, known: HeldOutPosteriors, n_classes: int) -> None:
+        self.quantify, self.posteriors = known.quantify, known.posteriors.astype(np.float64)
+        self.order = np.argsort(known.labels, kind="stable")
+        self.counts = np.bincount(known.labels, minlength=n_classes)
+        # Rows are drawn by their cumulative weights; without weights, they are counted.
+        cumulated = None if known.weights is None else np.cumsum(known.weights[self.order])
+        self.below = None if cumulated is None else np.concatenate([[0.0], cumulated])
 
     def __call__(self, mix: Floats, size: int, n_draws: int, rng: np.random.Generator) -> Floats:
         mix = np.where(self.counts > 0, mix, 0.0)
@@ -67,15 +67,14 @@ class _ByRows:
         at = ends[:-1][label] + rng.random(len(label)) * np.diff(ends)[label]
         place = at.astype(np.int64) if self.below is None else np.searchsorted(self.below, at, "right") - 1
         row: Ints = self.order[np.minimum(place, len(self.order) - 1)]
-        bags = Bags.trusted(self.posteriors, row, np.arange(n_draws + 1) * size)
-        return self.model.predict_posteriors(bags)
+        return check_estimates(self.quantify(self.posteriors, row, np.arange(n_draws + 1) * size, None))
 
 
 class _ByErrors:
     """Draws the mix of a chunk, and adds normal errors as wide as calibration tells."""
 
-    def __init__(self, model: Any) -> None:
-        self.calibration = model.calibration_
+    def __init__(self, calibration: Calibration) -> None:
+        self.calibration = calibration
 
     def __call__(self, mix: Floats, size: int, n_draws: int, rng: np.random.Generator) -> Floats:
         found = self.calibration.intervals(mix[None], np.array([size]), _COVERAGE)

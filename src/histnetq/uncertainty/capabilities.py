@@ -1,0 +1,73 @@
+"""Capabilities of a fitted model that intervals, monitoring and audits use: data and callables instead of the model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.simplex import Floats, Ints
+from histnetq.sketches.sketch import BagSketch
+from histnetq.uncertainty.conformal import Calibration
+
+# Posteriors (n_rows, n_classes), the row of each entry, offsets and weights of the bags -> (n_bags, n_classes).
+Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
+
+
+@dataclass(frozen=True)
+class HeldOutPosteriors:
+    """Posteriors of labelled training rows by classifiers that did not train on them, and how a method uses posteriors.
+
+    Attributes
+    ----------
+    posteriors : (n_rows, n_classes), float32
+    labels : (n_rows,)
+        Class codes of the rows.
+    weights : (n_rows,), or None
+    reads_class : bool
+        Whether the method reads only the predicted class of a row.
+    of_bags : callable
+        Bags -> posteriors of the distinct rows in use, and the row of each entry.
+    quantify : callable
+        Posteriors of bags -> estimates.
+    relearn : callable
+        Posteriors, labels and weights of other rows -> `quantify` of a copy of the method fitted to them.
+    """
+
+    posteriors: NDArray[np.float32]
+    labels: NDArray[np.int32]
+    weights: NDArray | None
+    reads_class: bool
+    of_bags: Callable[[Bags], tuple[Floats, Ints]]
+    quantify: Quantify
+    relearn: Callable[[Floats, Ints, NDArray | None], Quantify]
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """What a fitted model can do besides `predict`; None where it cannot.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the method, for messages.
+    n_classes : int
+    estimate : callable
+        Bags or sketches -> estimates.
+    calibration : Calibration, or None
+        Errors on calibration bags.
+    posteriors : HeldOutPosteriors, or None
+        Posteriors of held-out training rows, for methods that use a classifier.
+    standard_errors : callable, or None
+        Bags -> standard errors of the estimates.
+    """
+
+    kind: str
+    n_classes: int
+    estimate: Callable[[Bags | BagSketch], Floats]
+    calibration: Calibration | None = None
+    posteriors: HeldOutPosteriors | None = None
+    standard_errors: Callable[[Bags], Floats] | None = None
