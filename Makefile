@@ -5,8 +5,8 @@ BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
 # Tests of other things than the package, and tests of what numba compiles.
-NO_LINES := benchmarks docs docstrings experiments words
-COMPILED := kernels likelihood_layer
+NO_LINES := experiments project/test_benchmarks.py project/test_docs.py project/test_docstrings.py
+COMPILED := tests/laws/test_kernels.py tests/nn/test_likelihood.py
 # Of these: not compiled, one takes hours, and Python's exp raises where that of compiled code is infinite.
 NOT_BY_PYTHON := expectation_maximisation or sigmoid and (formula or no_numbers)
 
@@ -42,8 +42,8 @@ test-oldest: constraints-oldest.txt pyproject.toml  ## Run the tests with the lo
 # Lines of the package that tests run, in other processes too. What numba compiles is seen by the second run alone.
 coverage: $(READY)  ## Measure the lines of the package that tests run
 	$(BIN)/coverage erase
-	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(NO_LINES:%=--ignore=tests/test_%.py)
-	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal $(COMPILED:%=tests/test_%.py) \
+	$(BIN)/coverage run -m pytest -n 2 --dist worksteal $(NO_LINES:%=--ignore=tests/%)
+	NUMBA_DISABLE_JIT=1 $(BIN)/coverage run -m pytest -n 2 --dist worksteal $(COMPILED) \
 		-k 'not ($(NOT_BY_PYTHON))'
 	$(BIN)/coverage combine --quiet
 	$(BIN)/coverage report

@@ -31,7 +31,7 @@ from sklearn.neural_network import MLPClassifier
 
 import histnetq as hq
 from tests.conftest import FOLDS, QUANTIFIERS, known_bags, labelled, learn
-from tests.test_tampered import forge, stored, told_by_info
+from tests.persistence.test_tampered import forge, stored, told_by_info
 
 SECONDS, BYTES = 10, 2 << 30  # of the processor, and of memory above what the process starts with
 SENTENCE = re.compile(r"[\w .'/(){}=,-]{1,200}: [^\n]{5,800}\.", re.DOTALL)

@@ -1,7 +1,7 @@
 """Layers for bags: tensors in, tensors out.
 
 A new pooling needs its class, its import below, and its line in `POOLINGS` or `BINS`. Quantifiers and the tests that
-every pooling passes (``tests/test_pooling.py``) read these two tables.
+every pooling passes (``tests/laws/test_poolings.py``) read these two tables.
 """
 
 from __future__ import annotations
