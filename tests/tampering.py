@@ -302,11 +302,11 @@ def outcome_of(path, bags):
 
 
 def _also(q, step, bags):
-    if step == "predict_interval" and hasattr(q, "calibration_"):
+    if step == "predict_interval" and q.calibration_ is not None:
         found = q.predict_interval(bags, 0.8)
         if not np.isfinite(found.lower + found.upper).all():
             raise ArithmeticError("intervals are not finite")
-    elif step == "trust" and hasattr(q, "trust_"):
+    elif step == "trust" and q.trust_ is not None:
         q.trust(bags)
     elif step == "predict_rows" and (hasattr(q, "training_posteriors_") or isinstance(q, hq.EMNetQ)):
         found = q.predict_rows(bags)

@@ -191,7 +191,7 @@ def test_intervals_hold_the_estimate_and_survive_saving(fitted, tmp_path):
     several = [bag.gather() for bag in bags]
     np.testing.assert_allclose(q.predict_interval(several).upper, wide.upper, atol=1e-6)
     assert q.trust(several)["trust"].tolist() == q.trust(bags)["trust"].tolist()
-    assert not hasattr(learn(q), "calibration_"), "what was calibrated is no more"
+    assert learn(q).calibration_ is None, "what was calibrated is no more"
 
 
 def test_classes_and_training_prevalences_are_kept(fitted):

@@ -200,10 +200,10 @@ def test_a_model_that_was_fitted_in_python_reads_texts(method, tmp_path, monkeyp
     assert predicted.exit_code == 0, predicted.output
     expected = q.predict(hq.read_bags(new, bag="month", features=q.reading()))
     np.testing.assert_allclose(pd.read_csv("answer.csv")["many"], expected[:, 1], atol=1e-5)
-    assert not hasattr(clone(q), "text_")
+    assert clone(q).text_ is None
     stored = load_file(next(Path("model").glob("*.safetensors")))
     assert sum(name.endswith("text/directions") for name in stored) == 1, "once, whatever a model is made of"
-    assert not hasattr(q.fit(np.eye(8)[:, :4], np.arange(8) % 2), "text_"), "another fit forgets the texts"
+    assert q.fit(np.eye(8)[:, :4], np.arange(8) % 2).text_ is None, "another fit forgets the texts"
 
 
 def test_bags_that_were_drawn_or_joined_keep_what_reads_their_texts(tmp_path):

@@ -405,7 +405,7 @@ def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
     told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
     assert told.exit_code == 0, told.output
     assert "Too few rows to hold some out for intervals: predict gives estimates alone, or inter" in told.output
-    assert not hasattr(hq.load("model"), "calibration_")
+    assert hq.load("model").calibration_ is None
 
 
 def test_networks_learn_from_rows_in_no_bags(table):
