@@ -14,7 +14,7 @@ from histnetq.bags.same_features import require_features, require_range
 from histnetq.bags.text_features import TextFeatures
 from histnetq.errors import InputError, Option, Way
 from histnetq.sketches.sketch import BagSketch
-from histnetq.tables.columns import Reading
+from histnetq.tables.columns import FeatureSpec
 
 
 class BagInputs(BaseEstimator):
@@ -55,12 +55,12 @@ class BagInputs(BaseEstimator):
         if text is not None:
             self.text_ = text
 
-    def reading(self) -> Reading:
+    def reading(self) -> FeatureSpec:
         """Tell how the features are read from a table, which they are matched with by name.
 
         Returns
         -------
-        Reading
+        FeatureSpec
             Names, precision, means in training if it was a table, the range in which the model can compute, and
             whether the features are scores.
 
@@ -69,7 +69,7 @@ class BagInputs(BaseEstimator):
         >>> import pandas as pd, histnetq as hq
         >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
         >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
-        Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
+        FeatureSpec(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
         """
         self._require_fitted()
         if len(self.input_shape_) > 1:
@@ -85,7 +85,7 @@ class BagInputs(BaseEstimator):
         means = getattr(self, "provenance_", {}).get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
         known = None if means is None else tuple(means)
-        return Reading(
+        return FeatureSpec(
             tuple(self.feature_names_), self.double_, known, low, high, self.scores_, getattr(self, "text_", None)
         )
 
