@@ -152,13 +152,11 @@ def checked_numbers(name: str, array: NDArray, words: str, known: dict[str, int]
 class StoredText(Stored):
     """The conversion of a text column to features, if the model has one."""
 
-    def arrays(self, model: Any) -> Arrays:
+    def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
         text = getattr(model, "text_", None)
-        return {} if text is None else {"text/weights": text.weights, "text/directions": text.directions}
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        text = getattr(model, "text_", None)
-        return {} if text is None else {"text_column": text.column}
+        if text is None:
+            return {}, {}
+        return {"text/weights": text.weights, "text/directions": text.directions}, {"text_column": text.column}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         column = learned.get("text_column")

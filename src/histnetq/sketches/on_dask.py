@@ -22,8 +22,7 @@ from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.sketcher import SketchingModel
 from histnetq.sketches.tables import name_bags, sketch_numbered
 from histnetq.tables.columns import Codes
-from histnetq.tables.long_tables import NoRowsError
-from histnetq.tables.table_files import Part, open_part, split_files
+from histnetq.tables.table_files import NoRowsError, Part, open_part, split_files
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -103,14 +102,9 @@ def sketch_dask(
     return name_bags(bags, found)
 
 
-def _sketch_part(
-    model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
-) -> _Found:
-    table = open_part(part)
-    if table.is_empty():
-        return Codes(part.path, keys), None
+def _sketch_part(model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str) -> _Found:
     try:
-        return sketch_numbered(model, table, keys, weight, missing, 1)
+        return sketch_numbered(model, open_part(part), keys, weight, missing, 1)
     except NoRowsError:
         return Codes(part.path, keys), None
 

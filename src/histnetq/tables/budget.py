@@ -194,5 +194,5 @@ def is_text(kind: Any) -> bool:
     kinds = pa.types
     if kinds.is_dictionary(kind):
         kind = kind.value_type
-    known = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-    return any(is_one(kind) for is_one in known)
+    texts = kinds.is_string(kind) or kinds.is_large_string(kind)
+    return bool(texts or kinds.is_binary(kind) or kinds.is_large_binary(kind))

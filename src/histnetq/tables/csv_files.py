@@ -89,11 +89,12 @@ class CsvFile:
     def refuse_misfits(self, kinds: Mapping[str, str]) -> None:
         """Raise an error for the first row with a wrong number of cells or with a text in one of these columns."""
         self._refuse_marks()
-        i, cells = self._first_ragged()
-        if cells != len(self.names):
+        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as lines:
+            rows, n = enumerate(filter(None, _cells(lines, self.separator))), len(self.names)
+            i, cells = next(((i, len(row)) for i, row in rows if len(row) != n), (0, n))
+        if cells != n:
             raise ValueError(
-                f"{self.path}: row {i} has {cells} cells, expected {len(self.names)} as in the line of column names; "
-                "correct the row."
+                f"{self.path}: row {i} has {cells} cells, expected {n} as in the line of column names; correct the row."
             )
         n = 0
         for batch in self.read_texts(list(kinds)) if kinds else ():
@@ -110,12 +111,6 @@ class CsvFile:
         checked = _CheckedBytes(self.path, self.separator)
         while checked.read(_BLOCK_BYTES):
             pass
-
-    def _first_ragged(self) -> tuple[int, int]:
-        """Return the first row that has more or fewer cells than the header, and its number of cells."""
-        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
-            rows, n = filter(None, _cells(text, self.separator)), len(self.names)
-            return next(((i, len(row)) for i, row in enumerate(rows) if len(row) != n), (0, n))
 
 
 def open_files(paths: list[str]) -> Table:

@@ -34,7 +34,7 @@ from histnetq.tables.columns import (
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
-from histnetq.tables.table_files import OTHER_FEATURES, Table, open_table, release_memory
+from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open_table, release_memory
 from histnetq.tables.text_columns import read_text_features, with_text
 
 Names = str | Sequence[str] | None
@@ -180,10 +180,6 @@ def weightless(bags: Codes, number: int) -> ValueError:
         f"{bags.table}: the rows of bag {bags.values[number]!r} all have weight 0, expected at least one that has "
         "more; leave out the bag."
     )
-
-
-class NoRowsError(ValueError):
-    """Every row of a table has a missing value."""
 
 
 class Piece(NamedTuple):

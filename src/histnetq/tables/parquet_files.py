@@ -155,9 +155,8 @@ def _check(source: Source, budget: Budget) -> set[str]:
     import pyarrow as pa
     from pyarrow import parquet
 
-    is_path = isinstance(source, str | os.PathLike)
-    name = os.path.basename(source) if is_path else "file"
-    with open(source, "rb") if is_path else nullcontext(source) as file:
+    name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "file"
+    with open(source, "rb") if isinstance(source, str | os.PathLike) else nullcontext(source) as file:
         n_bytes = _check_footer(file, name, budget)
         try:
             found = parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])

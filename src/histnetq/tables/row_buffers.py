@@ -17,12 +17,7 @@ class Grown:
     """An array that grows in place, without copying the existing rows."""
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
-        self.array, self._charge = np.empty((0, *shape), dtype), Charge()
-
-    @property
-    def dtype(self) -> Any:
-        """Return the type of the numbers."""
-        return self.array.dtype
+        self.array, self.dtype, self._charge = np.empty((0, *shape), dtype), np.dtype(dtype), Charge()
 
     def add(self, part: NDArray) -> None:
         """Add rows at the end."""

@@ -43,6 +43,10 @@ def watched(look: Callable[[pa.RecordBatch], None]) -> Iterator[None]:
         _look.reset(token)
 
 
+class NoRowsError(ValueError):
+    """A table without rows, or with a missing value in every row."""
+
+
 class Table:
     """Files or a data frame, read in batches of rows.
 
@@ -64,7 +68,12 @@ class Table:
         self.name, self.columns, self.read_columns, self.written = name, schema.names, batches, written
         self.types = dict(zip(schema.names, schema.types, strict=True))
         refuse_twice(name, schema.names)
-        _refuse_long(name, schema.names)
+        longest = max(schema.names, key=len, default="")
+        if len(longest) > LONGEST_NAME:
+            raise ValueError(
+                f"{name}: has a column name of {len(longest):,} characters ({longest[:20]!r}…), expected at most "
+                f"{LONGEST_NAME:,}; rename the column."
+            )
 
     def require(self, names: Sequence[str], learned: bool = False) -> None:
         """Raise an error if a column is missing; `learned` says that a model was trained on these columns."""
@@ -94,10 +103,7 @@ class Table:
                 yield n, _without_nan(batch, names)
             n += batch.num_rows
         if n == 0:
-            raise ValueError(f"{self.name}: has no rows; check the file.")
-
-    def is_empty(self) -> bool:
-        return not any(batch.num_rows for batch in self.read_columns(self.columns, []))
+            raise NoRowsError(f"{self.name}: has no rows; check the file.")
 
 
 def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
@@ -241,15 +247,6 @@ def reading(path: str, failure: str, way_out: str, explain: Callable[[], None] |
                 explain()
         reason = str(error).partition("\n")[0] or type(error).__name__
         raise ValueError(f"{path}: {failure} ({reason}); {way_out}.") from None
-
-
-def _refuse_long(table: str, names: Sequence[str]) -> None:
-    longest = max(names, key=len, default="")
-    if len(longest) > LONGEST_NAME:
-        raise ValueError(
-            f"{table}: has a column name of {len(longest):,} characters ({longest[:20]!r}…), expected at most "
-            f"{LONGEST_NAME:,}; rename the column."
-        )
 
 
 def refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
