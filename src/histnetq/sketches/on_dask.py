@@ -102,7 +102,9 @@ def sketch_dask(
     return name_bags(bags, found)
 
 
-def _sketch_part(model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str) -> _Found:
+def _sketch_part(
+    model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
+) -> _Found:
     try:
         return sketch_numbered(model, open_part(part), keys, weight, missing, 1)
     except NoRowsError:
