@@ -1,6 +1,7 @@
-"""How common is each class in a bag of examples?
+"""Quantification: estimating how common each class is in a bag of examples.
 
-The public names; each is imported from its room on first use, so that what does not need torch starts without it.
+This module has the public names. Each is imported from its package on first use, so that everything except the networks
+works without importing torch.
 """
 
 from __future__ import annotations
@@ -57,10 +58,10 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-# OpenMP reads how its threads wait when torch loads it, hence here. By itself GNU OpenMP spins for milliseconds after
-# each operation, which takes the cores from threads that have work as soon as another process runs: training took 7.9 s
-# beside one, against 2.5 s alone. Threads that sleep almost at once took 3.7 s, but 2.8 s alone; so many turns, 4.9 s
-# and 2.5 s.
+# OpenMP reads these variables when torch loads it, so they are set here. By default the threads of GNU OpenMP spin for
+# milliseconds after each operation, and take the cores from threads that have work if another process runs. Training
+# took 7.9 s while another process ran, and 2.5 s alone. With threads that sleep almost at once, it took 3.7 s and 2.8 s
+# alone; with this spin count, 4.9 s and 2.5 s.
 if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
     os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="5000")
 
@@ -73,7 +74,7 @@ __all__ = [
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
-if importlib.util.find_spec("torch") is None:  # a star import takes what works; any other name says what it needs
+if importlib.util.find_spec("torch") is None:  # keeps a star import working; other uses raise an error about torch
     __all__ = [name for name in __all__ if name not in _NETWORKS]
 
 _HOME = {

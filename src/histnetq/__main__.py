@@ -1,4 +1,4 @@
-"""``python -m histnetq`` is the command line."""
+"""Entry point of ``python -m histnetq``, the command line."""
 
 from histnetq.cli import main
 

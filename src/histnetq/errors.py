@@ -59,7 +59,7 @@ class Command:
 
 @dataclass(frozen=True, init=False)
 class Way:
-    """Part of a sentence that is left out where one of its options does not exist, or on other surfaces than `on`."""
+    """Part of a sentence that is omitted if one of its options does not exist, or on surfaces that are not in `on`."""
 
     parts: tuple[str | Option | Command, ...]
     on: tuple[Surface, ...]
@@ -128,7 +128,7 @@ class StructuredError(Exception):
             sentence = words_of(self.problem)
         else:
             sentence = f"expected {words_of(self.expected)}, got {words_of(self.got)}"
-        remedy = re.sub(r"^(, )?( ?or )?", "", words_of(self.remedy))  # if the first part was left out
+        remedy = re.sub(r"^(, )?( ?or )?", "", words_of(self.remedy))  # if the first part was omitted
         return self.argument, f"{sentence}; {remedy}." if remedy else f"{sentence}."
 
 
@@ -168,7 +168,7 @@ def in_python(error: StructuredError) -> str:
 
 
 def joined(argument: str, sentence: str) -> str:
-    """Begin a sentence with the name of the argument that it is about, if there is one."""
+    """Return a sentence that begins with the name of its argument, if there is one."""
     return f"{argument}: {sentence}" if argument else sentence
 
 

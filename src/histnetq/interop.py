@@ -1,6 +1,7 @@
 """Conversions to and from QuaPy: quantifiers, bags, collections and protocols.
 
-Inside QuaPy classes are always sorted, so what goes there has its columns sorted by class. QuaPy is imported on use.
+QuaPy always sorts classes, so everything converted to QuaPy has its columns sorted by class. QuaPy is imported on first
+use.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ __all__ = ["QuapyQuantifier", "bags_from_quapy", "bags_to_quapy", "from_quapy", 
 def to_quapy(quantifier: Quantifier) -> Any:
     """Wrap a quantifier, fitted or not, as a `quapy.method.base.BaseQuantifier`.
 
-    The result is a view: fitting it fits `quantifier`. Its parameters are those of `quantifier`, by the same names, so
-    that they are what `GridSearchQ` takes. Columns are sorted by class, as everywhere in QuaPy.
+    The result is a view: fitting it fits `quantifier`. It has the same parameters as `quantifier`, so that
+    `GridSearchQ` can search them. Columns are sorted by class, as everywhere in QuaPy.
 
     Parameters
     ----------
@@ -70,7 +71,7 @@ def from_quapy(quantifier: Any, classes: Sequence[Any] | None = None) -> Quantif
     Returns
     -------
     Quantifier
-        A `QuapyQuantifier`, fitted if `quantifier` is; what `to_quapy` made gives the quantifier inside it.
+        A `QuapyQuantifier`, fitted if `quantifier` is fitted. For a result of `to_quapy`, the quantifier inside it.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Error of estimated prevalences, one value per bag; the same definitions on numpy arrays and torch tensors.
+"""Errors of estimated prevalences, one value per bag, for numpy arrays and torch tensors.
 
 Every measure is a function ``(p_true, p_pred, sizes) → (n_bags,)`` of prevalences ``(n_bags, n_classes)`` and bag
 sizes ``(n_bags,)``. A training loss is the mean of one of them. The smoothed measures replace each prevalence *p* by

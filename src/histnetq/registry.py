@@ -1,4 +1,4 @@
-"""The lists of everything that users choose by name; Python, the command line, the service and tuning read them here.
+"""Lists of everything that users choose by name, for Python, the command line, the service and tuning.
 
 A new quantifier is its file, its line here, and its line in ``tests/conftest.py``. A new interval method or table
 format is its file and its line here.
@@ -94,14 +94,14 @@ _ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}
 
 @dataclass(frozen=True)
 class Entry:
-    """What is known about a quantifier before its module is imported.
+    """Facts about a quantifier that are known before its module is imported.
 
     Attributes
     ----------
     name : str
         Name of the class, which stored models carry.
     module : str
-        File in this room.
+        Module below `histnetq.quantifiers`.
     learns_from : str
         "labels" of rows; "proportions" of bags or labels; or "anything", for the training mean.
     space : dict

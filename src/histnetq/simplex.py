@@ -176,7 +176,7 @@ def check_prevalences(
 
 
 def check_estimates(estimates: Floats) -> Floats:
-    """Refuse estimates that are not prevalences: a damaged model file can give such numbers.
+    """Raise an error for estimates that are not prevalences, which a damaged model file can cause.
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def check_estimates(estimates: Floats) -> Floats:
     if lost:
         raise ValueError(
             f"model: cannot compute an estimate for {lost:,} of {n_bags}, "
-            "its numbers or those of the rows are too large; fit it again."
+            "its numbers or the numbers in the rows are too large; fit it again."
         )
     low, high = estimates.min(), estimates.max()
     raise ValueError(

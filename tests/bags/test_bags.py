@@ -5,7 +5,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import sparse
 
-from histnetq.bags import checks
 from histnetq.bags.bags import Bags, ranges
 from histnetq.bags.checks import take_dense
 from tests.conftest import exactly
@@ -657,7 +656,7 @@ def test_bad_keys_are_refused(key, message):
 
 @pytest.mark.parametrize("form", [np.asarray, sparse.csr_array])
 def test_rows_are_checked_in_chunks_and_the_place_is_right(form, monkeypatch):
-    monkeypatch.setattr(checks, "_CHECK_CHUNK", 4)
+    monkeypatch.setattr("histnetq.bags.memmap._CHUNK", 4)
     rows = np.ones((9, 2))
     rows[7, 1] = np.inf
     with pytest.raises(ValueError, match=exactly(f"rows: row 7, column 1 {FINITE}")):

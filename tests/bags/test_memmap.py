@@ -9,7 +9,6 @@ import pandas as pd
 import pytest
 
 import histnetq as hq
-from histnetq.bags import checks
 from histnetq.bags import memmap as pools
 from histnetq.training import supervision
 from tests.conftest import QUICK, exactly, known_bags
@@ -21,7 +20,7 @@ SIZE = N_ROWS * N_FEATURES * 4  # 16 MB, beside which indices and labels are sma
 @pytest.fixture
 def small_chunks(monkeypatch):
     """Of 65,536 numbers, so that what is handled at a time is small beside the pool."""
-    for module, name in ((checks, "_CHECK_CHUNK"), (supervision, "_CHUNK"), (pools, "_CHUNK")):
+    for module, name in ((supervision, "_CHUNK"), (pools, "_CHUNK")):
         monkeypatch.setattr(module, name, 1 << 16)
     monkeypatch.setattr("histnetq.bags.fingerprint._HASH_CHUNK", 1 << 16)
     monkeypatch.setattr("histnetq.training.batches._ENCODED_AT_ONCE", 1 << 16)

@@ -9,7 +9,7 @@ from scipy import sparse, stats
 import histnetq as hq
 from histnetq.bags import protocols
 from histnetq.bags.bags import Bags
-from histnetq.bags.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, Protocol
+from histnetq.bags.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer, SamplingProtocol
 from tests.conftest import QUICK, exactly
 
 law = settings(max_examples=40, deadline=None)
@@ -416,7 +416,7 @@ def test_protocols_cannot_be_changed(protocol):
 
 def test_a_protocol_must_say_how_to_draw():
     with pytest.raises(NotImplementedError):
-        Protocol().draw(labelled(), 1)
+        SamplingProtocol().draw(labelled(), 1)
 
 
 @pytest.mark.parametrize("bag_size", [0, -3, (5, 2), (0, 4), 10.5, (2.0, 3.0), (1, 2, 3), (), "ten", True], ids=repr)

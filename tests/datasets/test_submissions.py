@@ -145,7 +145,7 @@ def test_bombs_several_files_and_what_is_no_archive_are_refused(tmp_path):
         check_submission(pack(tmp_path / "bomb.zip", bytes(1 << 22)), "T1")
     with pytest.raises(ValueError, match=r"^submission: T1\.txt declares 1,000,000 bytes, expected at most 720; write"):
         check_submission(pack(tmp_path / "long.zip", bytes(1_000_000)), "T1", n_bags=5)
-    with pytest.raises(ValueError, match=r"^submission: .* holds a file that is no text, expected comma-separated"):
+    with pytest.raises(ValueError, match=r"^submission: .* holds a file that is not text, expected comma-separated"):
         check_submission(pack(tmp_path / "raw.zip", b"\xff\xfe\x00"), "T1")
     with zipfile.ZipFile(tmp_path / "two.zip", "w") as archive:
         archive.writestr("a.txt", "")

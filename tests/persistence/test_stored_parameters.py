@@ -245,7 +245,7 @@ def test_a_plain_pipeline_has_steps_of_different_names(saved):
     steps = config["learned"]["classifier"]["steps"]
     steps[0][0] = steps[1][0]
     forge(model, config, arrays)
-    assert "two steps of a pipeline have one name" in refusal(model)
+    assert "two steps of a pipeline have the same name" in refusal(model)
 
 
 @pytest.mark.parametrize(

@@ -247,7 +247,7 @@ def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) ->
     assert "row 11 and 6 other rows" in refused
     assert refused.endswith("or --missing mean to put in the mean of training.\n")
     result = run("predict", tmp_path / "model", new, "--bag", "tow", "--missing", missing, "--json")
-    assert ("left out 7 rows without some feature" in result.stderr) == (missing == "drop")
+    assert ("dropped 7 rows with missing values" in result.stderr) == (missing == "drop")
     found = pd.DataFrame(json.loads(result.stdout)).pivot(index="tow", columns="class", values="estimate")
     ids = hq.read_bags(fixed, bag="tow", features=model.feature_names_).ids
     np.testing.assert_allclose(found.loc[ids], expected, atol=1e-6)

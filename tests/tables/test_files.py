@@ -177,7 +177,7 @@ def test_no_command_waits_for_a_reader_of_its_output(model, typed, option):
 def test_a_pipe_as_input_is_refused(model, argument):
     os.mkfifo("pipe.csv")
     found = run("predict", "model", *argument)
-    assert found.output == "Error: NEW: pipe.csv is no regular file; write the table to one first.\n"
+    assert found.output == "Error: NEW: pipe.csv is not a regular file; write the table to one first.\n"
 
 
 RUN = "which a spreadsheet runs as a formula"

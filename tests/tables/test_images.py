@@ -167,7 +167,7 @@ def test_unreadable_images_have_no_label(tmp_path):
     write_images(tmp_path, size=8, labelled=True)
     file = sorted(tmp_path.glob("scan1/*/*.png"))[0]
     file.write_bytes(b"no image")
-    with pytest.warns(UserWarning, match=r"\(is no image\); they are left out"):
+    with pytest.warns(UserWarning, match=r"\(is not an image\); they are left out"):
         bags = hq.read_images(tmp_path, label="species", size=8, skip_unreadable=True)
     assert (bags.labels == -1).sum() == 1
     assert bags.sizes.tolist() == [8, 7, 8]
@@ -191,8 +191,8 @@ def png_of(width, height):
     [
         (png_of(10_000, 6_000), r"has 10,000 x 6,000 pixels, expected at most 50,000,000"),
         (png_of(100_000, 100_000), r"has too many pixels, expected at most 50,000,000"),
-        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is no image"),
-        (b"", "is no image"),
+        (b"%!PS-Adobe-3.0 EPSF-3.0\n%%BoundingBox: 0 0 9 9\n", "is not an image"),
+        (b"", "is not an image"),
         (b"\x89PNG\r\n\x1a\n" + bytes(50), "is .*"),
     ],
 )
@@ -208,7 +208,7 @@ def test_whatever_a_decoder_raises_is_told(scans, monkeypatch):
     def fail(image, shape):
         raise zlib.error("Error -3")
 
-    monkeypatch.setattr(image_files, "_brought_to", fail)
+    monkeypatch.setattr(image_files, "_resized", fail)
     with pytest.raises(ValueError, match=r"^source: 12 of 12 images cannot be read: .* \(is damaged: Error -3\)"):
         hq.read_images(scans, size=8)
 
@@ -307,7 +307,8 @@ def test_a_table_that_names_a_pipe_or_a_device_does_not_hang(tmp_path):
     path = write_ecotaxa(tmp_path, img_file_name=["pipe.png", "zero.png"] + ["img/scan0/0.png"] * 8)
     os.mkfifo(tmp_path / "pipe.png")
     os.symlink("/dev/zero", tmp_path / "zero.png")
-    message = r"2 of 10 images cannot be read: .*pipe\.png \(is no regular file\), .*zero\.png \(is no regular file\)"
+    why = r"\(is not a regular file\)"
+    message = rf"2 of 10 images cannot be read: .*pipe\.png {why}, .*zero\.png {why}"
     with pytest.raises(ValueError, match=message):
         hq.read_images(path)
 

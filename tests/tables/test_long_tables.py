@@ -198,7 +198,7 @@ def test_wrong_names(tmp_path, monkeypatch, options, message):
         (
             "tow,cod\nnorth,1\n",
             False,
-            "has none of the bags, such as east; its first is north. Check that both tables name bags alike.",
+            "has none of the bags, such as east; its first is north. Check that both tables use the same bag names.",
         ),
         ("tow,cod\nwest,1\n", False, "has no row for bag east; add it, or drop the rows of this bag."),
         ("tow,cod\neast,7\nwest,1\n", False, "bag east sums to 7, expected 1; pass counts=True if these are counts."),
@@ -271,7 +271,8 @@ def test_different_keys_are_different_bags(tmp_path):
         hq.read_bags(rows, bag=["site", "day"])
     known = pd.DataFrame({"site": ["a"], "day": ["b/c"], "p": [0.5], "q": [0.5]})
     message = (
-        "prevalences: has none of the bags, such as a/b/c; its first is a/b/c. Check that both tables name bags alike."
+        "prevalences: has none of the bags, such as a/b/c; its first is a/b/c. Check that both tables use the same bag "
+        "names."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(rows[rows["site"] == "a/b"], bag=["site", "day"], prevalences=known)

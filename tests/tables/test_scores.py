@@ -391,7 +391,7 @@ BAD_FITS = {
     "a column twice": (None, ["--proba", "cod=p_cod,eel=p_cod"], "--proba: the column 'p_cod' is named twice"),
     "a class that no row has": (
         None, ["--proba", "cod=p_cod,eel=p_eel,ling=p_hake"],
-        "--proba: no class 'ling' stands in column 'species', where there are ['cod', 'eel', 'hake']",
+        "--proba: expected one of the classes ['cod', 'eel', 'hake'] of column 'species', got 'ling'",
     ),
     "one column for three classes": (
         None, ["--proba", "cod=p_cod"],

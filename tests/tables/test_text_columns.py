@@ -102,7 +102,7 @@ def test_what_is_no_text_is_told(tmp_path):
     latin = pa.Array.from_buffers(pa.string(), len(table), texts.buffers())
     columns = pa.table({"month": table["month"], "stars": table["stars"], "review": latin})
     with pytest.raises(
-        ValueError, match=r"^text: column 'review' of source holds bytes that are no UTF-8, expected texts; decode"
+        ValueError, match=r"^text: column 'review' of source holds bytes that are not UTF-8, expected texts; decode"
     ):
         hq.read_bags(columns, **known)
     with_nul = hq.read_bags(table.assign(review=table["review"].str.replace(" ", "\0")), **known)
@@ -150,7 +150,7 @@ def test_a_model_whose_texts_were_altered_is_refused(tmp_path, monkeypatch):
     q = hq.PACC(cv=2).fit(bags)
     for change, message in (
         ({"directions": bags.text.directions[:, :-1]}, r"the array 'text/directions' is float32 of shape"),
-        ({"column": "other"}, r"the model's features are not those of its texts; save the model again\.$"),
+        ({"column": "other"}, r"the model's features do not match its text features; save the model again\.$"),
     ):
         q.text_ = TextFeatures(**{"column": "review", **vars(bags.text), **change})
         q.save("model", overwrite=True)
@@ -225,15 +225,15 @@ def test_texts_of_another_svd_are_refused(tmp_path):
     q = hq.CC(cv=2).fit(bags)
     network = hq.HistNetQ(training=hq.Training(epochs=1))
     message = (
-        "rows: expected features of texts as in training, got those of an SVD of other texts; read them by "
+        "rows: expected the text features of training, got features of another SVD; read them by "
         "features=q.reading(), or by text=bags.text of training."
     )
     for use in (q.predict, q.sketch, q.calibrate, lambda wrong: network.fit(bags, validation=wrong)):
         with pytest.raises(ValueError, match=exactly(message)):
             use(other)
     alike = (
-        "parts: expected features of texts that were computed alike, got those of different SVDs; read all tables at "
-        "once, or the others by text=bags.text of the first."
+        "parts: expected text features of the same SVD, got different ones; read all tables at once, or pass "
+        "text=bags.text of the first part when reading the others."
     )
     with pytest.raises(ValueError, match=exactly(alike)):
         hq.Bags.concat([bags, other])

@@ -118,7 +118,7 @@ def test_options_of_the_command_line(server, models, tmp_path):
     assert answer.content == (tmp_path / "estimates.csv").read_bytes()
     told = server.client.post("/v1/models/pacc/predict", params=options, content=content, headers={"Content-Type": CSV})
     n_dropped = int(rows["length"].isna().sum())
-    assert told.json()["messages"] == [f"body.csv: left out {n_dropped} rows without some feature."]
+    assert told.json()["messages"] == [f"body.csv: dropped {n_dropped} rows with missing values."]
 
 
 def test_requests_at_the_same_time_do_not_disturb_each_other(server):
@@ -250,7 +250,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         ),
         (422, "pacc/predict?bag=a&bag=a", b"", {"Content-Type": CSV}, "bag: Value error, expected every column once"),
         (422, "pacc/predict", b"", {"Content-Type": CSV}, "body.csv: is empty"),
-        (422, "pacc/predict", b"PAR1", {"Content-Type": PARQUET}, "body.parquet: is no whole Parquet file"),
+        (422, "pacc/predict", b"PAR1", {"Content-Type": PARQUET}, "body.parquet: is not a complete Parquet file"),
         (400, "pacc/predict", b"{", {"Content-Type": JSON}, "body: cannot be read as JSON"),
         (400, "pacc/predict", b"[[" * 99999, {"Content-Type": JSON}, "body: cannot be read as JSON"),
         (400, "pacc/predict", b'[{"x": NaN}]', {"Content-Type": JSON}, "NaN is no number of JSON"),

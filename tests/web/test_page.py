@@ -319,7 +319,7 @@ def test_wrong_files_are_told_and_the_form_goes_on(opened, place):
     expected = "expected a file that ends in .csv, .tsv, .txt, .parquet, .pq; save the table as one of them."
     assert alert(tab) == f"scan.pdf: {expected}"
     file.set_input_files({"name": "rows.parquet", "mimeType": "", "buffer": b"PAR1 and nothing else"})
-    tab.locator("#alert p", has_text=re.compile("is no whole Parquet file|cannot be read as Parquet")).wait_for()
+    tab.locator("#alert p", has_text=re.compile("is not a complete Parquet file|cannot be read as Parquet")).wait_for()
     assert tab.locator(".drop").is_visible()
     other = b"tow,weight\na,1\na,2\n"
     give(tab, {"name": "other.csv", "mimeType": "text/csv", "buffer": other})

@@ -33,15 +33,15 @@ class Bags:
     ----------
     rows : (n_rows, ...)
         The pool: a numpy array or memmap, a torch tensor or a scipy sparse matrix. It may have any trailing shape, such
-        as that of images. A list of texts is for methods whose classifier is a pipeline that reads them.
+        as the shape of images. A list of texts is for methods whose classifier is a pipeline that reads texts.
     index : (n_entries,) of int, optional
-        Row numbers of all bags, one bag after the other. By default all rows stand in order.
+        Row numbers of all bags, bag by bag. By default, all rows in order.
     offsets : (n_bags + 1,) of int, optional
-        Where each bag starts in `index`, and the end. By default there is one bag.
+        Start of each bag in `index`, followed by the number of entries. By default there is one bag.
     weights : (n_entries,), optional
-        Weight of each entry; a weight of *k* equals *k* copies. Entries of weight 0 are left out.
+        Weight of each entry; a weight of *k* equals *k* copies. Entries of weight 0 are dropped.
     weight_kind : {"count", "survey"}, default "count"
-        Counts are multiplicities: whole numbers, whose sum is the size of a bag. Survey weights are any positive
+        Counts are multiplicities: whole numbers whose sum is the size of a bag. Survey weights are any positive
         numbers, and the size of a bag is Kish's effective size.
     prevalences : (n_bags, n_classes), optional
         The known proportions of the classes in each bag.
@@ -50,20 +50,20 @@ class Bags:
     ids : (n_bags,), optional
         Names of the bags, by default 0, 1 and so on.
     labels : (n_rows,) of int, optional
-        Class code of each pool row, −1 where it is unknown.
+        Class code of each pool row, −1 if the class is unknown.
     feature_names : sequence of str, optional
-        Names of the columns of `rows`, by default those of a data frame.
+        Names of the columns of `rows`. By default, the column names of a data frame.
     normalize : bool, default False
-        Whether rows of `prevalences` are rescaled to sum to one, such as counts.
+        Whether to divide each row of `prevalences` by its sum, for example if it contains counts.
 
     Attributes
     ----------
     sizes : (n_bags,)
-        The number of entries of each bag, or their weight.
+        Size of each bag: its number of entries, or the size that its weights imply.
     n_features : int
-        The number of numbers in one row.
+        Number of values in one row.
     bag_of_entry : (n_entries,) of int
-        The bag that each entry belongs to.
+        Bag of each entry.
 
     Examples
     --------
@@ -74,9 +74,9 @@ class Bags:
     array([5])
     """
 
-    facts: TableFacts | None  # about the table that the bags were read from
-    scores: NDArray | None  # the class of each column, where rows are probabilities of the classes
-    text: TextFeatures | None  # how features were computed from a column of texts
+    facts: TableFacts | None  # facts about the table that the bags were read from
+    scores: NDArray | None  # class of each column, if rows are class probabilities
+    text: TextFeatures | None  # how features were computed from a text column
 
     def __init__(
         self,
@@ -120,7 +120,7 @@ class Bags:
 
     @classmethod
     def trusted(cls, rows: Any, index: Ints, offsets: Ints, **parts: Any) -> Bags:
-        """Make bags of parts that are known to be right, such as those that this library has read and checked itself.
+        """Make bags from valid parts without checks, for example from parts that this library has checked itself.
 
         Nothing is checked, copied or converted. Numbers must be finite, `index` and `offsets` must fit, no bag may be
         empty, weights must be positive int64 counts or float64 survey weights, and prevalences must sum to one.
@@ -130,12 +130,12 @@ class Bags:
         rows : (n_rows, ...)
             The pool.
         index : (n_entries,) of int64
-            Row numbers of all bags, one bag after the other.
+            Row numbers of all bags, bag by bag.
         offsets : (n_bags + 1,) of int64
-            Where each bag starts in `index`, and the end.
+            Start of each bag in `index`, followed by the number of entries.
         **parts : dict
             Any other parameters of `Bags`, except `normalize`, as arrays of their final types; also `facts`, `scores`
-            and `text`, which a reader of tables knows.
+            and `text` of bags that are read from a table.
 
         Returns
         -------
@@ -151,7 +151,7 @@ class Bags:
         return cls.__new__(cls).replaced(**defaults | {"rows": rows, "index": index, "offsets": offsets} | parts)
 
     def replaced(self, **parts: Any) -> Bags:
-        """Copy the bags with some parts replaced by others that are known to be right; see `trusted`.
+        """Copy the bags with some parts replaced, without checks; see `trusted`.
 
         Parameters
         ----------
@@ -175,7 +175,7 @@ class Bags:
         vars(new).update(parts)
         return new
 
-    # Each of these stands with its documentation in a file of its own.
+    # These methods are defined and documented in other modules.
     from_arrays = classmethod(constructors.from_arrays)
     from_labels = classmethod(constructors.from_labels)
     concat = classmethod(constructors.concat)
@@ -197,22 +197,22 @@ class Bags:
         starts = self.offsets[chosen]
         lengths = self.offsets[chosen + 1] - starts
         neighbours = isinstance(key, slice) and key.step in (None, 1) and chosen.size > 0
-        # The entries of neighbours are a slice, which copies nothing.
+        # The entries of consecutive bags are a slice, which copies nothing.
         entries = slice(starts[0], starts[0] + lengths.sum()) if neighbours else ranges(starts, lengths)
         weights = None if self.weights is None else self.weights[entries]
         return self.select(chosen, self.index[entries], offsets_of(lengths), weights)
 
     def select(self, bags: Any, index: Ints, offsets: Ints, weights: NDArray | None) -> Bags:
-        """Take some of these bags, with other entries on the same pool.
+        """Return new bags on the same pool with the ids and prevalences of some of these bags, but other entries.
 
         Parameters
         ----------
         bags : slice or array
-            The bags whose ids and prevalences are taken, as a key of an array.
+            The bags whose ids and prevalences are kept, as a key of an array.
         index : (n_entries,) of int64
-            Row numbers of the new bags, one bag after the other.
+            Row numbers of the new bags, bag by bag.
         offsets : (n_bags + 1,) of int64
-            Where each new bag starts in `index`, and the end.
+            Start of each new bag in `index`, followed by the number of entries.
         weights : (n_entries,) or None
             Weight of each entry.
 
@@ -236,9 +236,9 @@ class Bags:
         Parameters
         ----------
         index : (n_entries,) of int64
-            Row numbers of the new bags, one bag after the other.
+            Row numbers of the new bags, bag by bag.
         offsets : (n_bags + 1,) of int64
-            Where each new bag starts in `index`, and the end.
+            Start of each new bag in `index`, followed by the number of entries.
         weights : (n_entries,) or None
             Weight of each entry.
         prevalences : (n_bags, n_classes) or None
@@ -259,7 +259,7 @@ class Bags:
 
     @property
     def sizes(self) -> NDArray:
-        """(n_bags,): number of entries, sum of counts, or Kish's effective size ``(Σw)² / Σw²`` of survey weights."""
+        """Number of entries, sum of counts, or Kish's effective size ``(Σw)² / Σw²`` of survey weights, (n_bags,)."""
         if self.weights is None:
             return np.diff(self.offsets)
         sums = np.add.reduceat(self.weights, self.offsets[:-1])
@@ -269,12 +269,12 @@ class Bags:
 
     @property
     def n_features(self) -> int:
-        """The number of numbers in one row."""
+        """Number of values in one row."""
         return int(np.prod(self.rows.shape[1:]))
 
     @property
     def bag_of_entry(self) -> Ints:
-        """(n_entries,): the bag that each entry of `index` belongs to."""
+        """Bag of each entry of `index`, (n_entries,)."""
         return np.repeat(np.arange(len(self)), np.diff(self.offsets))
 
     def entry_weights(self) -> NDArray:
@@ -293,9 +293,9 @@ class Bags:
         return np.ones(len(self.index), np.int64) if self.weights is None else self.weights
 
     def sized_weights(self) -> NDArray | None:
-        """Return weights that add up to the size of each bag, None for bags without weights.
+        """Return weights whose sum is the size of each bag, or None for bags without weights.
 
-        Counts are such weights. The unit of survey weights is arbitrary: they are rescaled to Kish's effective size.
+        Counts already have this sum. Survey weights have an arbitrary unit, and are rescaled to Kish's effective size.
 
         Returns
         -------
@@ -313,7 +313,7 @@ class Bags:
         return self.weights * np.repeat(self.sizes / totals, np.diff(self.offsets))
 
     def gather(self) -> Any:
-        """Copy the rows of all entries, one bag after the other.
+        """Copy the rows of all entries, bag by bag.
 
         Returns
         -------
@@ -328,12 +328,12 @@ class Bags:
         return self.rows[self.index]
 
     def split(self, fraction: float, random_state: Any = None) -> tuple[Bags, Bags]:
-        """Shuffle the bags and split them in two, neither of which is empty.
+        """Split the bags at random into two parts that are not empty.
 
         Parameters
         ----------
         fraction : float
-            The part of the bags that the first half has, between 0 and 1.
+            Fraction of the bags in the first part, between 0 and 1.
         random_state : int or numpy.random.Generator, optional
             Seed of the shuffle.
 

@@ -1,4 +1,4 @@
-"""Checks of the parts that bags are made of, each with an error that names the argument and the way out."""
+"""Checks of the parts of bags and of common arguments; each error names the argument and a remedy."""
 
 from __future__ import annotations
 
@@ -12,20 +12,19 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.limits import LONGEST_NAME, MOST_BINS, brief
-from histnetq.bags.memmap import join_on_disk
+from histnetq.bags.memmap import join_on_disk, row_chunks
 from histnetq.errors import InputError, InputTypeError, Way
 from histnetq.simplex import Ints
 
-_CHECK_CHUNK = 1 << 24  # numbers checked for NaN at a time
 _LARGEST = float(np.finfo(np.float32).max)
-_COARSE = 1e-5  # part of a column's range by which float32 may round its numbers
-_LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # survey weights: their squares are summed, too
-_LARGEST_SEED = 2**128 - 1  # as numpy draws them
-_MOST_HISTOGRAMS = 100  # of one feature, with different numbers of bins
+_COARSE = 1e-5  # largest rounding error of float32, as a fraction of a column's range
+_LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # limits of survey weights, whose squares must be finite, too
+_LARGEST_SEED = 2**128 - 1  # numpy draws seeds up to here
+_MOST_HISTOGRAMS = 100  # histograms of one feature with different numbers of bins
 
 
 def as_pool(rows: Any, name: str = "rows") -> Any:
-    """Check a pool of rows, without copying it: a numpy array or a CSR matrix of finite numbers, or a list of texts."""
+    """Check a pool of rows without copying it: an array or CSR matrix of finite numbers, or a list of texts."""
     if _are_texts(rows):
         return np.asarray(rows, dtype=object)
     if hasattr(rows, "tocsr"):
@@ -59,19 +58,19 @@ def _as_array(rows: Any, name: str) -> NDArray:
     except ValueError:
         raise InputError(name, "rows of one length", "a ragged list", "give every row the same features") from None
     if array.dtype == object and array.ndim:
-        with contextlib.suppress(TypeError, ValueError):  # a frame whose columns are numbers of different types
+        with contextlib.suppress(TypeError, ValueError):  # a data frame with numeric columns of different types
             return array.astype(np.float64)
     return array
 
 
 def _are_texts(rows: Any) -> bool:
-    """Whether these are documents, which a pipeline with a vectoriser takes as they are."""
+    """Return whether rows are texts, which a pipeline with a vectoriser accepts unchanged."""
     flat = isinstance(rows, list | tuple) or (getattr(rows, "ndim", None) == 1 and not hasattr(rows, "tocsr"))
     return flat and len(rows) > 0 and all(isinstance(row, str) for row in rows)
 
 
 def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
-    """The rows that occur in `index`, in order, and `index` renumbered to them."""
+    """Return the sorted rows that occur in `index`, and `index` as positions among these rows."""
     if n_rows > 8 * len(index):
         used, renumbered = np.unique(index, return_inverse=True)
         return used, renumbered
@@ -81,13 +80,13 @@ def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
 
 
 def take_dense(rows: Any, index: NDArray) -> NDArray:
-    """The chosen rows of a pool as a dense array."""
+    """Return the chosen rows of a pool as a dense array."""
     taken = rows[index]
     return taken.toarray() if hasattr(taken, "toarray") else np.asarray(taken)
 
 
 def column_names(rows: Any) -> list[str] | None:
-    """The column names of a data frame, None for anything else."""
+    """Return the column names of a data frame, or None for anything else."""
     columns = getattr(rows, "columns", None)
     return None if columns is None else [str(c) for c in columns]
 
@@ -96,13 +95,12 @@ def _refuse_not_finite(rows: Any, name: str) -> None:
     values = rows.data if hasattr(rows, "indptr") else rows
     if values.dtype.kind != "f" or values.size == 0:
         return
-    step = max(1, _CHECK_CHUNK // max(1, values[0].size))
-    for start in range(0, len(values), step):
-        part = values[start : start + step]
+    for chunk in row_chunks(values):
+        part = values[chunk]
         fits = np.isfinite(part) if part.dtype.itemsize <= 4 else np.abs(part) <= _LARGEST  # NaN is neither
         if not fits.all():
             first = np.argwhere(~fits)[0]
-            value, where = part[tuple(first)], [first[0] + start, *first[1:]]
+            value, where = part[tuple(first)], [first[0] + chunk.start, *first[1:]]
             if values is not rows:
                 where = [np.searchsorted(rows.indptr, where[0], "right") - 1, rows.indices[where[0]]]
             place = f"row {where[0]}" + (f", column {where[1]}" if len(where) == 2 else "")
@@ -117,12 +115,12 @@ def _refuse_not_finite(rows: Any, name: str) -> None:
 
 
 def loses_digits(error: NDArray, low: NDArray, high: NDArray) -> NDArray[np.bool_]:
-    """Whether rounding by this `error` spoils columns of numbers between `low` and `high`."""
-    return error > _COARSE * np.maximum(high - low, 0)  # 0 where a column has no numbers yet
+    """Return whether the rounding `error` is too large for columns with numbers between `low` and `high`."""
+    return error > _COARSE * np.maximum(high - low, 0)  # 0 if a column has no numbers yet
 
 
 def needs_double(rows: Any) -> bool:
-    """Whether float32 is too coarse for some column of a pool, such as seconds since 1970.
+    """Return whether float32 is too coarse for some column of a pool, such as seconds since 1970.
 
     Examples
     --------
@@ -136,9 +134,8 @@ def needs_double(rows: Any) -> bool:
     ):
         return False
     low, high, error = np.inf, -np.inf, 0.0
-    step = max(1, _CHECK_CHUNK // max(1, int(np.prod(rows.shape[1:]))))
-    for start in range(0, len(rows), step):
-        part = rows[start : start + step]
+    for chunk in row_chunks(rows):
+        part = rows[chunk]
         low, high = np.minimum(low, part.min(0)), np.maximum(high, part.max(0))
         error = np.maximum(error, np.abs(part - part.astype(np.float32)).max(0))
     return bool(loses_digits(np.asarray(error), np.asarray(low), np.asarray(high)).any())
@@ -185,7 +182,7 @@ def check_weights(weights: ArrayLike, kind: str, n_entries: int) -> NDArray:
 
 
 def drop_weightless(index: Ints, offsets: Ints, weights: NDArray | None) -> tuple[Ints, Ints, NDArray | None]:
-    """Leave out entries of weight 0, and refuse bags without entries."""
+    """Drop entries of weight 0; raise an error for bags without entries."""
     if weights is not None and not weights.all():
         kept = weights > 0
         index, offsets, weights = index[kept], offsets_of(kept)[offsets], weights[kept]
@@ -215,7 +212,7 @@ def _check_length(name: str, array: NDArray, n: int, expected: str) -> None:
 
 
 def name_columns(prevalences: Any, classes: Any) -> tuple[Any, Any]:
-    """Prevalences and class names; a data frame names them, and its columns are put in the order of `classes`."""
+    """Return prevalences and class names; columns of a data frame are put in the order of `classes`."""
     names = column_names(prevalences)
     if names is None:
         return prevalences, classes
@@ -261,9 +258,9 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
 
 
 def match_names(names: NDArray, among: NDArray, refusal: str) -> Ints:
-    """The place of each name among others; the refusal of one that is not there has places for it and for them.
+    """Return the position of each name in `among`; the error `refusal` has fields for the unknown name and for `among`.
 
-    Kinds of tables differ in which names are numbers: 1 and "1" are one class.
+    Names that are numbers in one table may be texts in another, so 1 and "1" are the same class.
     """
     place = {name: j for j, name in enumerate(among.tolist())}
     if (names.dtype.kind == "U") != (among.dtype.kind == "U"):
@@ -291,7 +288,7 @@ def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> 
 
 
 def _as_labels(name: str, values: Any, of: str) -> NDArray:
-    """Labels as an array of one type; numpy alone would turn a missing value or a number among strings to text."""
+    """Return labels as an array of one type; numpy would convert missing values and numbers among strings to texts."""
     array = np.asarray(values, dtype=object if isinstance(values, list | tuple) else None)
     listed = array.ravel().tolist() if array.dtype.kind in "Of" else []
     refuse_long_names(name, listed if array.dtype.kind == "O" else array)
@@ -323,7 +320,7 @@ def check_feature_names(names: Sequence[str] | None, rows: Any) -> list[str] | N
 
 
 def refuse_long_names(name: str, values: Sequence[Any] | NDArray) -> None:
-    """Refuse names of more than `LONGEST_NAME` characters; an array is searched only if it has room for them."""
+    """Raise an error for names of more than `LONGEST_NAME` characters."""
     if isinstance(values, np.ndarray):
         if values.dtype.kind not in "US" or values.dtype.itemsize <= LONGEST_NAME:
             return
@@ -341,7 +338,7 @@ def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
 
 
 def check_flag(name: str, value: Any) -> None:
-    """Refuse anything but True and False."""
+    """Raise an error unless the value is True or False."""
     if not isinstance(value, bool | np.bool_):
         raise InputTypeError(name, "True or False", brief(value))
 
@@ -357,7 +354,7 @@ def check_number(
     what: str = "a number",
     remedy: str = "",
 ) -> None:
-    """Refuse anything but a number from `low` to `high`; `low` itself is too low with `above`.
+    """Raise an error unless the value is a number from `low` to `high`; `above` excludes `low` itself.
 
     Examples
     --------
@@ -376,7 +373,7 @@ def check_number(
 
 
 def check_integer(name: str, value: Any, low: int, high: int) -> int:
-    """A whole number from `low` to `high`.
+    """Return a whole number; raise an error unless it is from `low` to `high`.
 
     Examples
     --------
@@ -392,7 +389,7 @@ def check_integer(name: str, value: Any, low: int, high: int) -> int:
 
 
 def check_bins(n_bins: Any) -> list[int]:
-    """One number of bins, or several, as a list.
+    """Return one or several numbers of bins as a list.
 
     Examples
     --------
@@ -410,14 +407,14 @@ def check_bins(n_bins: Any) -> list[int]:
 
 
 def check_fraction(name: str, value: Any) -> float:
-    """A number strictly between 0 and 1."""
+    """Return a number; raise an error unless it is strictly between 0 and 1."""
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 < value < 1:  # type: ignore[operator]
         raise InputError(name, "a number between 0 and 1, such as 0.9", brief(value))
     return float(value)
 
 
 def check_seed(random_state: Any) -> int | None:
-    """A seed, or None."""
+    """Return a seed or None; raise an error for any other value."""
     whole = isinstance(random_state, Integral) and not isinstance(random_state, bool) and int(random_state) >= 0
     if random_state is not None and (not whole or random_state > _LARGEST_SEED):
         expected = "a whole number of at least 0, or None" if not whole else "a whole number below 2**128, or None"
@@ -426,7 +423,7 @@ def check_seed(random_state: Any) -> int | None:
 
 
 def check_whole(name: str, value: Any) -> int:
-    """A whole number of at least 1."""
+    """Return a whole number; raise an error unless it is at least 1."""
     return check_integer(name, value, 1, np.iinfo(np.int64).max)
 
 

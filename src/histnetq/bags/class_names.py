@@ -1,4 +1,4 @@
-"""Classes of bags and of estimates, matched by name."""
+"""Matching of classes by name, between bags and estimates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from histnetq.simplex import Floats
 
 
 def align(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
-    """Give the bags these classes, matched by name, or by place if one side has only the default names 0, 1, …
+    """Return the bags with these classes, matched by name, or by position if one side has the default names 0, 1, …
 
     Examples
     --------
@@ -26,7 +26,7 @@ def align(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
 
 
 def with_all_classes(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
-    """Give the bags these classes, and after them those that only the bags have; refuse bags that have none of these.
+    """Return the bags with these classes, followed by the classes that only the bags have; one class must be common.
 
     Examples
     --------
@@ -40,7 +40,7 @@ def with_all_classes(bags: Bags, classes: Sequence[Any] | NDArray) -> Bags:
 
 
 def _matched(bags: Bags, wanted: list[str]) -> tuple[list[str], list[str]]:
-    """Return the names of the bags' classes and the wanted ones, with default names replaced by those of the other."""
+    """Return the class names of the bags and the wanted names; names replace the default names 0, 1, … if possible."""
     names: list[str] = [str(name) for name in bags.classes]  # type: ignore[union-attr]
     default = [str(j) for j in range(len(names))]
     if len(names) == len(wanted) and default in (names, wanted) and not set(names) & set(wanted):
@@ -49,7 +49,7 @@ def _matched(bags: Bags, wanted: list[str]) -> tuple[list[str], list[str]]:
 
 
 def add_columns(p: Floats, n_classes: int) -> Floats:
-    """Give estimates ``(n_bags, k)`` columns of zeros for the classes that only the truth has: (n_bags, n_classes).
+    """Append columns of zeros to estimates, (n_bags, k), for classes that only the truth has: (n_bags, n_classes).
 
     Examples
     --------
@@ -60,7 +60,7 @@ def add_columns(p: Floats, n_classes: int) -> Floats:
 
 
 def are_scores(bags: Bags) -> bool:
-    """Tell whether rows are scores; refuse those whose columns are not in the order of the classes.
+    """Return whether rows are scores; raise an error if their columns are not in the order of the classes.
 
     Examples
     --------

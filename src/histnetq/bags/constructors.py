@@ -1,4 +1,4 @@
-"""Ways to make bags: of a list of arrays, of labelled rows, of other bags. They are class methods of `Bags`."""
+"""Class methods of `Bags` that make bags from a list of arrays, from labelled rows, or from other bags."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def from_arrays(
     classes: Sequence[Any] | None = None,
     **kwargs: Any,
 ) -> Bags:
-    """Make one bag of each array.
+    """Make one bag from each array.
 
     Parameters
     ----------
@@ -74,7 +74,7 @@ def from_arrays(
 
 
 def from_labels(cls: type[Bags], X: Any, y: ArrayLike, groups: ArrayLike | None = None, **kwargs: Any) -> Bags:
-    """Make bags of labelled rows, and count their prevalences.
+    """Make bags from labelled rows, and count their prevalences.
 
     Parameters
     ----------
@@ -120,10 +120,10 @@ def from_labels(cls: type[Bags], X: Any, y: ArrayLike, groups: ArrayLike | None 
 
 
 def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
-    """Put several collections of bags after one another.
+    """Concatenate several collections of bags.
 
-    Classes are aligned by name. Parts on the same pool of rows go on sharing it. A part whose columns have no names, as
-    one of arrays beside others of data frames, is taken to have the columns of the others.
+    Classes are matched by name. Parts on the same pool of rows keep sharing it. A part without column names, such as
+    one made from arrays, is assumed to have the same columns as parts with names.
 
     Parameters
     ----------
@@ -166,7 +166,7 @@ def concat(cls: type[Bags], parts: Sequence[Bags]) -> Bags:
 
 
 def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
-    """The parts with the same classes in the same order."""
+    """Return the parts with the same classes in the same order."""
     named = [p.classes.tolist() for p in parts if p.classes is not None]
     if 0 < len(named) < len(parts):
         raise ValueError("parts: some have classes and some have none; pass classes= when making each of them.")
@@ -175,6 +175,7 @@ def _align_classes(parts: Sequence[Bags]) -> Sequence[Bags]:
 
 
 def _refuse_mixture(parts: Sequence[Bags]) -> None:
+    """Raise an error if the parts differ in row shape, columns, scores, text features or kind of weights."""
     first = parts[0]
     named = next((i for i, part in enumerate(parts) if part.feature_names is not None), 0)
     for i, part in enumerate(parts):
@@ -192,15 +193,15 @@ def _refuse_mixture(parts: Sequence[Bags]) -> None:
     texts = [part.text for part in parts if part.text is not None]
     if not all(text.is_same(texts[0]) for text in texts):
         raise ValueError(
-            "parts: expected features of texts that were computed alike, got those of different SVDs; read all tables "
-            "at once, or the others by text=bags.text of the first."
+            "parts: expected text features of the same SVD, got different ones; read all tables at once, or pass "
+            "text=bags.text of the first part when reading the others."
         )
     if len({p.weight_kind for p in parts if p.weights is not None}) > 1:
         raise ValueError("parts: some have count weights and some survey weights; give all the same kind.")
 
 
 def _join_rows(parts: Sequence[Bags]) -> tuple[Any, NDArray | None, list[int]]:
-    """Return one pool with the rows of all parts, its labels, and where the rows of each part start."""
+    """Return one pool with the rows of all parts, its labels, and the first row of each part in it."""
     first = parts[0]
     same = (p.labels is first.labels or np.array_equal(p.labels, first.labels) for p in parts)  # type: ignore[arg-type]
     if all(p.rows is first.rows for p in parts) and all(same):

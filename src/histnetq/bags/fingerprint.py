@@ -1,4 +1,4 @@
-"""Checksums of bags and arrays, by which a run or a file tells whether it was made from the same ones."""
+"""Checksums of bags and arrays, to recognise whether a run or a file was made from the same data."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def fingerprint(bags: Bags) -> str:
     Parameters
     ----------
     bags : Bags
-        The bags; as a method, these.
+        The bags.
 
     Returns
     -------
@@ -56,7 +56,7 @@ def fingerprint(bags: Bags) -> str:
 
 
 def digest_arrays(*arrays: NDArray) -> str:
-    """Compute a checksum of the bytes of arrays, one after the other, whose types and shapes are known elsewhere.
+    """Compute a checksum of the concatenated bytes of arrays; types and shapes are not included.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Row numbers of many bags at once: offsets, ranges, and which bags a key selects."""
+"""Index arithmetic for many bags at once: offsets, ranges, and selection of bags by a key."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DATE = re.compile(r"\d{4}-\d{2}(-\d{2}([T ].*)?)?")
 
 
 def offsets_of(lengths: ArrayLike) -> Ints:
-    """Where each bag starts if they stand one after the other, and the end.
+    """Return the start of each bag in a flat list of entries, followed by the number of entries.
 
     Examples
     --------
@@ -40,9 +40,9 @@ def ranges(starts: NDArray, lengths: NDArray) -> Ints:
 
 
 def divide(taken: Ints, counts: Ints, offsets: Ints, draw: Callable[[Ints, Ints, Ints], Ints]) -> Ints:
-    """How many of those taken from each segment fall on each of its entries; all segments at once, by halving.
+    """Distribute the number taken from each segment over its entries, for all segments at once, by repeated halving.
 
-    ``draw(left, right, taken)`` tells how many fall on the left halves, from the counts in both halves.
+    ``draw(left, right, taken)`` returns how many are taken from the left halves, given the counts of both halves.
 
     Examples
     --------
@@ -63,7 +63,7 @@ def divide(taken: Ints, counts: Ints, offsets: Ints, draw: Callable[[Ints, Ints,
 
 
 def selected(key: Any, n_bags: int) -> Ints:
-    """The numbers of the bags that a number, slice, boolean mask or list of numbers selects.
+    """Return the numbers of the bags that a number, slice, boolean mask or list of numbers selects.
 
     Examples
     --------
@@ -87,7 +87,7 @@ def selected(key: Any, n_bags: int) -> Ints:
 
 
 def natural_keys(names: ArrayLike) -> NDArray:
-    """Give what sorts names as people do: numbers by size, also those within texts.
+    """Return sort keys that order names naturally: numbers by size, also within texts.
 
     Examples
     --------
@@ -103,7 +103,7 @@ def natural_keys(names: ArrayLike) -> NDArray:
 
 
 def have_order(names: ArrayLike) -> bool:
-    """Tell whether names are numbers or dates, so that those between two of them lie between.
+    """Return whether names are numbers or dates, which have a meaningful order.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""What is known of the classes in bags: proportions and labels, counted, given or arranged; methods of `Bags`."""
+"""Methods of `Bags` about classes: counting prevalences from labels, setting them, and reordering classes."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ def label_prevalences(self: Bags) -> NDArray[np.float64]:
 
 
 def with_prevalences(self: Bags, prevalences: ArrayLike, *, normalize: bool = False) -> Bags:
-    """Give the same bags these proportions.
+    """Return the same bags with these prevalences.
 
     Parameters
     ----------
     prevalences : (n_bags, n_classes)
         The proportions. The columns of a data frame are matched with the classes by name.
     normalize : bool, default False
-        Whether rows are rescaled to sum to one, such as counts.
+        Whether to divide each row by its sum, for example if it contains counts.
 
     Returns
     -------
@@ -70,12 +70,12 @@ def with_prevalences(self: Bags, prevalences: ArrayLike, *, normalize: bool = Fa
 
 
 def with_known_prevalences(self: Bags) -> Bags:
-    """Count prevalences from the row labels where the bags carry none.
+    """Count prevalences from the row labels if the bags have no prevalences.
 
     Returns
     -------
     Bags
-        These bags if they have prevalences, or new ones on the same pool.
+        These bags if they have prevalences, or new bags on the same pool.
 
     Examples
     --------
@@ -91,13 +91,13 @@ def with_known_prevalences(self: Bags) -> Bags:
 
 
 def with_classes(self: Bags, classes: Sequence[Any] | NDArray) -> Bags:
-    """Arrange prevalences and labels for these classes, matched by name.
+    """Reorder prevalences and labels to these classes, matched by name.
 
     Parameters
     ----------
     classes : sequence
-        Names of the classes. Those that the bags lack get prevalence 0. A class of the bags that is not among them
-        is refused.
+        Names of the classes. Classes that the bags lack get prevalence 0. It is an error if a class of the bags is not
+        among these.
 
     Returns
     -------

@@ -1,7 +1,7 @@
-"""Upper limits that several modules share, and short forms of values for error messages.
+"""Upper limits that several modules share, and shortened values for error messages.
 
-Limits are wide enough for any real model, and narrow enough that any stored model can be computed. This module imports
-no other package, as `histnetq info` needs it.
+The limits are high enough for any real model, and low enough to compute with any stored model. This module imports no
+other package, so that `histnetq info` starts fast.
 """
 
 from __future__ import annotations
@@ -10,13 +10,13 @@ import reprlib
 from typing import Any
 
 LONGEST_NAME = 1000  # characters in the name of a class, a feature or a bag
-MOST_BINS = 100_000  # of one histogram
+MOST_BINS = 100_000  # bins of one histogram
 _brief = reprlib.Repr()
 _brief.maxstring = _brief.maxother = _brief.maxlong = 80
 
 
 def brief(value: Any) -> str:
-    """Shorten a value for a message: long texts, long lists and deep lists are cut.
+    """Return a short text of a value for a message; long texts, long lists and nested lists are cut.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""Pools of rows that are larger than memory: written part by part to a file without a name, and mapped."""
+"""Pools of rows that are larger than memory, in memory-mapped temporary files."""
 
 from __future__ import annotations
 
@@ -10,18 +10,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-_CHUNK = 1 << 24  # numbers copied at a time
+_CHUNK = 1 << 24  # numbers processed at a time
 
 
 class PoolFile:
-    """Rows that are added part by part; the file vanishes with the last array on it.
+    """A temporary file that rows are appended to; it is deleted with the last array that uses it.
 
-    Parameters
-    ----------
-    shape : tuple of int
-        Of a row.
-    directory : path, optional
-        Where there is room. Default: that of temporary files.
+    `shape` is the shape of one row, and `directory` is by default the system's directory for temporary files.
 
     Examples
     --------
@@ -34,7 +29,7 @@ class PoolFile:
     def __init__(self, shape: tuple[int, ...], dtype: Any, directory: str | os.PathLike[str] | None = None) -> None:
         self.shape, self.dtype, self.n = shape, np.dtype(dtype), 0
         try:
-            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - lives as long as this
+            self._file = tempfile.TemporaryFile(dir=directory)  # noqa: SIM115 - stays open with this object
         except OSError as error:
             way_out = "name a directory with room for the rows"
             raise OSError(f"scratch: {directory} cannot be written to ({error.strerror}); {way_out}.") from None
@@ -44,13 +39,13 @@ class PoolFile:
         self.n += len(part)
 
     def all(self) -> NDArray:
-        """(n_rows, ...): the rows, mapped for reading."""
+        """Return the memory-mapped rows, (n_rows, ...)."""
         self._file.flush()
         return np.memmap(self._file, self.dtype, "r", shape=(self.n, *self.shape))
 
 
 def join_on_disk(pools: Sequence[NDArray]) -> NDArray:
-    """The rows of all pools, one after the other, in a file."""
+    """Return the concatenated rows of all pools, memory-mapped."""
     joined = PoolFile(pools[0].shape[1:], np.result_type(*pools))
     for pool in pools:
         for chunk in row_chunks(pool):
@@ -59,6 +54,6 @@ def join_on_disk(pools: Sequence[NDArray]) -> NDArray:
 
 
 def row_chunks(pool: NDArray) -> Iterator[slice]:
-    """Slices of as many rows as are copied at a time."""
+    """Yield slices of rows that are small enough to be processed at a time."""
     step = max(1, _CHUNK // max(1, int(np.prod(pool.shape[1:]))))
     return (slice(start, start + step) for start in range(0, len(pool), step))

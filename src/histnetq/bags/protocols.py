@@ -1,9 +1,8 @@
-"""Sampling protocols: labelled rows, or bags of known proportions, and a seed → new `Bags` on the same pool.
+"""Sampling protocols, which draw new bags from labelled rows or from bags with known prevalences.
 
-Every protocol has ``draw(source, n_bags, random_state) → Bags`` and an attribute `draws_from` that says what `source`
-is: ``"rows"`` (a `Bags` whose pool rows are labelled; all rows in its bags are drawn from), ``"bags"`` (a `Bags` with
-prevalences) or ``"both"`` (a pair of the two on one pool). They are frozen dataclasses and hold no random state. A new
-one implements ``_draw(source, n_bags, rng)``.
+Every protocol has ``draw(source, n_bags, random_state) → Bags`` and an attribute `draws_from`, the kind of `source`:
+``"rows"`` (a `Bags` with labelled rows), ``"bags"`` (a `Bags` with prevalences) or ``"both"`` (a pair of the two on one
+pool). Protocols are frozen dataclasses without random state. A new protocol implements ``_draw(source, n_bags, rng)``.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from histnetq.bags.limits import brief
 from histnetq.errors import InputError, InputTypeError, Option, Way
 from histnetq.simplex import Floats, Ints, apportion, draw_uniform
 
-__all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "Protocol"]
+__all__ = ["APP", "NPP", "Combined", "CovariateShift", "Dirichlet", "Mixer", "SamplingProtocol"]
 
 Size = int | tuple[int, int] | None
 _DEFAULT_SIZE = 250
@@ -33,8 +32,8 @@ _STRONGEST = 1e6
 _TILT_CHUNK = 1 << 24  # bags × rows handled at a time under covariate shift
 
 
-class Protocol:
-    """Base of the protocols: where new bags come from."""
+class SamplingProtocol:
+    """Base class of the sampling protocols."""
 
     draws_from: ClassVar[str] = "rows"
 
@@ -44,7 +43,7 @@ class Protocol:
         Parameters
         ----------
         source : Bags, or a pair of Bags
-            What the attribute `draws_from` says: labelled rows, bags with prevalences, or both.
+            Labelled rows, bags with prevalences, or both, as the attribute `draws_from` requires.
         n_bags : int
             The number of bags.
         random_state : int or numpy.random.Generator, optional
@@ -72,7 +71,7 @@ class Protocol:
 
 
 @dataclass(frozen=True)
-class APP(Protocol):
+class APP(SamplingProtocol):
     """Artificial prevalences: proportions uniform on the simplex, rows drawn with replacement within each class.
 
     The drawn counts equal the declared prevalences exactly.
@@ -80,8 +79,8 @@ class APP(Protocol):
     Parameters
     ----------
     bag_size : int or (low, high), optional
-        Rows per bag, or a range to draw sizes from. By default sizes are those of the source's bags, at random, or 250
-        if it has only one.
+        Rows per bag, or a range to draw sizes from. By default, each size is the size of a random bag of the source,
+        or 250 if the source has only one bag.
 
     References
     ----------
@@ -104,14 +103,14 @@ class APP(Protocol):
 
 
 @dataclass(frozen=True)
-class Dirichlet(Protocol):
+class Dirichlet(SamplingProtocol):
     """Like `APP`, with proportions from a Dirichlet distribution.
 
     Parameters
     ----------
     alpha : float or sequence of float, default 1.0
-        Concentration, as one number or one per class that occurs in the source. A concentration of 1 is `APP`, and
-        larger ones stay nearer to the middle.
+        Concentration, as one number or one per class that occurs in the source. A concentration of 1 is `APP`;
+        proportions under larger concentrations are more even.
     bag_size : int or (low, high), optional
         Rows per bag, as in `APP`.
 
@@ -144,8 +143,8 @@ class Dirichlet(Protocol):
 
 
 @dataclass(frozen=True)
-class NPP(Protocol):
-    """Natural prevalences: rows drawn from all labelled rows alike, with replacement; proportions vary by chance.
+class NPP(SamplingProtocol):
+    """Natural prevalences: rows drawn uniformly from all labelled rows, with replacement.
 
     Parameters
     ----------
@@ -172,11 +171,11 @@ class NPP(Protocol):
 
 
 @dataclass(frozen=True)
-class CovariateShift(Protocol):
-    """Bags whose inputs shift and whose labels follow: P(X) changes from bag to bag while P(Y|X) stays.
+class CovariateShift(SamplingProtocol):
+    """Covariate shift: P(X) changes from bag to bag while P(Y|X) stays the same.
 
-    Each bag has a random direction *u* of feature space; a row *x* is drawn, with replacement, with probability
-    proportional to ``exp(strength · ⟨u, z(x)⟩)`` where *z* standardises the projections ⟨u, x⟩ to unit variance.
+    Each bag has a random direction *u* of feature space. A row *x* is drawn, with replacement, with probability
+    proportional to ``exp(strength · ⟨u, z(x)⟩)``, where *z* standardises the projections ⟨u, x⟩ to unit variance.
 
     Parameters
     ----------
@@ -222,7 +221,7 @@ class CovariateShift(Protocol):
         return _labelled_bags(source, rows[drawn], sizes)
 
     def _cumulative(self, x: Floats, weights: NDArray | None, n_bags: int, rng: np.random.Generator) -> Floats:
-        """(n_bags, n_rows): the distribution function over the rows, for one random direction per bag."""
+        """Return the cumulative distribution over the rows for one random direction per bag, (n_bags, n_rows)."""
         scores = rng.standard_normal((n_bags, x.shape[1])) @ x.T
         scores /= np.maximum(scores.std(1, keepdims=True), 1e-12)
         tilt = np.exp(self.strength * scores - (self.strength * scores).max(1, keepdims=True))
@@ -231,16 +230,16 @@ class CovariateShift(Protocol):
 
 
 @dataclass(frozen=True)
-class Mixer(Protocol):
+class Mixer(SamplingProtocol):
     """Bag Mixer: random halves of two bags joined, labelled with the size-weighted mean of their proportions.
 
-    Halves are exact and drawn without replacement. With count weights a half is a multivariate hypergeometric draw of
-    half the copies; with survey weights it is half of the entries, and halves count by their total weight.
+    Halves are exact and drawn without replacement. With count weights, a half is a multivariate hypergeometric draw of
+    half the copies. With survey weights, it is half of the entries, and a half counts by its total weight.
 
     Parameters
     ----------
     real_proportion : float, default 0.5
-        Part of the drawn bags that are bags of the source, unmixed.
+        Fraction of the drawn bags that are unmixed bags of the source.
 
     References
     ----------
@@ -277,24 +276,24 @@ class Mixer(Protocol):
         second = (first + rng.integers(1, len(source), size=n_bags)) % len(source)
         pairs = source[np.stack([first, second], axis=1).ravel()]
         halves = _halve(pairs, rng)
-        # By counting, not reduceat: the smaller half of a single row is empty and weighs nothing.
+        # bincount instead of reduceat: the smaller half of a bag with a single row is empty and has mass 0.
         mass = np.bincount(halves.bag_of_entry, halves.weights, minlength=2 * n_bags).reshape(n_bags, 2, 1)
         labels = (mass * pairs.prevalences.reshape(n_bags, 2, -1)).sum(1) / mass.sum(1)  # type: ignore[union-attr]
         return halves.drawn(halves.index, halves.offsets[::2], halves.weights, labels)
 
 
 @dataclass(frozen=True)
-class Combined(Protocol):
-    """Some bags from labelled rows, the others from bags of known proportions.
+class Combined(SamplingProtocol):
+    """A mixture of bags drawn from labelled rows and bags drawn from bags with known prevalences.
 
     Parameters
     ----------
-    rows : Protocol, default APP()
-        How bags are drawn from labelled rows.
-    bags : Protocol, default Mixer()
-        How bags are drawn from bags of known proportions.
+    rows : SamplingProtocol, default APP()
+        Protocol that draws bags from labelled rows.
+    bags : SamplingProtocol, default Mixer()
+        Protocol that draws bags from bags with known prevalences.
     row_proportion : float, default 0.5
-        Part of the bags that are drawn from labelled rows.
+        Fraction of the bags that are drawn from labelled rows.
 
     Examples
     --------
@@ -303,8 +302,8 @@ class Combined(Protocol):
     array([10, 10,  3,  3])
     """
 
-    rows: Protocol = field(default_factory=APP)
-    bags: Protocol = field(default_factory=Mixer)
+    rows: SamplingProtocol = field(default_factory=APP)
+    bags: SamplingProtocol = field(default_factory=Mixer)
     row_proportion: float = 0.5
     draws_from: ClassVar[str] = "both"
 
@@ -324,7 +323,7 @@ class Combined(Protocol):
 
 
 class _LabelledRows:
-    """The labelled rows of a source, grouped by class; a row's chance to be drawn is its weight in the source."""
+    """The labelled rows of a source, grouped by class; rows are drawn in proportion to their weights in the source."""
 
     def __init__(self, source: Bags) -> None:
         if source.labels is None or source.classes is None:
@@ -341,12 +340,12 @@ class _LabelledRows:
             place = np.searchsorted(rows, source.index).clip(max=len(rows) - 1)
             kept = rows[place] == source.index
             total = np.bincount(place[kept], source.weights[kept], minlength=len(rows))
-            # The mean over the bags a row is in, so that weights of one are no weights.
+            # The mean weight over the bags of a row, so that weights of 1 have no effect.
             self.weights = (total / np.bincount(place[kept], minlength=len(rows)))[order]
         self.counts = np.bincount(labels, minlength=len(source.classes))
 
     def pick(self, starts: Ints, counts: Ints, rng: np.random.Generator) -> Ints:
-        """One row of each range ``starts[i]`` to ``starts[i] + counts[i]`` of `self.rows`."""
+        """Draw one row from each range ``starts[i]`` to ``starts[i] + counts[i]`` of `self.rows`."""
         if self.weights is None:
             return self.rows[starts + rng.integers(counts)]
         reach = np.concatenate([[0.0], np.cumsum(self.weights)])
@@ -358,25 +357,25 @@ class _LabelledRows:
 def _draw_by_class(
     bag_size: Size, source: Bags, n_bags: int, prevalences: Callable[..., Floats], rng: np.random.Generator
 ) -> Bags:
-    """Bags of the proportions that ``prevalences(n_bags, n_classes, rng)`` gives, drawn within each class."""
+    """Draw rows within each class to bags with the proportions ``prevalences(n_bags, n_classes, rng)``."""
     pool, sizes = _LabelledRows(source), _draw_sizes(bag_size, source, n_bags, rng)
     counts, present = np.zeros((n_bags, len(pool.counts)), np.int64), np.flatnonzero(pool.counts)
     counts[:, present] = apportion(prevalences(n_bags, len(present), rng), sizes)
     label = np.repeat(np.tile(np.arange(len(pool.counts)), n_bags), counts.ravel())
-    # With replacement: APP may ask for more of a rare class than the pool holds.
+    # With replacement, as APP may need more rows of a rare class than the pool has.
     starts = np.cumsum(pool.counts) - pool.counts
     index = pool.pick(starts[label], pool.counts[label], rng)
     return source.drawn(index, offsets_of(sizes), None, counts / sizes[:, None])
 
 
 def _labelled_bags(source: Bags, index: Ints, sizes: Ints) -> Bags:
-    """Bags of these rows, with the proportions of their labels."""
+    """Return bags of these rows, with prevalences counted from their labels."""
     bags = source.drawn(index, offsets_of(sizes), None, None)
     return bags.replaced(prevalences=bags.label_prevalences())
 
 
 def _numbered(bags: Bags) -> Bags:
-    """The bags with the ids 0, 1, …"""
+    """Return the bags with the ids 0, 1, …"""
     return bags.drawn(bags.index, bags.offsets, bags.weights, bags.prevalences)
 
 
@@ -408,12 +407,12 @@ def _check_proportion(name: str, value: Any) -> None:
 
 
 def _cycle(n: int, count: int, rng: np.random.Generator) -> Ints:
-    """`count` of `n` numbers in random order, none twice before all were once."""
+    """Return `count` of the numbers below `n` in random order; no number repeats before all have occurred."""
     return np.concatenate([rng.permutation(n) for _ in range(-(-count // n))])[:count]
 
 
 def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
-    """A random half of every bag; odd bags are rounded up at even places and down at odd ones."""
+    """Return a random half of every bag; odd sizes are rounded up in bags 0, 2, … and down in bags 1, 3, …"""
     up = np.arange(len(pairs)) % 2 == 0
     if pairs.weights is not None and pairs.weight_kind == "count":
         sizes = pairs.sizes

@@ -1,4 +1,4 @@
-"""Checks of bags against what a model has learned: the features of training, and the range of their numbers."""
+"""Checks that bags have the features of a model's training data, within the range that the model can compute with."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _CHECK_CHUNK = 1 << 24  # numbers compared at a time
 
 
 def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None, text: Any = None) -> None:
-    """Refuse bags whose rows have another shape than those of training, or columns of other names or other texts."""
+    """Raise an error if rows differ from training in their shape, column names or text features."""
     found, way_out = tuple(bags.rows.shape[1:]), "give the same columns in the same order"
     if found != shape:
         differences = _differences(bags.feature_names or (), names or ())
@@ -27,23 +27,23 @@ def require_features(bags: Any, shape: tuple[int, ...], names: list[str] | None,
         i, (got, expected) = next((i, pair) for i, pair in enumerate(pairs) if pair[0] != pair[1])
         raise ValueError(f"rows: column {i} is {got!r}, expected {expected!r} as in training; {way_out}.")
     if None not in (bags.text, text) and not bags.text.is_same(text):
-        expected, got = "features of texts as in training", "those of an SVD of other texts"
+        expected, got = "the text features of training", "features of another SVD"
         raise InputError("rows", expected, got, "read them by features=q.reading(), or by text=bags.text of training")
 
 
 def _differences(found: Sequence[str], names: Sequence[str]) -> str:
-    """Tell which columns are lacking and which are too many, if both have names."""
+    """Return a phrase about missing and additional columns, or "" if one side has no names."""
     if not found or not names:
         return ""
-    told = (("no", names, set(found)), ("also", found, set(names)))
-    columns = {word: [name for name in some if name not in others] for word, some, others in told}
+    sides = (("no", names, set(found)), ("also", found, set(names)))
+    columns = {word: [name for name in some if name not in others] for word, some, others in sides}
     return " and ".join(f"{word} {shown(np.array(listed))}" for word, listed in columns.items() if listed)
 
 
 def require_range(bags: Any, low: NDArray, high: NDArray, numbered: bool = True) -> None:
-    """Refuse rows with a number beyond these ends ``(n_features,)``, with which a model cannot compute.
+    """Raise an error for a number outside these limits, (n_features,), which a model cannot compute with.
 
-    Rows of a stream have no numbers that its reader would know: there the bag is named.
+    The message names the row if rows are `numbered`, and the bag otherwise, as for the rows of a stream.
     """
     rows = bags.rows
     values = rows.data if hasattr(rows, "tocsr") else rows

@@ -1,4 +1,4 @@
-"""Whether bags share rows: the same rows of the pool, or rows of the same numbers."""
+"""Detection of rows that several bags share: the same pool rows, or rows with the same values."""
 
 from __future__ import annotations
 
@@ -10,23 +10,13 @@ from numpy.typing import NDArray
 if TYPE_CHECKING:
     from histnetq.bags.bags import Bags
 
-_CHUNK = 1 << 22  # numbers looked at together
+_CHUNK = 1 << 22  # numbers hashed at a time
 
 
 def part_shared(bags: Bags, by_content: bool = False) -> float:
-    """Tell which part of the entries has a row that also stands in another bag.
+    """Return the fraction of the entries whose row is also in another bag.
 
-    Parameters
-    ----------
-    bags : Bags
-        The bags.
-    by_content : bool, default=False
-        Whether rows of the same numbers, or texts, count as one row.
-
-    Returns
-    -------
-    float
-        From 0 to 1.
+    With `by_content`, different pool rows with the same values or texts count as the same row.
 
     Examples
     --------
@@ -45,19 +35,7 @@ def part_shared(bags: Bags, by_content: bool = False) -> float:
 
 
 def row_hashes(pool: Any, index: NDArray) -> NDArray[np.uint64]:
-    """Give numbers that are alike for rows that are alike, and for hardly any others.
-
-    Parameters
-    ----------
-    pool : array, sparse matrix or texts
-        The rows.
-    index : (n_entries,) of int
-        Rows of the pool.
-
-    Returns
-    -------
-    (n_entries,) of uint64
-        A number for each entry.
+    """Return a hash of the pool row of each entry, (n_entries,); rows with the same values have the same hash.
 
     Examples
     --------

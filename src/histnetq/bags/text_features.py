@@ -1,4 +1,4 @@
-"""Texts as numbers: hashed words and pairs of words, weighted by rarity, in a few directions by an SVD."""
+"""Text features: hashed words and pairs of words, weighted by rarity and reduced by an SVD."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from numpy.typing import NDArray
 
 N_HASHED = 1 << 14
 _MOST_DIRECTIONS = 100
-_LETTERS_AT_ONCE = 1 << 22  # whose words are counted together
+_LETTERS_AT_ONCE = 1 << 22  # characters of the texts that are processed together
 
 
 @dataclass(frozen=True, eq=False)
 class TextFeatures:
-    """What turns the texts of a column into features, as plain arrays.
+    """Learned conversion of the texts of a column to features.
 
     Parameters
     ----------
     column : str
         Name of the column.
     weights : (n_hashed,)
-        Weight of each hashed word or pair of words: the rarer, the more.
+        Weight of each hashed word or pair of words; rare ones have large weights.
     directions : (n_features, n_hashed)
-        Directions of the largest variance.
+        Leading right singular vectors of the weighted counts.
 
     Examples
     --------
@@ -41,7 +41,7 @@ class TextFeatures:
 
     @classmethod
     def fit(cls, column: str, texts: Sequence[str], n_directions: int = _MOST_DIRECTIONS) -> TextFeatures:
-        """Learn weights and directions from texts; the same texts give the same ones."""
+        """Learn weights and directions from texts; the result is deterministic."""
         from sklearn.utils.extmath import randomized_svd
 
         counts = _hashed(texts)
@@ -61,7 +61,7 @@ class TextFeatures:
         return [f"{self.column}~{j + 1}" for j in range(len(self.directions))]
 
     def is_same(self, other: TextFeatures) -> bool:
-        """Tell whether these give the same features of the same texts."""
+        """Return whether both compute the same features from the same texts."""
         return self is other or (
             self.column == other.column
             and np.array_equal(self.weights, other.weights)
@@ -69,14 +69,12 @@ class TextFeatures:
         )
 
     def transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        """Return the features of texts: ``(n_texts, n_features)``."""
+        """Return the features of texts, (n_texts, n_features)."""
         ends = np.cumsum([len(text) for text in texts]) // _LETTERS_AT_ONCE
         starts = [0, *(1 + np.flatnonzero(np.diff(ends))).tolist(), len(texts)]
-        parts = [self._transform(texts[a:b]) for a, b in itertools.pairwise(starts)]
+        counts = (_hashed(texts[a:b]) for a, b in itertools.pairwise(starts))
+        parts = [np.asarray(_weighted(part, self.weights) @ self.directions.T, np.float32) for part in counts]
         return np.concatenate(parts) if len(parts) > 1 else parts[0]
-
-    def _transform(self, texts: Sequence[str]) -> NDArray[np.float32]:
-        return np.asarray(_weighted(_hashed(texts), self.weights) @ self.directions.T, dtype=np.float32)
 
 
 def _hashed(texts: Sequence[str]) -> Any:
@@ -86,7 +84,7 @@ def _hashed(texts: Sequence[str]) -> Any:
 
 
 def _weighted(counts: Any, weights: NDArray[np.float32]) -> Any:
-    """Give rows of length 1, in which a word counts by the logarithm of its number and by its rarity."""
+    """Return rows of length 1 with the logarithm of each count times the weight of its word."""
     from sklearn.preprocessing import normalize
 
     rows = counts.astype(np.float32)

@@ -1,4 +1,4 @@
-"""Reading files from zip archives without unpacking them to disk; unsafe archives are refused."""
+"""Reading of files in zip archives without unpacking them to disk; unsafe archives raise an error."""
 
 from __future__ import annotations
 
@@ -20,19 +20,9 @@ _ROOM = 1 << 13  # bytes; zipfile unpacks fewer beyond the requested number
 class Archive:
     """A zip archive whose members are read one by one, by any number of threads.
 
-    The constructor refuses archives with absolute names or names that lead out of the archive, links, encrypted or
-    repeated members, or members that are far too large. `read` refuses a member that does not unpack to its declared
-    size.
-
-    Parameters
-    ----------
-    path : Path
-        The zip file.
-
-    Attributes
-    ----------
-    names : list of str
-        Names of the files inside.
+    The constructor raises an error for absolute names or names that lead out of the archive, links, encrypted or
+    repeated members, and members that are far too large. `read` raises an error for a member that does not unpack to
+    its declared size. `names` are the names of the files inside.
     """
 
     def __init__(self, path: Path) -> None:

@@ -191,7 +191,7 @@ def _read_only_member(path: Path, most_bytes: int) -> str:
                 raise _refused(f"{name} declares {size:,} bytes, expected at most {most_bytes:,}", "write fewer digits")
             return archive.read(name).decode()
     except UnicodeDecodeError:
-        raise _refused(f"{path} holds a file that is no text, expected comma-separated values", "write text") from None
+        raise _refused(f"{path} holds a file that is not text, expected comma-separated values", "write text") from None
     except ValueError as error:
         if not str(error).startswith("archive: "):
             raise

@@ -1,1 +1,1 @@
-"""Errors, comparisons, plots, and the search for parameters. Imports `quantifiers` and `interop`."""
+"""Evaluation: errors, comparisons, plots and hyperparameter search."""

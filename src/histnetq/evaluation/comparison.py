@@ -16,7 +16,7 @@ from histnetq.simplex import Floats
 if TYPE_CHECKING:
     import pandas as pd
 
-BASELINE = "training mean"  # name of the row that always answers the prevalences of training
+BASELINE = "training mean"  # row whose estimates are always the training prevalences
 CLEAR = 0.001  # a smaller p-value gets no mark
 _STATISTICS = ["mean", "sd", "best", "p_value", "mark", "wins", "direction"]
 _MISSING = (np.nan, np.nan, False, np.nan, "", np.nan, "")

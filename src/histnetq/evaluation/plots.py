@@ -305,10 +305,10 @@ def prevalences(
 def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the histograms of bags that a fitted `HistNetQ` computes for one feature, with the learned bins.
 
-    A grey bar stands where its bin is and is as wide (where bins fade out: at half their height). It shows the mean
-    over all bags. Up to six bags are a line each. More of them are a line for each class: the mean of the tenth of the
-    bags that has the largest share of the class, known or else estimated. Of more than six classes, those six are drawn
-    whose lines are farthest from the mean. Where the lines part, the network can tell the classes apart.
+    Grey bars show the mean over all bags, at the position and with the width of each bin (for smooth bins, the width at
+    half height). Up to six bags are drawn as one line each. With more bags, there is one line per class: the mean of
+    the 10 % of the bags with the largest prevalence of the class, known or estimated. With more than six classes, the
+    six lines farthest from the mean are drawn. Where the lines differ, the network can distinguish the classes.
 
     Parameters
     ----------

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from histnetq.evaluation.trials import Space, Trials
 
 _HELD_OUT = 0.3  # held-out fraction of the rows or bags, if no validation bags are given
-_VALIDATION_BAGS = 200  # drawn from held-out rows
+_VALIDATION_BAGS = 200  # bags drawn from held-out rows
 # If these vary, validation losses of different trials are not comparable.
 _INCOMPARABLE = {"loss", "sampler", "training__validation", "training__validation_bags"}
 
@@ -298,7 +298,7 @@ def _report(trial: Any, record: dict[str, float]) -> None:
 
     try:
         trial.report(record["validation_loss"], int(record["epoch"]))
-    except RuntimeError:  # others took this worker for killed, and do the trial again
+    except RuntimeError:  # other workers assumed that this worker was killed, and repeat the trial
         raise TrialPruned from None
     if trial.should_prune():
         raise TrialPruned

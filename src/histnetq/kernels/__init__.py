@@ -1,4 +1,4 @@
-"""Fused arithmetic behind one interface: compiled kernels on the CPU, plain torch ones anywhere.
+"""Fused arithmetic behind one interface: compiled kernels on the CPU, and plain torch kernels on any device.
 
 The modules `compiled` and `plain` define the same six functions on tensors; `backend` chooses between them. Importing
 this package loads neither torch nor numba.
@@ -6,27 +6,28 @@ this package loads neither torch nor numba.
 ====================  ================================================================================
 ``hard_codes``        values → number of bin edges at or below each value
 ``hard_count``        codes of the entries of each bag → weight inside each bin
-``hard_density``      the same as part of the bag's weight, and right minus left of the bin's centre
+``hard_density``      the same as a fraction of the bag's weight, and weight right minus left of the bin's centre
 ``hard_scatter``      gradient of the bins → gradient of the values, by code
 ``smooth_sum``        values → sum of φ over the entries of each bag
 ``smooth_grad``       gradient of the bins → gradients of values, centres and scales, recomputing φ
 ====================  ================================================================================
 
-So do `likelihood_compiled` and `likelihood_plain`:
+The modules `likelihood_compiled` and `likelihood_plain` define:
 
 ====================  ================================================================================
 ``maximise``          likelihoods → prevalences under which each bag is most likely, and the curvature there
 ``scatter``           gradient of the prevalences → gradients of scores and weights
 ====================  ================================================================================
 
-And so do `gaussians_compiled` and `gaussians_plain`:
+The modules `gaussians_compiled` and `gaussians_plain` define:
 
 ====================  ================================================================================
 ``gaussian_sum``      values → sum of the likelihoods under each Gaussian over the entries of each bag
 ``gaussian_grad``     their gradient → gradients of values, centres and factors, recomputing likelihoods
 ====================  ================================================================================
 
-`dense_compiled` has no plain twin, as torch's own layers do the same: `compiled_kernels` tells whether it can be used.
+`dense_compiled` has no plain version, as torch's own layers do the same; `compiled_kernels` returns it if it can be
+used.
 
 ====================  ================================================================================
 ``encode``            rows → features of fully connected layers, which do not depend on other rows
@@ -57,26 +58,15 @@ _forced: str | None = os.environ.get("HISTNETQ_KERNELS")
 def backend(values: Tensor, family: str = "") -> ModuleType:
     """Choose the kernels for this tensor.
 
-    Set the environment variable ``HISTNETQ_KERNELS=plain`` to do without compiled kernels.
-
-    Parameters
-    ----------
-    values : Tensor
-        Input of the kernels; compiled kernels take float32 and float64 on the CPU.
-    family : str, default ""
-        First part of the modules' names: "" for histograms, "likelihood_" for maximum likelihood, "gaussians_" for
-        Gaussian likelihoods.
-
-    Returns
-    -------
-    module
-        The compiled kernels if there are some for the tensor, else the plain ones.
+    Compiled kernels support float32 and float64 on the CPU. Set the environment variable ``HISTNETQ_KERNELS=plain`` to
+    use plain kernels only. `family` is the first part of the names of the modules: "" for histograms, "likelihood_" for
+    maximum likelihood, "gaussians_" for Gaussian likelihoods.
     """
     return compiled_kernels(values, family) or importlib.import_module(f"histnetq.kernels.{family}plain")
 
 
 def compiled_kernels(values: Tensor, family: str) -> ModuleType | None:
-    """Give the compiled kernels of a family, None if there are none for this tensor or plain ones are forced."""
+    """Return the compiled kernels of a family, or None if they do not support the tensor or plain ones are forced."""
     fits = values.device.type == "cpu" and values.is_floating_point() and values.dtype.itemsize >= 4
     return _compiled(family) if fits and _forced != "plain" else None
 

@@ -1,11 +1,11 @@
-"""The histogram kernels for the CPU, compiled by numba; the functions and their meaning are those of `plain`.
+"""The histogram kernels for the CPU, compiled by numba; `plain` documents the same functions.
 
-Work is cut into blocks of features, wide enough to read rows in long runs and so narrow that the counters of a block
-stay in the second-level cache, and over rows or bags where no two tasks write the same place. The tasks run on torch's
-threads, with the interpreter lock released.
+Work is divided into blocks of features and into ranges of rows or bags, so that no two tasks write the same element. A
+block is wide enough to read rows in long runs, and narrow enough that its counters stay in the second-level cache. The
+tasks run on torch's threads, with the interpreter lock released.
 
-Values find their place among the edges, or the bins that reach them, through a table of equal-width buckets: a bucket
-number never falls as the value rises, rounding included, so that the search from the bucket's first edge is exact.
+A table of equal-width buckets locates values among the edges, and the bins that reach them. A larger value never has a
+smaller bucket number, even after rounding, so the search from the bucket's first edge is exact.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from histnetq.kernels.plain import Bins, Entries
 from histnetq.kernels.precision import code_dtype
 from histnetq.kernels.threads import run_threads
 
-_WIDEST_BLOCK = 160  # features handled together
-_ROWS, _COLUMNS = 256, 32  # coded together: rows that stay in the cache, features whose tables do
-_WORTH_A_THREAD = 1 << 14  # numbers
+_WIDEST_BLOCK = 160  # features processed together
+_ROWS, _COLUMNS = 256, 32  # rows and features coded together, so that both and the tables stay in the cache
+_WORTH_A_THREAD = 1 << 14  # numbers that justify another thread
 _KINDS = {"soft": 0, "rbf": 1, "sigmoid": 2}
 
 
@@ -94,20 +94,20 @@ def run_pieces(n_tasks: int, n_numbers: int, kernel: Callable[..., None], *args:
     arrays = [_array(arg) if isinstance(arg, Tensor) else arg for arg in args]
 
     def work() -> None:
-        for start, stop in pieces:  # shared: each thread takes the next piece
+        for start, stop in pieces:  # a shared iterator: each thread takes the next piece
             kernel(start, stop, *arrays)
 
     run_threads(work, n_pieces)
 
 
 def unpacked(entries: Entries) -> tuple[Tensor | np.ndarray | bool, ...]:
-    """Index, offsets, weights and whether there are weights: compiled code takes an array in any case."""
+    """Return index, offsets, weights and whether there are weights, as compiled code always needs an array."""
     index, offsets, weights = entries
     return index, offsets, np.ones(1, np.int64) if weights is None else weights, weights is not None
 
 
 def zeros(shape: torch.Size, dtype: torch.dtype) -> Tensor:
-    """Make a tensor of zeros by numpy, which gets zeroed pages from the system: torch would wake its threads."""
+    """Return a tensor of zeros made by numpy, which gets zeroed pages from the system; torch would use its threads."""
     return torch.from_numpy(np.zeros(shape, str(dtype).removeprefix("torch.")))
 
 
@@ -116,7 +116,7 @@ def _array(tensor: Tensor) -> np.ndarray:
 
 
 def _reach(bins: Bins, values: Tensor) -> tuple[Any, ...]:
-    """The bins as kernels take them, and windows from the interval outside which φ is zero or below machine epsilon."""
+    """Return the arrays of the bins, and the windows of bins whose φ exceeds machine epsilon for each bucket."""
     kind, centers, scales, gamma = bins
     dtype = torch.promote_types(centers.dtype, values.dtype)
     middle, wide, digits = centers.to(dtype), scales.to(dtype), -math.log(torch.finfo(dtype).eps)
@@ -129,13 +129,13 @@ def _reach(bins: Bins, values: Tensor) -> tuple[Any, ...]:
 
 @njit(cache=True, inline="always")
 def _bucket(v, low, step, zero, top):
-    # Clamped before the conversion, in an order that turns a NaN into 0: no value may become a stray address.
+    # Clamped before the conversion, in an order that turns NaN into 0, so that no value becomes an invalid index.
     return np.uint32(max(zero, min((v - low) * step, top)))
 
 
 @njit(cache=True, nogil=True)
 def _bucket_step(low, high, n_buckets):
-    """Buckets per unit, or 0 (everything in one bucket) where that is not a finite positive number."""
+    """Return the buckets per unit, or 0 (everything in one bucket) if that is not a finite positive number."""
     step = n_buckets / (high - low) if high > low else 0.0
     return step if math.isfinite(step) else 0.0
 
@@ -157,7 +157,7 @@ def _edge_table(edges):
             while j < n_edges and _bucket(edges[k, j], edges[k, 0], steps[k], zero, top) <= b:
                 j += 1
             most[k] = max(most[k], j - first[k, b])
-    # Padded, so that the search without branches may look past the last edge; no more, to stay in the cache.
+    # Padded by no more than the branchless search may read past the last edge, to stay in the cache.
     padded = np.full((n_features, n_edges + max(8, 2 * most.max())), np.inf, edges.dtype)
     padded[:, :n_edges] = edges
     return padded, first, steps, most
@@ -180,7 +180,7 @@ def _some_codes(start, stop, values, padded, first, steps, most, codes):
         while stride <= most[begin:end].max():
             stride *= np.uint32(2)
         if stride <= 8:
-            # Three steps written out, several times faster than the loop below.
+            # Three unrolled steps are several times faster than the loop below.
             for i in range(start, stop):
                 for k in range(begin, end):
                     v = values[i, k]
@@ -288,7 +288,7 @@ def _scatter(start, stop, block, index, offsets, weights, weighted, codes, ranks
 
 @njit(cache=True, inline="always")
 def _phi(kind, v, center, scale, gamma, one):
-    """φ and its derivatives by the value and by the scale, in the dtype of the value."""
+    """Return φ and its derivatives by the value and by the scale, in the dtype of the value."""
     gap = v - center
     if kind == 0:
         value = one - scale * abs(gap)
@@ -307,7 +307,7 @@ def _phi(kind, v, center, scale, gamma, one):
 
 @njit(cache=True)
 def _windows(low, high, n_buckets):
-    """Per feature and bucket, the first bin that reaches into the bucket and one past the last."""
+    """Return, per feature and bucket, the first bin that reaches into the bucket and one past the last bin."""
     n_features, n_bins = low.shape
     opens = np.full((n_features, n_buckets + 1), n_bins, np.int32)
     closes = np.zeros((n_features, n_buckets + 1), np.int32)

@@ -1,4 +1,4 @@
-"""The cores of this machine, and runs of bags on all of them; this module loads neither torch nor numba."""
+"""Number of cores of this machine, and work on bags in threads; this module loads neither torch nor numba."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ from itertools import pairwise
 import numpy as np
 from numpy.typing import NDArray
 
-_FEWEST_ENTRIES = 1 << 14  # less work than this is done before a thread has started
-_RUNS_PER_CORE = 4  # bags differ in their number of iterations: smaller runs even it out
+_FEWEST_ENTRIES = 1 << 14  # smaller work takes less time than starting a thread
+_RUNS_PER_CORE = 4  # several, as bags differ in their number of iterations
 
 
 def count_cores() -> int:
-    """Number of cores that this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def over_bags(work: Callable[[int, int], None], offsets: NDArray[np.int64]) -> None:
-    """Call ``work(first, last)`` for runs of bags that cover all of them, of about equal numbers of entries.
+    """Call ``work(first, last)`` in threads for ranges of bags with about equal numbers of entries.
 
-    The runs share out the cores, so `work` should be compiled code that releases the interpreter.
+    `work` should be compiled code that releases the interpreter lock.
     """
     n_bags, cores = len(offsets) - 1, count_cores()
     n_runs = min(n_bags, cores * _RUNS_PER_CORE)

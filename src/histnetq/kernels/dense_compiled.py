@@ -1,10 +1,10 @@
-"""Fully connected layers for the CPU, compiled by numba: rows → features, or the bins that the features fall into.
+"""Fully connected layers for the CPU, compiled by numba, which compute features of rows, or the bins of these features.
 
-The features are what the last layer gives, or the log-odds of the classes whose scores it gives.
+The features are the outputs of the last layer, or the log-odds of the classes whose scores are its outputs.
 
 Matrix products of a library round differently for different numbers of rows. Here every number is the sum of the same
-products in the same order, however many rows there are and wherever a row stands among them. Tiles of rows stay in the
-cache from the first layer to the codes, with a feature's values of all rows of the tile side by side.
+products in the same order, for any number of rows and any position of a row. Tiles of rows stay in the cache from the
+first layer to the codes, with contiguous values of each feature.
 """
 
 from __future__ import annotations
@@ -20,20 +20,20 @@ from torch import Tensor
 from histnetq.kernels.compiled import run_pieces
 from histnetq.kernels.jit import njit
 
-_TILE = 192  # rows: no power of two, as rows of arrays would then compete for the same places in the cache
-_STEP = 4  # inputs and thresholds handled together; the numbers of both are filled up to a multiple
-_LEAST_OTHERS = np.float32(-math.expm1(-1e-7))  # share of all other classes together, as in `histnetq.nn.LogOdds`
-_LOWEST = np.float32(-87)  # whose exponential is nothing beside one, and has all its digits
+_TILE = 192  # rows: not a power of two, so that rows of arrays do not compete for the same cache sets
+_STEP = 4  # inputs and thresholds processed together; both are padded to a multiple
+_LEAST_OTHERS = np.float32(-math.expm1(-1e-7))  # least share of all other classes, as in `histnetq.nn.LogOdds`
+_LOWEST = np.float32(-87)  # its exponential is negligible next to 1, and still has full precision
 _LN2, _PER_LN2 = np.float32(math.log(2)), np.float32(1 / math.log(2))
-# In two parts, as whole multiples of the first are exact.
+# log 2 in two parts, as whole multiples of the first are exact.
 _LN2_HIGH, _LN2_LOW = np.float32(355 / 512), np.float32(math.log(2) - 355 / 512)
-_ROUNDING = np.float32(3 << 22)  # added, it leaves a whole number in the last bits
+_ROUNDING = np.float32(3 << 22)  # adding it rounds a number, and leaves the whole number in the last bits
 _EXP = tuple(np.float32(1 / math.factorial(i)) for i in range(8))
 _ATANH = tuple(np.float32(2 / i) for i in (1, 3, 5, 7, 9))
 
 
 class Layers(NamedTuple):
-    """What `pack` makes of layers: `sizes` of inputs and of each layer, the rest after one another in flat arrays."""
+    """Layers in flat arrays, as `pack` returns them; `sizes` has the number of inputs and the size of each layer."""
 
     mean: np.ndarray
     rest: np.ndarray
@@ -56,10 +56,10 @@ def pack(
     scaling : mean, rest, scale, each of shape (n_inputs,)
         A row x becomes ``(x − mean − rest) / scale`` first.
     layers : sequence of (weight, bias, slope)
-        Of shapes (n_outputs, n_inputs) and (n_outputs,); negative results are multiplied by the slope, 1 for none.
+        Of shapes (n_outputs, n_inputs) and (n_outputs,); negative results are multiplied by the slope.
     odds : (center, scale), optional
-        The last layer gives scores of classes, which become their log-odds, minus the centre, over the scale: one per
-        class, or of two classes those of the second.
+        With it, the outputs of the last layer are scores of classes, and features are their log-odds, minus the centre,
+        divided by the scale: one per class, or for two classes only the log-odds of the second class.
     """
     widths = [layers[0][0].shape[1], *(len(bias) for _, bias, _ in layers)]
     sizes = [-(-width // _STEP) * _STEP for width in widths]
@@ -76,12 +76,12 @@ def pack(
 
 
 def encode(rows: np.ndarray, index: np.ndarray, layers: Layers, features: Tensor) -> None:
-    """Fill in the features ``(len(index), n_outputs)`` of these rows, a contiguous array of float32 or float64."""
+    """Compute the features of these rows into a contiguous array of float32 or float64, (len(index), n_outputs)."""
     _run(_features, rows, index, layers, features)
 
 
 def encode_bins(rows: np.ndarray, index: np.ndarray, layers: Layers, thresholds: Tensor, codes: Tensor) -> None:
-    """Fill in the number of thresholds ``(n_outputs, n)`` at or below each feature: ``(len(index), n_outputs)``.
+    """Compute the number of thresholds, (n_outputs, n), at or below each feature: (len(index), n_outputs).
 
     A threshold of NaN is never reached.
     """
@@ -130,7 +130,7 @@ def _bins(
 
 @njit(cache=True, nogil=True)
 def _room(sizes, n_odds):
-    # Inputs have a place of their own: those that fill up to a multiple of the step stay zero.
+    # Inputs have their own array, so that the padding up to a multiple of the step stays zero.
     x, hidden = np.zeros((sizes[0], _TILE), np.float32), np.zeros((2, sizes.max(), _TILE), np.float32)
     return x, hidden, np.zeros((2 * n_odds + 3, _TILE), np.float32)
 
@@ -181,16 +181,16 @@ def _multiply(x, w, bias, y):
 def _leak(values, slope):
     zero, one = np.float32(0), np.float32(1)
     for i in range(len(values)):
-        # A product, as a choice of two values is not made into vector instructions.
+        # A product, as the compiler does not vectorise a choice of two values.
         values[i] *= one if values[i] > zero else slope
 
 
 @njit(cache=True, nogil=True, fastmath={"contract"}, error_model="numpy")
 def _log_odds(y, center, spread, room):
-    """Scores → log-odds, moved and scaled, in place; without a centre, y stays as it is.
+    """Replace scores by centred and scaled log-odds, in place; without a centre, y is unchanged.
 
-    Those of class c are ``s_c − log Σ_{j≠c} exp(s_j)``. The others are added up without c itself, as one minus a share
-    that is nearly one would have no digits.
+    The log-odds of class c are ``s_c − log Σ_{j≠c} exp(s_j)``. The sum leaves out c itself, as one minus a share of
+    nearly one would have no correct digits.
     """
     n = len(center)
     if n == 1:
@@ -216,10 +216,10 @@ def _log_odds(y, center, spread, room):
             before[r] += parts[k, r]
 
 
-# Vector instructions are made of these two, and not of calls of a library. NaN stays NaN.
+# The compiler vectorises these two functions, but not calls of a library. NaN stays NaN.
 @njit(cache=True, nogil=True, inline="always")
 def exp_at_most_zero(x):
-    """Exponential of a float32 of at most zero: 2ⁿ times a series, n in the last bits of a sum."""
+    """Return the exponential of a float32 of at most zero: 2ⁿ times a series, with n in the last bits of a sum."""
     x = max(x, _LOWEST)
     shifted = np.float32(x * _PER_LN2 + _ROUNDING)
     n = shifted - _ROUNDING
@@ -231,7 +231,7 @@ def exp_at_most_zero(x):
 
 @njit(cache=True, nogil=True, inline="always", error_model="numpy")
 def _log(x):
-    """Logarithm of a positive number: that of m in x = 2ⁿ m, from √½ to √2, is 2 atanh((m − 1) / (m + 1))."""
+    """Return the logarithm of x = 2ⁿ m > 0, with m from √½ to √2 and log m = 2 atanh((m − 1) / (m + 1))."""
     n = np.int32(np.int32(np.float32(x).view(np.int32) - 0x3F3504F3) >> 23)
     m = x * np.int32((127 - n) << 23).view(np.float32)
     part = (m - np.float32(1)) / (m + np.float32(1))
@@ -242,7 +242,7 @@ def _log(x):
 
 @njit(cache=True, nogil=True)
 def _reach(values, thresholds, reached):
-    """Number of thresholds at or below each value: comparing with all of them is faster than searching few."""
+    """Count the thresholds at or below each value; comparing with all is faster than a search among few."""
     reached[:] = 0
     for t in range(0, len(thresholds), 4):
         t0, t1, t2, t3 = thresholds[t], thresholds[t + 1], thresholds[t + 2], thresholds[t + 3]

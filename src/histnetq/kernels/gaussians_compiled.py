@@ -1,8 +1,8 @@
-"""The kernels of Gaussian likelihoods for the CPU, compiled by numba; their meaning is that of `gaussians_plain`.
+"""The kernels of Gaussian likelihoods for the CPU, compiled by numba; `gaussians_plain` documents the same functions.
 
-Entries of a bag are gathered into tiles, with a feature's values of all entries of the tile side by side, so that the
-loops over them become vector instructions. Nothing of size entries × Gaussians is ever kept: the backward pass computes
-φ anew. Threads share out the sums by bag and block, and the gradients by block, so that no two write the same place.
+Entries of a bag are gathered into tiles with contiguous values of each feature, so that loops over entries become
+vector instructions. No array of size entries × Gaussians is stored, as the backward pass computes φ again. Threads
+divide the sums by bag and block, and the gradients by block, so that no two threads write the same element.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -22,7 +22,7 @@ from histnetq.kernels.dense_compiled import exp_at_most_zero
 from histnetq.kernels.jit import njit
 from histnetq.kernels.plain import Entries
 
-_TILE = 248  # entries: an odd number of cache lines, as arrays would otherwise compete for the same places in the cache
+_TILE = 248  # entries: an odd number of cache lines, so that arrays do not compete for the same cache sets
 _FAST = {"reassoc", "contract"}
 
 
@@ -46,12 +46,12 @@ def gaussian_grad(
 
 
 def _alike(values: Tensor, centers: Tensor, factors: Tensor) -> tuple[Tensor, ...]:
-    """All in the precision of the values."""
+    """Return all tensors in the precision of the values."""
     return values, centers.to(values.dtype), factors.to(values.dtype)
 
 
 def _exp(x):
-    """Exponential of a number of at most zero, in its precision."""
+    """Return the exponential of a number of at most zero, in its precision."""
 
 
 @overload(_exp)
@@ -61,7 +61,7 @@ def _exp_of(x):
 
 @njit(cache=True, nogil=True)
 def _room(n_dims, dtype):
-    """Values of a tile, gaps to a centre, the gaps times a factor, φ, and weights."""
+    """Allocate the values of a tile, the gaps to a centre, the gaps times a factor, φ, and the weights."""
     shape = (n_dims, _TILE)
     x, gaps, moved = np.zeros(shape, dtype), np.zeros(shape, dtype), np.zeros(shape, dtype)
     return x, gaps, moved, np.zeros(_TILE, dtype), np.ones(_TILE)
@@ -81,7 +81,7 @@ def _load(first, n, index, weights, weighted, values, begin, x, w):
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _fill(n, x, center, factor, gaps, moved, phi):
-    """Compute φ of the entries of a tile, and what leads to it."""
+    """Compute the gaps, the gaps times a factor, and φ for the entries of a tile."""
     phi[:n] = 0
     half = phi.dtype.type(-0.5)
     for i in range(len(x)):

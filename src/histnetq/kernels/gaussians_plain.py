@@ -1,11 +1,11 @@
 """The kernels of Gaussian likelihoods in plain torch: any device, any dtype, a chunk of entries at a time.
 
-The features of a row fall into blocks of equal width, and each block has Gaussians of its own. A Gaussian with the
-centre μ and the lower triangular factor L of its precision matrix gives the part v of a row in its block
+The features of a row are divided into blocks of equal width, and each block has its own Gaussians. Let v be the part of
+a row in a block. A Gaussian with the centre μ and the lower triangular factor L of its precision matrix has
 
     φ(v) = exp(−½ |L (v − μ)|²),
 
-its likelihood relative to that at the centre, which lies between 0 and 1.
+the likelihood of v relative to the likelihood of the centre, between 0 and 1.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ def gaussian_sum(values: Tensor, centers: Tensor, factors: Tensor, entries: Entr
 def gaussian_grad(
     values: Tensor, centers: Tensor, factors: Tensor, grad: Tensor, entries: Entries
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of values, centres and factors for `grad` ``(n_bags, n_blocks, n_gaussians)``; φ is recomputed."""
+    """Return the gradients of values, centres and factors for `grad`, (n_bags, n_blocks, n_gaussians)."""
     index, offsets, weights = entries
     bag, wide = bag_of_entry(offsets), widest(values.device)
     grad_values = torch.zeros_like(values)
@@ -67,7 +67,7 @@ def gaussian_grad(
 
 
 def _phi(values: Tensor, centers: Tensor, factors: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """φ (n, n_blocks, n_gaussians); the gaps v − μ and L (v − μ), both with the dimensions of a block behind."""
+    """Return φ, (n, n_blocks, n_gaussians), and v − μ and L (v − μ), which have the dimensions of a block last."""
     gaps = values.unflatten(1, (len(centers), 1, -1)) - centers
     moved = torch.einsum("nbki,bkji->nbkj", gaps, factors)
     return torch.exp(-0.5 * moved.square().sum(-1)), gaps, moved

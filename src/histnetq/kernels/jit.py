@@ -1,4 +1,4 @@
-"""Compilation by numba, kept on disk for the next process where there is a place for it."""
+"""Compilation by numba, with a cache on disk if it can be written."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ import numba
 
 
 def njit(*, cache: bool = True, **options: Any) -> Callable[[Callable[..., Any]], Any]:
-    """Compile a function as numba's ``njit`` does, without a cache if it can be written nowhere.
+    """Compile a function as numba's ``njit`` does, without a cache if no directory for it is writable.
 
-    That is so in a read-only installation whose user has no home: every process compiles for itself there.
+    For example, a user of a read-only installation may have no home directory. Then every process compiles again.
     """
 
     def compiled(function: Callable[..., Any]) -> Any:

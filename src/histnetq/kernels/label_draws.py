@@ -1,4 +1,4 @@
-"""Draws of the labels of a bag's rows from their posterior, by Gibbs sampling, compiled."""
+"""Gibbs sampling of the labels of a bag's rows from their posterior, compiled."""
 
 from __future__ import annotations
 
@@ -11,30 +11,30 @@ from histnetq.kernels.jit import njit
 def sweep(  # type: ignore[no-untyped-def]
     likelihoods, index, offsets, weights, first, last, seed, step, n_sweeps, n_kept, labels, counts, kept
 ):
-    """Draw the label of each entry given those of the others in its bag, again and again.
+    """Repeatedly draw the label of each entry given all other labels in its bag.
 
-    The prevalences are integrated out: given the others, a label is as likely as the prior and the weights of its class
-    in the bag, times the likelihood of the row. Random numbers depend on the seed, the sweep and the place of an entry
-    in its bag, so that a bag has the same draws whatever bags are beside it.
+    The prevalences are integrated out: the probability of a class is proportional to the prior plus the weight of the
+    class among the remaining entries of the bag, times the likelihood of the row. Random numbers depend on the seed,
+    the sweep and the position of an entry in its bag, so the draws of a bag do not depend on other bags.
 
     Parameters
     ----------
     likelihoods : (n_rows, n_classes)
         Likelihood of each row under each class, up to a factor per row.
     weights : (n_entries,)
-        Size of each entry.
+        Weight of each entry.
     first, last : int
-        The bags from the first to the one before the last are drawn.
+        Range of bags, without the last.
     seed, step : int
-        Seed of all draws, and the number of sweeps before these.
+        Seed of all draws, and the number of earlier sweeps.
     n_sweeps, n_kept : int
-        Number of sweeps; the last ones are kept.
+        Number of sweeps, and how many of the last sweeps are kept.
     labels : (n_entries,)
-        Where the chain stands: the label of each entry, -1 before the first sweep. It is changed in place.
+        Current label of each entry, -1 before the first sweep; changed in place.
     counts : (n_bags, n_classes)
-        Sizes of the classes, the prior added. They are changed in place.
+        Weight of each class plus the prior; changed in place.
     kept : (n_bags, n_kept, n_classes)
-        Takes the sizes after each sweep that is kept.
+        Output: the counts after each kept sweep.
     """
     n_classes = likelihoods.shape[1]
     sums = np.empty(n_classes)
@@ -60,7 +60,7 @@ def sweep(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True)
 def _uniform(seed, step, place):  # type: ignore[no-untyped-def]
-    """A number in [0, 1) that three numbers decide, by the mixing of bits of SplitMix64 (Steele et al., 2014)."""
+    """Return a number in [0, 1) that depends on three numbers, by bit mixing as in SplitMix64 (Steele et al., 2014)."""
     bits = np.uint64(seed) * np.uint64(0x9E3779B97F4A7C15)
     bits = _mixed(bits + np.uint64(step) * np.uint64(0xD1B54A32D192ED03))
     bits = _mixed(bits + np.uint64(place) * np.uint64(0x8CB92BA72F3D8DD7))

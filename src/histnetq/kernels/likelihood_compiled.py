@@ -1,6 +1,6 @@
-"""The likelihood kernels for the CPU, on compiled loops; their meaning is that of `likelihood_plain`.
+"""The likelihood kernels for the CPU, with compiled loops; `likelihood_plain` documents the same functions.
 
-The bags are divided among torch's threads, and so are the rows where gradients are written.
+Torch's threads share the bags and, for gradients, the rows.
 """
 
 from __future__ import annotations

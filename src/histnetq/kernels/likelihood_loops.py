@@ -1,14 +1,13 @@
 """The loops of the likelihood kernels, compiled by numba; they work on bags or rows from `start` to `stop`.
 
-Each bag is maximised to the end before the next. A few steps of expectation maximisation, which never fail, are
-followed by Newton steps on the classes that are present: some five reach machine precision where expectation
-maximisation would take thousands. A Newton step minimises its quadratic model without leaving p ≥ 0, which finds the
-classes that are absent.
+Bags are maximised one at a time. A few steps of expectation maximisation, which never fail, are followed by Newton
+steps on the classes that are present. About five of these reach machine precision, where expectation maximisation would
+take thousands. A Newton step minimises its quadratic model subject to p ≥ 0, which finds the classes that are absent.
 
-Rows of a bag lie side by side in a tile, class by class, so that the loops over them are vectorised. A bag that fits
-into one tile is gathered once.
+The rows of a bag are contiguous in a tile, class by class, so that loops over them are vectorised. A bag that fits into
+one tile is gathered once.
 
-Divisions follow numpy: likelihoods that are no likelihoods give NaN instead of an error of arithmetic.
+Divisions follow numpy: invalid likelihoods give NaN instead of an arithmetic error.
 """
 
 # mypy: disallow-untyped-defs=False
@@ -21,14 +20,14 @@ import numpy as np
 
 from histnetq.kernels.jit import njit
 
-_TILE = 1 << 17  # numbers gathered together
+_TILE = 1 << 17  # numbers in a tile
 _CHUNK = 504  # rows whose products are summed while they are in the cache
 _WARM = 4  # steps of expectation maximisation before the first Newton step
-_STEPS = 100  # at most; rounding ends the iterations long before
-_SWEEPS = 10  # of coordinate descent
-_STEP = 1e-12  # Newton steps below are not taken
-_ABSENT = 1e-12  # prevalence, per unit of slope, that counts as none; slope that calls no absent class back
-_FLAT = 1e-15  # slopes that are rounding
+_STEPS = 100  # largest number of steps; rounding ends the iterations much earlier
+_SWEEPS = 10  # sweeps of coordinate descent
+_STEP = 1e-12  # shorter Newton steps are not taken
+_ABSENT = 1e-12  # prevalence, per unit of slope, that counts as 0; also the slope below which a class stays absent
+_FLAT = 1e-15  # smaller slopes are rounding errors
 _FAST = {"reassoc", "contract"}
 
 
@@ -53,8 +52,8 @@ def maximise_bags(start, stop, likelihoods, index, offsets, weights, weighted, t
 
 @njit(cache=True, nogil=True)
 def _room(n_classes):
-    """A tile, and where products of classes are summed, four classes at a time."""
-    # Rows are an odd number of cache lines apart: else the same place of all classes would fall into one set.
+    """Allocate a tile, and arrays for the sums of products of classes, four classes at a time."""
+    # Rows are an odd number of cache lines apart, so that equal positions of all classes use different cache sets.
     width = max(_CHUNK, _TILE // n_classes // 16 * 16 + 8)
     n = (n_classes + 3) // 4 * 4
     return np.empty((n_classes, width)), np.zeros((n, _CHUNK)), np.empty((n, n))
@@ -62,7 +61,7 @@ def _room(n_classes):
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _present(index, weights, weighted, total, begin, end):
-    """Rows of the entries that weigh anything, and their share of the total."""
+    """Return the rows of the entries with positive weight, and their share of the total."""
     if not weighted:
         return index[begin:end], np.full(end - begin, weights[0] / total)
     kept = begin + np.flatnonzero(weights[begin:end] > 0)
@@ -71,7 +70,7 @@ def _present(index, weights, weighted, total, begin, end):
 
 @njit(cache=True, nogil=True)
 def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
-    """Move p from where it is to the maximum; `mixed` becomes the likelihood of each row there."""
+    """Move p to the maximum, and set `mixed` to the likelihood of each row there."""
     n_classes, moved = len(p), np.empty(len(rows))
     slopes, new, step = np.empty(n_classes), np.empty(n_classes), np.empty(n_classes)
     _mix(likelihoods, rows, tile, p, mixed)
@@ -80,7 +79,7 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
         residual = _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes)
         if math.isnan(residual):
             p[:] = np.nan
-        # The next step is as much shorter than the last one as the slopes have become flatter.
+        # The next step is shorter than the last one by the same factor as the slopes.
         if not residual > _FLAT or size * residual < _STEP * last or (size < 1e-6 and residual > 0.5 * last):
             return
         if count < _WARM:
@@ -91,9 +90,9 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
         k = len(chosen)
         _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends)
         for a in range(k):
-            # All prevalences sum to one, so a penalty on the sum changes nothing but how well the system is posed.
+            # All prevalences sum to one, so a penalty on the sum only improves the conditioning of the system.
             bends[a, :k] += 1.0
-            # Damped in proportion to the slopes: no less convergence, and ties stay ties.
+            # Damping in proportion to the slopes keeps the rate of convergence, and equal classes stay equal.
             bends[a, a] *= 1.0 + max(1e-14, 1e-3 * residual)
         _minimise(bends[:k, :k], falls, low, step)
         last = residual
@@ -102,15 +101,15 @@ def _climb(likelihoods, rows, share, floor, tile, scaled, bends, p, mixed):
 
 @njit(cache=True, nogil=True)
 def _choose(p, slopes, floor):
-    """Classes that are present or ought to be, minus how steeply the likelihood rises, how far p may fall."""
+    """Return the classes that are or should be present, 1 minus their slopes, and how far their p may fall."""
     chosen = np.flatnonzero((p > 0.0) | (slopes > 1.0 + _ABSENT))
-    # With a prior no class vanishes: a step takes most of it at most.
+    # With a prior no class vanishes, so a step removes at most 90 % of its prevalence.
     return chosen, 1.0 - slopes[chosen], p[chosen] * (-0.9 if floor > 0.0 else -1.0)
 
 
 @njit(cache=True, nogil=True)
 def _gather(likelihoods, rows, begin, tile):
-    """Fill the tile with rows from `begin` on; how many."""
+    """Fill the tile with rows from `begin` on, and return their number."""
     n = min(tile.shape[1], len(rows) - begin)
     for i in range(n):
         row = rows[begin + i]
@@ -121,13 +120,13 @@ def _gather(likelihoods, rows, begin, tile):
 
 @njit(cache=True, nogil=True)
 def _turn(likelihoods, rows, begin, tile):
-    """Have the rows from `begin` on in the tile; how many. A bag of one tile is there already."""
+    """Make sure that the rows from `begin` on are in the tile, and return their number."""
     return len(rows) if len(rows) <= tile.shape[1] else _gather(likelihoods, rows, begin, tile)
 
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _mix(likelihoods, rows, tile, p, mixed):
-    """Likelihood of each row under the mixture p of the classes."""
+    """Compute the likelihood of each row under the mixture p of the classes."""
     for begin in range(0, len(rows), tile.shape[1]):
         n = _turn(likelihoods, rows, begin, tile)
         part = mixed[begin : begin + n]
@@ -140,9 +139,9 @@ def _mix(likelihoods, rows, tile, p, mixed):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):
-    """Slopes of the mean log-likelihood, which are 1 at the maximum; the largest difference from that.
+    """Compute the slopes of the mean log-likelihood, and return the residual of the condition that they are 1.
 
-    A class that has all but vanished and still falls is made to vanish.
+    A class with almost no prevalence and a slope below 1 is set to 0.
     """
     slopes[:] = 0.0
     scale = np.empty(min(len(rows), tile.shape[1]))
@@ -168,7 +167,7 @@ def _slopes(likelihoods, rows, share, floor, tile, p, mixed, slopes):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bends):
-    """Minus the second derivatives of the mean log-likelihood, for the chosen classes."""
+    """Compute minus the second derivatives of the mean log-likelihood, for the chosen classes."""
     k = len(chosen)
     bends[:] = 0.0
     scale = np.empty(_CHUNK)
@@ -192,7 +191,7 @@ def _bends(likelihoods, rows, share, floor, tile, p, mixed, chosen, scaled, bend
 
 @njit(cache=True, nogil=True, fastmath=_FAST)
 def _add_products(x, k, n, out):
-    """Add the products of all pairs of k rows to the lower half, four rows by two: each number read serves often."""
+    """Add the products of all pairs of k rows to the lower half, four by two rows at a time to save memory reads."""
     for a in range(0, k, 4):
         for b in range(0, a + 4, 2):
             s00, s10, s20, s30 = 0.0, 0.0, 0.0, 0.0
@@ -218,10 +217,10 @@ def _add_products(x, k, n, out):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _minimise(bends, falls, low, step):
-    """The step d ≥ low, with low ≤ 0, that minimises ``falls · d + ½ d · bends d``, or nearly.
+    """Compute the step d ≥ low, with low ≤ 0, that approximately minimises ``falls · d + ½ d · bends d``.
 
-    One linear system gives it if it lies within the bounds. Else sweeps of coordinate descent find out which bounds
-    hold, and a system on the rest ends within them. `falls` becomes the slopes at the step.
+    If the solution of one linear system is within the bounds, it is the step. Otherwise sweeps of coordinate descent
+    find the active bounds, and a system on the remaining classes is solved. `falls` becomes the slopes at the step.
     """
     k = len(falls)
     step[:k] = 0.0
@@ -238,7 +237,7 @@ def _minimise(bends, falls, low, step):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _approach(bends, falls, low, step):
-    """Go to the minimum over the classes that no bound holds, or up to the first bound; whether it was reached."""
+    """Go to the minimum over the classes without an active bound, or to the first bound; return if it was reached."""
     inner = np.flatnonzero((step[: len(falls)] > low) | (falls < 0.0))
     way = np.empty(len(inner))
     if not _solve(bends, falls, inner, way):
@@ -257,7 +256,7 @@ def _approach(bends, falls, low, step):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _solve(bends, falls, inner, way):
-    """Minus ``bends⁻¹ falls`` on the inner classes, by Cholesky's factors; false if there are none."""
+    """Compute minus ``bends⁻¹ falls`` on the inner classes by a Cholesky factorisation; return False if it fails."""
     k = len(inner)
     factor, scale = np.empty((k, k)), np.empty(k)
     for i in range(k):
@@ -287,9 +286,9 @@ def _solve(bends, falls, inner, way):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def _move(likelihoods, rows, share, floor, tile, p, chosen, step, mixed, moved, new):
-    """Move p by as much of the step as makes the rows no less likely.
+    """Move p by the step, halved until the likelihood does not decrease.
 
-    Returns how far, 1 if that does not tell about the next step, 0 if nothing makes the rows more likely.
+    Return the largest change of p; 1 if it does not predict the next step, 0 if no part of the step is possible.
     """
     part = 1.0
     for _ in range(40):
@@ -327,7 +326,7 @@ def _rise(share, mixed, moved, floor, p, new):
 
 @njit(cache=True, nogil=True, fastmath=_FAST, error_model="numpy")
 def scatter_rows(start, stop, likelihoods, p, pull, index, offsets, weights, weighted, out, means):
-    # A task has rows of its own and looks at all entries: bags share rows, and no two tasks may write the same place.
+    # A task owns some rows and reads all entries: bags share rows, and no two tasks may write the same element.
     n_classes = likelihoods.shape[1]
     joint = np.empty(n_classes)
     for bag in range(len(p)):

@@ -1,9 +1,8 @@
-"""The likelihood kernels in plain torch: any device, all bags at once.
+"""The likelihood kernels in plain torch, for any device and all bags at once.
 
-Names used throughout: likelihoods ``(n_rows, n_classes)`` of each row under each class, up to a factor per row; entries
-with weights of float64; the prior is a pseudo-count of each class; totals ``(n_bags,)`` are the weight of each bag and
-the pseudo-counts together. The mean log-likelihood of a bag is ``Σ_i w_i log Σ_c p_c L_ic + prior · Σ_c log p_c`` over
-its total.
+Names used throughout: `likelihoods`, (n_rows, n_classes), are known up to a factor per row; entries have float64
+weights; `prior` is a pseudo-count per class; `totals`, (n_bags,), are the weight of each bag plus its pseudo-counts.
+The mean log-likelihood of a bag is ``Σ_i w_i log Σ_c p_c L_ic + prior · Σ_c log p_c`` divided by its total.
 """
 
 from __future__ import annotations
@@ -13,15 +12,15 @@ from torch import Tensor
 
 from histnetq.kernels.plain import Entries, bag_of_entry
 
-_STEPS = 200  # at most; some twenty are usual
-_BOUNDARY = 0.99  # part of the way to the boundary that a step may go
+_STEPS = 200  # largest number of steps; about twenty are usual
+_BOUNDARY = 0.99  # largest fraction of the way to the boundary in one step
 _PIECE = 64  # rows multiplied at a time
 
 
 def maximise(
     likelihoods: Tensor, entries: Entries, totals: Tensor, prior: float, curved: bool
 ) -> tuple[Tensor, Tensor]:
-    """Find the maximum of the mean log-likelihood on the simplex, and its curvature there if asked for.
+    """Find the maximum of the mean log-likelihood on the simplex and, with `curved`, its curvature there.
 
     Returns
     -------
@@ -40,7 +39,7 @@ def maximise(
 
 
 def _interior(rows: Tensor, shares: Tensor, bag: Tensor, floors: Tensor) -> Tensor:
-    """(n_bags, n_classes): the maximum by a primal-dual interior method.
+    """Return the maximum, (n_bags, n_classes), by a primal-dual interior-point method.
 
     It follows the points p with ``z = 1 − Σ share · L / (L · p)`` and ``p z = μ`` as μ falls to the floor set by the
     prior, updating p and z together by Newton's method. Where the floor is zero, one of them ends there.
@@ -58,7 +57,7 @@ def _interior(rows: Tensor, shares: Tensor, bag: Tensor, floors: Tensor) -> Tens
         if bool(done.all()):
             break
         target, root = floors + torch.minimum(0.1 * gap, gap**1.5), p.sqrt()
-        # Scaled by √p, and with a penalty on the sum of p, which is one anyway: no system is close to singular.
+        # Scaling by √p, and a penalty on the sum of p, which is one anyway, keep the systems far from singular.
         bends = (_products(ratios, shares, bag, n_bags) + 1) * root[:, :, None] * root[:, None, :]
         bends = bends + torch.diag_embed(z.clamp(min=100 * eps))
         step = root * torch.linalg.solve_ex(bends, root * (slopes - 1) + target / root)[0]
@@ -71,7 +70,7 @@ def _interior(rows: Tensor, shares: Tensor, bag: Tensor, floors: Tensor) -> Tens
 
 
 def _reach(x: Tensor, step: Tensor) -> Tensor:
-    """(n_bags, 1): the part of the step, at most 1, that leaves x positive."""
+    """Return the fraction of the step, at most 1, that keeps x positive, (n_bags, 1)."""
     limit = torch.where(step < 0, -_BOUNDARY * x / step, 1.0)
     return limit.amin(1, keepdim=True).clamp(max=1.0)
 
@@ -103,7 +102,7 @@ def scatter(
 
 
 def _pieces(likelihoods: Tensor, entries: Entries, totals: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Give the bags cut into pieces of equal size, of which the last of a bag is filled up with rows of no weight.
+    """Divide the bags into pieces of equal size; the last piece of a bag is padded with rows of weight 0.
 
     Returns
     -------
@@ -113,7 +112,7 @@ def _pieces(likelihoods: Tensor, entries: Entries, totals: Tensor) -> tuple[Tens
     bag = bag_of_entry(offsets)
     shares = totals.reciprocal()[bag]
     if weights is not None:
-        kept = weights > 0  # other entries may hold anything
+        kept = weights > 0  # entries of weight 0 may have any value
         index, bag, shares = index[kept], bag[kept], (shares * weights)[kept]
     counts = torch.bincount(bag, minlength=len(totals))
     size = max(1, min(_PIECE, len(index) // max(1, len(totals))))
@@ -133,5 +132,5 @@ def _sums(values: Tensor, bag: Tensor, n_bags: int) -> Tensor:
 
 
 def _products(ratios: Tensor, shares: Tensor, bag: Tensor, n_bags: int) -> Tensor:
-    """(n_bags, n_classes, n_classes): sums of the products of classes."""
+    """Return the sums of the products of classes, (n_bags, n_classes, n_classes)."""
     return _sums(ratios.mT @ (ratios * shares[:, :, None]), bag, n_bags)

@@ -1,4 +1,4 @@
-"""The histogram kernels in plain torch: any device, any dtype, nothing of size rows × features × bins.
+"""The histogram kernels in plain torch, for any device and dtype, without arrays of size rows × features × bins.
 
 Values are ``(n_rows, n_features)``. The four functions that sum over bags take the rows of each bag as `Entries`.
 """
@@ -17,7 +17,7 @@ _CHUNK = 1 << 22  # numbers in one temporary
 
 
 class Entries(NamedTuple):
-    """The rows that each bag holds.
+    """The rows of each bag.
 
     Parameters
     ----------
@@ -26,7 +26,7 @@ class Entries(NamedTuple):
     offsets : (n_bags + 1,) of int64
         Bag *i* holds the entries ``offsets[i]`` to ``offsets[i + 1]``.
     weights : (n_entries,) or None
-        Counts of int64, or float64; None stands for ones.
+        Counts of int64, or float64 weights; None means that all weights are 1.
     """
 
     rows: Tensor
@@ -35,7 +35,7 @@ class Entries(NamedTuple):
 
 
 class Bins(NamedTuple):
-    """Bins that fade out.
+    """Smooth bins.
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Bins(NamedTuple):
 
 
 def bag_of_entry(offsets: Tensor) -> Tensor:
-    """(n_entries,): the bag of each entry."""
+    """Return the bag of each entry, (n_entries,)."""
     return torch.repeat_interleave(torch.arange(len(offsets) - 1, device=offsets.device), offsets.diff())
 
 
@@ -86,8 +86,8 @@ def hard_count(codes: Tensor, ranks: Tensor, entries: Entries) -> Tensor:
     ----------
     codes : (n_rows, n_features), from `hard_codes`.
     ranks : (n_features, 4, n_bins)
-        Codes from which on a value has reached the bin's lower edge, its centre, passed its centre, reached its
-        upper edge. A bin whose upper rank is not above its lower one is empty.
+        Smallest codes of values that have reached the bin's lower edge, reached its centre, passed its centre, and
+        reached its upper edge. A bin is empty if its last rank is not above its first.
 
     Returns
     -------
@@ -103,13 +103,13 @@ def hard_count(codes: Tensor, ranks: Tensor, entries: Entries) -> Tensor:
 def hard_density(
     codes: Tensor, ranks: Tensor, entries: Entries, totals: Tensor, dtype: torch.dtype
 ) -> tuple[Tensor, Tensor]:
-    """Part of each bag's total weight inside each bin, and the weight right of the centre minus that left of it.
+    """Fraction of each bag's weight inside each bin, and the fraction right of the centre minus the fraction left.
 
     Parameters
     ----------
     totals : (n_bags,) of float64
     dtype : torch.dtype
-        Of the result.
+        Type of the result.
 
     Returns
     -------
@@ -126,7 +126,7 @@ def hard_density(
 
 
 def _weight_reached(codes: Tensor, ranks: Tensor, entries: Entries) -> Iterator[tuple[slice, Tensor]]:
-    """Give, for some bags at a time, the weight that has reached each of the four ranks: (4, n, n_features, n_bins)."""
+    """Yield, for some bags at a time, the weight that has reached each of the 4 ranks: (4, n, n_features, n_bins)."""
     index, offsets, weights = entries
     n_features, _, n_bins = ranks.shape
     n_codes = 4 * n_bins + 1
@@ -139,7 +139,7 @@ def _weight_reached(codes: Tensor, ranks: Tensor, entries: Entries) -> Iterator[
             place = codes[index[part]].long() + column + (bag * n_features * n_codes)[:, None]
             w = place.new_ones(1) if weights is None else weights[part][:, None]
             counts.scatter_add_(0, place.ravel(), w.to(dtype).expand(place.shape).reshape(-1))
-        # Weight at or above each code, so that differences of two are weights between edges.
+        # Weight at or above each code, so that differences are weights between edges.
         above = counts.view(n, n_features, n_codes).flip(-1).cumsum(-1).flip(-1)
         yield bags, torch.stack([above.gather(-1, ranks[:, j].expand(n, -1, -1)) for j in range(4)])
 
@@ -194,7 +194,7 @@ def smooth_sum(bins: Bins, values: Tensor, entries: Entries) -> Tensor:
 
 
 def smooth_grad(bins: Bins, values: Tensor, grad: Tensor, entries: Entries) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of values, centres and scales for `grad` ``(n_bags, n_features, n_bins)``; φ is recomputed."""
+    """Return the gradients of values, centres and scales for `grad`, (n_bags, n_features, n_bins)."""
     kind, centers, scales, gamma = bins
     index, offsets, weights = entries
     wide, bag = widest(values.device), bag_of_entry(offsets)
@@ -251,7 +251,7 @@ def _entry_chunks(first: int, last: int, width: int) -> Iterator[slice]:
 
 
 def _bag_chunks(offsets: Tensor, n_features: int, n_codes: int) -> Iterator[tuple[slice, list[tuple[slice, Tensor]]]]:
-    """Give some bags at a time; and their entries in parts, with the place of each entry's bag among these bags."""
+    """Yield some bags at a time, and their entries in parts with the position of each entry's bag among these bags."""
     step = max(1, 4 * _CHUNK // max(1, n_features * n_codes))
     for start in range(0, len(offsets) - 1, step):
         bounds = offsets[start : start + step + 1]

@@ -1,8 +1,8 @@
 """Run a function on torch's own threads.
 
 After each parallel operation torch's OpenMP threads spin for milliseconds, waiting for the next. Threads of any other
-pool (Python's or numba's) then compete with them for the cores: on two cores the hard histogram took 25 to 40 ms
-beside them and 12 to 18 ms on them. Where torch does not bring GNU OpenMP, an ordinary thread pool serves.
+pool (Python's or numba's) then compete with them for the cores: on two cores, the hard histogram took 25 to 40 ms on
+other threads and 12 to 18 ms on torch's threads. If torch has no GNU OpenMP, an ordinary thread pool is used.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def run_threads(work: Callable[[], Any], n_threads: int) -> None:
     if parallel is None:
         others = [_pool().submit(guarded) for _ in range(n_threads - 1)]
         guarded()
-        wait(others)  # also after an error here, because these threads write to arrays that the caller would reuse
+        wait(others)  # also after an error here, as these threads write to arrays that the caller may reuse
     else:
         parallel(_CALLBACK(guarded), None, n_threads, 0)
     if errors:
@@ -50,7 +50,7 @@ def run_threads(work: Callable[[], Any], n_threads: int) -> None:
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """Let torch work on this thread alone: operations of a millisecond take longer where threads must meet."""
+    """Restrict torch to this thread, as synchronising threads makes operations of a millisecond slower."""
     before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
@@ -61,7 +61,7 @@ def one_thread() -> Iterator[None]:
 
 @cache
 def _openmp() -> Callable[..., None] | None:
-    """``GOMP_parallel`` of the library that torch has loaded, or None."""
+    """Return ``GOMP_parallel`` of the library that torch has loaded, or None."""
     found = sorted(Path(torch.__file__).parent.glob("lib/libgomp*.so*"))
     if _forked or not found or not torch.backends.openmp.is_available():
         return None
@@ -80,8 +80,8 @@ def _pool() -> ThreadPoolExecutor:
 
 
 def _after_fork() -> None:
-    # A forked child has neither the parent's threads nor, with GNU OpenMP, the means to start them again: torch would
-    # wait for them forever.
+    # A forked child does not have the parent's threads, and GNU OpenMP cannot start them again, so torch would wait
+    # for them forever.
     global _forked
     _forked = True
     if _openmp.cache_info().currsize:

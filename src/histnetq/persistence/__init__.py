@@ -1,1 +1,1 @@
-"""Model directories: data that runs nothing when it is read."""
+"""Saving and loading of model directories; loading never runs code from a file."""

@@ -1,7 +1,7 @@
-"""scikit-learn classifiers as data: those of the command line as plain arrays; `skops_files` has any other.
+"""The built-in scikit-learn classifiers as plain arrays; `skops_files` stores all other classifiers.
 
-Plain forms are numbers, texts and parameters of a fixed list of kinds, and are checked before anything is made of
-them.
+The stored form consists of numbers, texts and parameters of a fixed list of classes. Everything is checked before a
+classifier is constructed.
 """
 
 from __future__ import annotations
@@ -31,16 +31,15 @@ from histnetq.persistence.tree_files import (
 
 Arrays = dict[str, NDArray]
 DAMAGED = "path: the stored classifier is damaged"
-# A number of float32 divided by the least scale, or by its square root, is finite, and so is a sum of such numbers
-# times coefficients.
-_LEAST_SCALE = 1e-150
-_LARGEST = float(np.finfo(np.float32).max)  # of means and coefficients
+# With these limits, scaled features and their products with coefficients stay finite for all float32 rows.
+_LEAST_SCALE = 1e-150  # smallest scale or variance
+_LARGEST = float(np.finfo(np.float32).max)  # largest mean or coefficient
 _AGAIN = "save the model again."
 _VERSION = re.compile(r"(\d{1,4}\.\d{1,4})(\.\w{1,10}){0,3}", re.ASCII)
 
 
 def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] | None:
-    """Describe a classifier of the kinds in `_PLAIN`, or a pipeline of these, by JSON and arrays; None for any other.
+    """Return JSON and arrays of a classifier in `_PLAIN` or a pipeline of these, or None for any other classifier.
 
     Examples
     --------
@@ -75,13 +74,13 @@ def to_plain(estimator: Any, prefix: str = "") -> tuple[dict[str, Any], Arrays] 
     arrays = {f"{prefix}{name}": array for name, array in arrays.items()}
     try:
         from_plain(described, arrays)
-    except ValueError:  # such as a tree that splits off missing values, whose threshold is infinite
+    except ValueError:  # for example a tree that splits off missing values, whose threshold is infinite
         return None
     return described, arrays
 
 
 def from_plain(described: Any, arrays: Arrays) -> Any:
-    """Make the estimator that `to_plain` described, fitted or not; nothing but these few kinds is ever made.
+    """Construct an estimator, fitted or not, from the result of `to_plain`; no other classes are ever constructed.
 
     Examples
     --------
@@ -115,7 +114,7 @@ def _pipeline_from_plain(described: dict[str, Any], arrays: Arrays) -> Pipeline:
     if any(type(step) is not StandardScaler for step in scalers) or type(classifier) is StandardScaler:
         raise ValueError("a pipeline has steps in another order than scalers and a classifier")
     if len({name for name, _ in steps}) < len(steps):
-        raise ValueError("two steps of a pipeline have one name")
+        raise ValueError("two steps of a pipeline have the same name")
     if len({getattr(step, "n_features_in_", None) for _, step in steps}) > 1:
         raise ValueError("the steps of a pipeline have different numbers of features")
     return Pipeline(steps)
@@ -148,7 +147,7 @@ _NOT_PLAIN = object()
 
 
 def _plain_value(value: Any) -> Any:
-    """Give a value that JSON keeps, lists as tuples; `_NOT_PLAIN` for any other."""
+    """Return a value that JSON can store, with lists as tuples, or `_NOT_PLAIN` for any other value."""
     if isinstance(value, np.generic):
         value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
@@ -163,12 +162,12 @@ def _plain_value(value: Any) -> Any:
 def _checked_classes(texts: Any, arrays: Arrays) -> NDArray:
     if texts is not None:
         if not isinstance(texts, list) or not all(isinstance(name, str) for name in texts):
-            raise ValueError("the classes are no list of texts")
+            raise ValueError("the classes are not a list of texts")
         classes = np.array(texts, str)
     else:
         classes = checked_array(arrays, "classes_", (len(np.atleast_1d(arrays["classes_"])),), "biuf")
     if not len(classes) or len(np.unique(classes)) != len(classes):
-        raise ValueError("a class is there twice, or there are none")
+        raise ValueError("a class occurs twice, or there are no classes")
     return classes
 
 
@@ -227,7 +226,7 @@ def _restore_mlp(estimator: Any, arrays: Arrays, n_features: int) -> None:
     hidden = (hidden,) if isinstance(hidden, int) else tuple(hidden)
     widths = (n_features, *hidden, n_outputs)
     if not all(type(width) is int and width > 0 for width in widths):
-        raise ValueError("a hidden layer has no whole number above 0 as its size")
+        raise ValueError("the size of a hidden layer is not a whole number above 0")
     shapes = list(itertools.pairwise(widths))
     estimator.coefs_ = [checked_array(arrays, f"coef{i}", shape) for i, shape in enumerate(shapes)]
     estimator.intercepts_ = [checked_array(arrays, f"bias{i}", shape[1:]) for i, shape in enumerate(shapes)]
@@ -236,7 +235,7 @@ def _restore_mlp(estimator: Any, arrays: Arrays, n_features: int) -> None:
     estimator._label_binarizer = LabelBinarizer().fit(estimator.classes_)
 
 
-# How each kind gives its arrays, and how it is put together from checked ones.
+# For each class, a function that returns the arrays of an estimator, and one that checks and sets them.
 _PLAIN: dict[type, tuple[Callable[[Any], Arrays | None], Callable[[Any, Arrays, int], None]]] = {
     LogisticRegression: (_attributes("coef_", "intercept_", "n_iter_"), _restore_logistic),
     StandardScaler: (_attributes("mean_", "var_", "scale_", "n_samples_seen_"), _restore_scaler),
@@ -250,7 +249,7 @@ _KINDS = {kind.__name__: kind for kind in _PLAIN}
 
 
 def unreadable(reason: Any, described: Any = None) -> ValueError:
-    """Give the error of a classifier that cannot be made: it comes from another scikit-learn, or is damaged."""
+    """Return the error about a classifier that was saved with another scikit-learn version or is damaged."""
     inner = " ".join(str(reason).removeprefix(f"{DAMAGED} (").removesuffix(f"); {_AGAIN}").split())[:200]
     written = other_version(described)
     if written:
@@ -262,9 +261,9 @@ def unreadable(reason: Any, described: Any = None) -> ValueError:
 
 
 def other_version(described: Any) -> str:
-    """Give the scikit-learn that a description comes from, as it says, if its first two numbers are other than here."""
-    told = [node.get("scikit_learn", node.get("_sklearn_version")) for node in nodes(described)]
-    texts = [one.get("content") if isinstance(one, dict) else one for one in told]
+    """Return the stored scikit-learn version if its first two numbers differ from the installed version, else ""."""
+    stored = [node.get("scikit_learn", node.get("_sklearn_version")) for node in nodes(described)]
+    texts = [one.get("content") if isinstance(one, dict) else one for one in stored]
     versions = [text.strip('"') for text in texts if isinstance(text, str)]
     known = _VERSION.match(sklearn.__version__)
     found = [_VERSION.fullmatch(version) for version in versions]
@@ -272,7 +271,7 @@ def other_version(described: Any) -> str:
 
 
 def nodes(described: Any) -> Iterator[dict[str, Any]]:
-    """Give each mapping of a description, however deep it lies."""
+    """Yield each mapping of a description, at any depth."""
     waiting = [described]
     while waiting:
         value = waiting.pop()

@@ -1,15 +1,15 @@
 """The files of a model directory: a manifest and the weights that it names, replaced together or not at all.
 
-``config.json`` is the manifest: what the model is, the name and the checksum of its weights, and a checksum of itself.
-Weights stand in ``weights-<checksum>-<draw>.safetensors``, a name that no other save ever uses, so that a file never
-changes once a manifest names it. One rename of the manifest is the moment at which a new model takes the place of
-the old one: whoever is killed before it leaves the old model, and after it the new one.
+``config.json`` is the manifest: a description of the model, the name and checksum of the weights file, and a checksum
+of the manifest itself. Weights are in ``weights-<checksum>-<random>.safetensors``. No other save uses this name, so a
+file never changes once a manifest names it. A single rename of the manifest replaces the old model by the new one: a
+save that is killed before the rename leaves the old model, and after the rename the new model.
 
-The weights of the replaced manifest are then deleted. A reader that still has the old manifest finds them gone, and
-reads the manifest again. Files of saves that were killed are deleted by a later save, once they are an hour old: a
-younger one may belong to a save that goes on beside this one.
+The old weights are then deleted. A reader that has just read the old manifest finds them missing, and reads the
+manifest again. Files of killed saves are deleted by a later save if they are more than an hour old, as younger files
+may belong to a save that is still running.
 
-Nothing here imports scikit-learn or torch, and nothing that a file says is imported, called or used as a path.
+This module does not import scikit-learn or torch, and nothing in a file is imported, called or used as a path.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Any
 from histnetq.bags.limits import LONGEST_NAME
 from histnetq.errors import Command, ExistingFileError, FileInputError, InputError, MissingFileError, Option, Way
 from histnetq.registry import REGISTRY
+from histnetq.tables.files import open_at_once
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -38,9 +39,9 @@ _CONFIG = "config.json"
 _NAME = re.compile(r"weights-[0-9a-f]{16}-[0-9a-f]{16}\.safetensors")
 _PARTIAL = re.compile(r"\.config-[0-9a-f]{16}\.json")
 _LARGEST_CONFIG, _LARGEST_HEADER = 64 << 20, 64 << 20  # bytes
-_MOST_ENTRIES = 1_000_000  # of all lists and mappings: as objects of Python they take much more than their bytes
-_DEEPEST = 100  # lists and mappings within each other
-_GRACE = 3600.0  # seconds after which a file that no manifest names belongs to no save that goes on
+_MOST_ENTRIES = 1_000_000  # entries of all lists and mappings: Python objects take much more memory than their JSON
+_DEEPEST = 100  # levels of nested lists and mappings
+_GRACE = 3600.0  # seconds after which a file that no manifest names is left over from a killed save
 FIT = Command("fit", "save()")
 AGAIN = (Way("save again", on=("python", "service")), Way("fit again", on=("command",)))
 _GIVE_DIRECTORY = ("give a directory that ", FIT, " wrote")
@@ -50,7 +51,7 @@ _DAMAGED = "does not match its checksum, it is truncated or was altered; copy it
 def write_model(
     path: str | os.PathLike[str], config: dict[str, Any], arrays: dict[str, NDArray], overwrite: bool
 ) -> None:
-    """Write a model directory, all of it or nothing."""
+    """Write a model directory completely or not at all."""
     import numpy as np
     from safetensors.numpy import save
 
@@ -81,7 +82,7 @@ def write_model(
         os.replace(target / partial, target / _CONFIG)
     except BaseException as error:
         with contextlib.suppress(OSError):
-            if _named_weights(target) != weights:  # else the interruption came after the rename
+            if _named_weights(target) != weights:  # otherwise the interruption came after the rename
                 _delete(target / partial, target / weights)
                 if made:
                     os.rmdir(target)
@@ -89,7 +90,7 @@ def write_model(
             raise
         problem = f"{target} cannot be written ({error.strerror or error})"
         raise FileInputError("path", problem=problem, remedy="choose another place") from None
-    with contextlib.suppress(OSError):  # the model is there; what is left over is deleted next time
+    with contextlib.suppress(OSError):  # the model is complete; the next save deletes leftover files
         _sync_directory(target)
         if replaced is not None:
             _delete(target / replaced)
@@ -97,7 +98,7 @@ def write_model(
 
 
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
-    """Read the manifest and the weights of a model directory, both checked."""
+    """Read and check the manifest and the weights of a model directory."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
@@ -105,15 +106,16 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
     directory, missed = Path(path), None
     while True:
         config = read_manifest(directory)
-        name = _weights_of(config)
+        name = config["weights"]
         try:
             content = _read_file(directory / name, None)
             break
         except FileNotFoundError:
             if missed == name:
                 raise _missing(directory, name) from None
-            missed = name  # another save may have replaced the manifest and deleted them
-    _verify(directory, config, content)
+            missed = name  # another save may have replaced the manifest and deleted these weights
+    if config["weights_sha256"] != hashlib.sha256(content).hexdigest():
+        raise ValueError(f"path: {directory} {_DAMAGED}")
     try:
         arrays = load(content)
     except (SafetensorError, KeyError, TypeError, ValueError) as error:
@@ -128,7 +130,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
-    """Read the manifest without the weights, and check the form of each entry and the checksum."""
+    """Read the manifest without the weights, and check its checksum and the type of each entry."""
     directory = Path(path)
     try:
         text = _read_file(directory / _CONFIG, _LARGEST_CONFIG)
@@ -142,7 +144,7 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
         config = json.loads(text, parse_constant=_refuse_constant, parse_float=_finite)
         version = config["format"]
         _refuse_deep(config)
-        json.dumps(config, ensure_ascii=False).encode()  # halves of characters cannot be written
+        json.dumps(config, ensure_ascii=False).encode()  # raises an error for lone surrogates
     except (ValueError, KeyError, TypeError, RecursionError):
         problem = (f"{directory / _CONFIG} is damaged, expected the JSON that ", FIT, " wrote")
         raise InputError("path", problem=problem, remedy=AGAIN) from None
@@ -158,17 +160,17 @@ def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
 
 
 def _count_entries(text: bytes) -> int:
-    """Count the entries of lists and mappings in JSON before it is read; signs in texts count, too."""
+    """Return an upper bound of the entries of lists and mappings in JSON, without parsing it."""
     return sum(text.count(sign) for sign in (b",", b"[", b"{"))
 
 
 def _refuse_constant(name: str) -> None:
-    """Refuse NaN and infinity, which JSON does not have and Python reads."""
+    """Raise an error for NaN and infinity, which Python reads although JSON does not allow them."""
     raise ValueError(f"{name} is not a number of JSON")
 
 
 def _finite(text: str) -> float:
-    """Give a number; refuse one such as 1e999, which Python reads as infinity."""
+    """Return a number; raise an error for a number such as 1e999, which Python reads as infinity."""
     number = float(text)
     if not math.isfinite(number):
         raise ValueError(f"{text[:40]} is too large")
@@ -176,7 +178,7 @@ def _finite(text: str) -> float:
 
 
 def _refuse_deep(config: Any) -> None:
-    """Refuse lists and mappings that are nested too deep for recursive functions."""
+    """Raise an error for lists and mappings that are nested too deep for recursive functions."""
     level, depth = [config], 0
     while level:
         depth += 1
@@ -187,7 +189,7 @@ def _refuse_deep(config: Any) -> None:
 
 
 def require_known_method(path: str | os.PathLike[str], config: dict[str, Any]) -> None:
-    """Refuse a model of a method that this library does not have, or of a user's class of the same name."""
+    """Raise an error for a method that this library does not have, also if a user's class has the name of a method."""
     if config["estimator"] not in REGISTRY or config.get("own_class", False):
         raise ValueError(
             f"path: {path} holds an unknown estimator {config['estimator']!r}; upgrade histnetq, or pass a class of "
@@ -196,8 +198,8 @@ def require_known_method(path: str | os.PathLike[str], config: dict[str, Any]) -
 
 
 def array_shapes(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, list[int]]:
-    """Give the shapes of the stored arrays by name, of which only the list at the head of their file is read."""
-    file = Path(path) / _weights_of(config)
+    """Return the shapes of the stored arrays by name; only the header of the weights file is read."""
+    file = Path(path) / config["weights"]
     try:
         content, size = _read_file(file, None, first=8), file.stat().st_size
         n_header = int.from_bytes(content, "little")
@@ -223,7 +225,7 @@ def _write_durably(path: Path, content: bytes) -> None:
 
 
 def _sync_directory(path: Path) -> None:
-    """Make the names in a directory last through a loss of power, where directories can be opened."""
+    """Make the names in a directory survive a power failure, on systems that can open directories."""
     with contextlib.suppress(OSError):
         descriptor = os.open(path, os.O_RDONLY)
         try:
@@ -239,7 +241,7 @@ def _delete(*paths: Path) -> None:
 
 
 def _leftovers(directory: Path) -> list[Path]:
-    """List the files of saves that were killed."""
+    """Return the files that killed saves have left."""
     named, before = _named_weights(directory), time.time() - _GRACE
     ours = [p for p in directory.iterdir() if _is_ours(p.name) and p.name not in (named, _CONFIG)]
     return [p for p in ours if p.stat().st_mtime < before]
@@ -250,19 +252,20 @@ def _is_ours(name: str) -> bool:
 
 
 def _named_weights(directory: Path) -> str | None:
-    """Give the file that the manifest names, if there is one."""
+    """Return the name of the weights file in the manifest, or None without a valid manifest."""
     try:
-        return _weights_of(read_manifest(directory))
+        return str(read_manifest(directory)["weights"])
     except (OSError, ValueError):
         return None
 
 
 def _refuse_occupied(target: Path, overwrite: bool) -> None:
+    """Raise an error if the target exists, unless it is a model directory and `overwrite` is True."""
     if not os.path.lexists(target):
         return
     names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
     if all(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name) for name in names):
-        return  # it is empty, or what a first save left that was killed
+        return  # it is empty, or has only files of a killed first save
     if not overwrite:
         remedy = ("choose another name", Way(" or pass ", Option("overwrite", True), " to replace it"))
         raise ExistingFileError("path", problem=f"{target} exists", remedy=remedy)
@@ -276,9 +279,9 @@ def _refuse_occupied(target: Path, overwrite: bool) -> None:
 
 
 def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
-    """Read a regular file, or its first bytes; a pipe or a device is refused, not waited for."""
+    """Read a regular file, or its first bytes; raise an error for a pipe or device instead of waiting for it."""
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
+        with open(path, "rb", opener=open_at_once) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise InputError("path", problem=f"{path} is not a regular file", remedy=_GIVE_DIRECTORY)
@@ -296,21 +299,8 @@ def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
         raise InputError("path", problem=f"{path} does not fit into memory", remedy=_GIVE_DIRECTORY) from None
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    return os.open(path, flags | getattr(os, "O_NONBLOCK", 0))
-
-
-def _weights_of(config: dict[str, Any]) -> str:
-    return str(config["weights"])
-
-
-def _verify(directory: Path, config: dict[str, Any], weights: bytes) -> None:
-    if config["weights_sha256"] != hashlib.sha256(weights).hexdigest():
-        raise ValueError(f"path: {directory} {_DAMAGED}")
-
-
 def _checksum(config: dict[str, Any]) -> str:
-    """Of the manifest without its checksum."""
+    """Return the checksum of a manifest that does not contain a checksum yet."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
@@ -320,7 +310,7 @@ def _missing(directory: Path, name: str) -> FileNotFoundError:
 
 
 def check_manifest(directory: Path, config: dict[str, Any], is_member: bool = False) -> None:
-    """Refuse a manifest that `write_model` cannot have written; members of other models have no files of their own."""
+    """Raise an error for a manifest that `write_model` cannot have written; members of a model have no weights file."""
     for key, (fits, wanted) in _ENTRIES.items():
         if is_member and key in ("weights", "weights_sha256"):
             continue
@@ -371,14 +361,14 @@ def _are_names(value: Any, config: dict[str, Any]) -> bool:
 
 def _is_scored(value: Any, config: dict[str, Any]) -> bool:
     fits = config["input_shape"] == [len(config["classes"])]
-    return value is None or value is False or (value is True and fits)  # absent in models of earlier versions
+    return value is None or value is False or (value is True and fits)  # models of earlier versions have None
 
 
 def _is_name(value: Any, config: dict[str, Any]) -> bool:
     return isinstance(value, str) and len(value) <= 200
 
 
-# Types of the entries that reports, the command line and the service read; other entries may be anything.
+# Types of the entries that reports, the command line and the service read; other entries may have any type.
 _PROVENANCE: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted"), (str,)),
     **dict.fromkeys(("bags", "rows", "calibration_bags", "dropped_rows", "filled_cells"), (int,)),

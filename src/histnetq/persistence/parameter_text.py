@@ -1,4 +1,4 @@
-"""Parameters of stored models, written as a call in Python."""
+"""Descriptions of stored parameters as calls in Python."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Quantifiers as JSON and arrays, and back; nothing in a model directory runs code when it is read.
+"""Conversion of quantifiers to JSON and arrays, and back; loading a model never runs code from its directory.
 
-What a file says is checked before anything is made of it: a model that `save` cannot have written is refused in one
-sentence, also if its checksums are right.
+Everything in a file is checked before it is used. A model that `save` cannot have written is an error, even if its
+checksums are right.
 """
 
 from __future__ import annotations
@@ -36,22 +36,22 @@ _DATACLASSES = {t.__name__: t for t in (Training, CostSensitiveAE)} | {
 
 
 class Stored:
-    """A part of what a fitted model keeps in its directory."""
+    """A part of a fitted model that is stored in the model directory."""
 
     def arrays(self, model: Any) -> Arrays:
-        """Give the arrays to store, by name."""
+        """Return the arrays to store, by name."""
         return {}
 
     def learned(self, model: Any) -> dict[str, Any]:
-        """Give what else was learned, as JSON."""
+        """Return the learned values that are not arrays, as JSON."""
         return {}
 
     def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
-        """Give both; a part overrides this alone where both come from one computation."""
+        """Return arrays and learned values; a part overrides only this method if one computation gives both."""
         return self.arrays(model), self.learned(model)
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        """Put back into the model what `described` gave."""
+        """Set the attributes of the model from the result of `described`."""
         raise NotImplementedError
 
 
@@ -61,9 +61,9 @@ class StoredArrays(Stored):
     Parameters
     ----------
     **attributes : str
-        By name of the attribute, which has a final underscore that the name of the array lacks: the sizes of the array
-        in words, such as "rows classes". Equal words are equal sizes, "classes" is the number of classes, and a final
-        "?" says that a model may lack the array. A kind of `_KINDS` may stand before, as in "share: rows classes".
+        Shape of the array in each attribute, in words such as "rows classes". Equal words mean equal sizes, "classes"
+        is the number of classes, and a final "?" means that a model may lack the array. A key of `_KINDS` may come
+        first, as in "share: rows classes". The array has the name of the attribute without its final underscore.
     """
 
     def __init__(self, **attributes: str) -> None:
@@ -85,19 +85,11 @@ class StoredArrays(Stored):
 
 
 class StoredParts(Stored):
-    """A dataclass of arrays that is an attribute of the model, if it is there.
+    """A dataclass of arrays that is an optional attribute of the model.
 
-    A class that knows better what its arrays may be, or that reads those of earlier versions, has a classmethod
-    ``from_stored(arrays, n_features, n_classes)``, which raises a `ValueError` for others.
-
-    Parameters
-    ----------
-    attribute : str
-        Name of the attribute; the names of the arrays begin with it.
-    kind : class
-        The dataclass.
-    **sizes : str
-        Sizes of the arrays in words, as in `StoredArrays`.
+    The names of the arrays begin with the name of the attribute, and `sizes` are their shapes in words, as in
+    `StoredArrays`. A class that checks its own arrays, or reads those of earlier versions, has a classmethod
+    ``from_stored(arrays, n_features, n_classes)``, which raises a `ValueError` for wrong arrays.
     """
 
     def __init__(self, attribute: str, kind: type, **sizes: str) -> None:
@@ -123,8 +115,8 @@ class StoredParts(Stored):
         setattr(model, self.attribute, self.kind(**{name: array.astype(np.float64) for name, array in found.items()}))
 
 
-_ROUNDED = 1e-3  # by which a share may lie beyond 0 and 1
-# Kinds of numbers: the kinds of their types, the lowest, the highest, and what they are in words.
+_ROUNDED = 1e-3  # largest rounding error of a share below 0 or above 1
+# Kinds of numbers: numpy's kinds of types, the lowest and the highest value, and the name in messages.
 _KINDS: dict[str, tuple[str, float, float, str]] = {
     "": ("f", -np.inf, np.inf, "numbers"),
     "share": ("f", -_ROUNDED, 1 + _ROUNDED, "numbers from 0 to 1"),
@@ -136,10 +128,9 @@ _KINDS: dict[str, tuple[str, float, float, str]] = {
 
 
 def checked_numbers(name: str, array: NDArray, words: str, known: dict[str, int]) -> NDArray:
-    """Refuse an array of other sizes or numbers than the words say; learn the sizes of new words.
+    """Raise an error if the shape or the numbers do not match the words; add the sizes of new words to `known`.
 
-    Numbers become those of the type that `fit` gives them, for which there is compiled code: float64, but for
-    posteriors, which take half of the memory.
+    The array is converted to the type that compiled code expects: int32, int64, float64, or float32 for posteriors.
     """
     kind, _, sizes = words.rpartition(": ")
     types, low, high, numbers = _KINDS[kind]
@@ -162,15 +153,13 @@ def checked_numbers(name: str, array: NDArray, words: str, known: dict[str, int]
 
 
 class StoredText(Stored):
-    """What turns a column of texts into features, if the model has one."""
+    """The conversion of a text column to features, if the model has one."""
 
-    def arrays(self, model: Any) -> Arrays:
+    def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
         text = model.text_
-        return {} if text is None else {"text/weights": text.weights, "text/directions": text.directions}
-
-    def learned(self, model: Any) -> dict[str, Any]:
-        text = model.text_
-        return {} if text is None else {"text_column": text.column}
+        if text is None:
+            return {}, {}
+        return {"text/weights": text.weights, "text/directions": text.directions}, {"text_column": text.column}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         column = learned.get("text_column")
@@ -181,13 +170,13 @@ class StoredText(Stored):
             or len(column) > LONGEST_NAME
             or not {"text/weights", "text/directions"} <= arrays.keys()
         ):
-            raise ValueError("path: what reads the model's texts is missing or damaged; save the model again.")
+            raise ValueError("path: the model's text features are missing or damaged; save the model again.")
         known: dict[str, int] = {"hashed": N_HASHED}
         weights = checked_numbers("text/weights", arrays["text/weights"], "hashed", known)
         directions = checked_numbers("text/directions", arrays["text/directions"], "directions hashed", known)
         text = TextFeatures(column, weights.astype(np.float32), directions.astype(np.float32))
         if not set(text.names) <= set(model.feature_names_ or ()):
-            raise ValueError("path: the model's features are not those of its texts; save the model again.")
+            raise ValueError("path: the model's features do not match its text features; save the model again.")
         model.text_ = text
 
 
@@ -206,7 +195,7 @@ def save(model: Any, path: str | os.PathLike[str], overwrite: bool) -> None:
 
 
 def to_config(model: Any, arrays: Arrays) -> dict[str, Any]:
-    """Describe a fitted quantifier as JSON; its arrays are added to those given."""
+    """Return the JSON of a fitted quantifier, and add its arrays to `arrays`."""
     kind, classes = type(model), model.classes_.tolist()
     if model.classes_.dtype.kind not in "biufU":
         raise TypeError(f"classes: {classes[0]!r} cannot be stored, expected strings or numbers; rename classes.")
@@ -234,14 +223,14 @@ def _is_registered(kind: type) -> bool:
 def restored(
     estimator: type[Any], config: dict[str, Any], arrays: Arrays, trust: Sequence[str], custom: dict[str, Any]
 ) -> Any:
-    """Make the fitted quantifier that `to_config` described."""
+    """Construct a fitted quantifier from the result of `to_config`."""
     files = [base64.b64decode(value["skops"]) for value in config["params"].values() if _is_file(value)]
     require_trust([*files, *(arrays[name].tobytes() for name in ("classifier",) if name in arrays)], trust)
     params = {name: _from_json(name, value, arrays, trust, custom) for name, value in config["params"].items()}
     quantifier = _constructed(estimator, params)
     quantifier.provenance_ = config.get("provenance") or {}
     quantifier.classes_ = np.asarray(config["classes"])
-    if len(np.unique(quantifier.classes_)) < len(config["classes"]):  # numpy drops final NULs and rounds numbers
+    if len(np.unique(quantifier.classes_)) < len(config["classes"]):  # numpy drops final NUL bytes and rounds numbers
         raise ValueError("path: two classes of the model have the same name; save the model again.")
     quantifier.train_prevalences_ = np.asarray(config["train_prevalences"], dtype=np.float64)
     quantifier.input_shape_, quantifier.feature_names_ = tuple(config["input_shape"]), config["feature_names"]
@@ -254,7 +243,7 @@ def restored(
 
 
 def _constructed(estimator: type[Any], params: dict[str, Any]) -> Any:
-    """Construct a quantifier from stored parameters; earlier models may store them under former names."""
+    """Construct a quantifier from stored parameters; models of earlier versions may use former names."""
     return estimator(**{estimator.renamed_params.get(name, name): value for name, value in params.items()})
 
 
@@ -263,7 +252,7 @@ def _is_file(value: Any) -> bool:
 
 
 def is_own(value: Any) -> bool:
-    """Tell whether a parameter was not stored, or holds something that was not."""
+    """Return whether a parameter, or a field of it, is the user's own object, which is not stored."""
     if not isinstance(value, dict):
         return False
     fields = value.get("fields")
@@ -271,7 +260,7 @@ def is_own(value: Any) -> bool:
 
 
 def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
-    """Give the JSON of a parameter; the arrays of a fitted classifier are added to the others."""
+    """Return the JSON of a parameter, and add the arrays of a fitted classifier to `arrays`."""
     if value is None or isinstance(value, bool | int | float | str):
         return value
     if isinstance(value, np.integer | np.floating):
@@ -290,16 +279,16 @@ def _to_json(name: str, value: Any, arrays: Arrays) -> Any:
         return {"skops": base64.b64encode(dump_classifier(value)).decode()}
     if type(value) in _DATACLASSES.values():
         fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value) if f.name != "callbacks"}
-        told = {field: _to_json(name, given, arrays) for field, given in fields.items()}
-        return {"type": type(value).__name__, "fields": told}
+        stored = {field: _to_json(name, given, arrays) for field, given in fields.items()}
+        return {"type": type(value).__name__, "fields": stored}
     return {"custom": type(value).__name__}
 
 
 def _quantifier_to_json(name: str, value: Any, arrays: Arrays) -> dict[str, Any]:
-    """Give the JSON of a quantifier that is a parameter of another."""
+    """Return the JSON of a quantifier that is a parameter of another quantifier."""
     kind, given = type(value), value.get_params(deep=False)
     params = {own: _to_json(f"{name}/{own}", v, arrays) for own, v in given.items()}
-    unknown = [own for own, told in params.items() if is_own(told)]
+    unknown = [own for own, stored in params.items() if is_own(stored)]
     if unknown or not _is_registered(kind):
         what = f"with its own {unknown[0]}" if unknown else "of a class of your own"
         raise TypeError(

@@ -1,8 +1,8 @@
-"""scikit-learn classifiers of other kinds than the command line makes, in the format of skops.
+"""scikit-learn classifiers that are not built-in, in the format of skops.
 
-Only a user's own classifier needs skops, whose files name the types that they are made of. Such a file is inspected
-before skops sees it: nodes that call a function are refused, and so is each type that is neither on a fixed list nor
-named by whoever loads the file.
+Only a user's own classifier needs skops. A skops file names the types of its objects, and is inspected before skops
+reads it: nodes that call a function are an error, and so is each type that is neither on a fixed list nor trusted by
+the user who loads the file.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from histnetq.persistence.classifier_files import DAMAGED, from_plain, nodes, ot
 
 
 def dump_classifier(estimator: Any) -> bytes:
-    """Give the skops form of an estimator; refuse one that holds functions, which `load_classifier` would refuse."""
+    """Return an estimator in the format of skops; raise an error if `load_classifier` would refuse it."""
     import skops.io
 
     try:
@@ -40,7 +40,7 @@ def dump_classifier(estimator: Any) -> bytes:
 
 
 def require_trust(files: Iterable[bytes], trust: Iterable[str]) -> set[str]:
-    """Refuse skops files with types that are neither on the fixed list nor in `trust`; give those that need trust."""
+    """Return the types in skops files that need trust; raise an error if one of them is not in `trust`."""
     needed, trusted = {name for stored in files for name in _types_to_trust(stored)}, set(trust)
     if not needed <= trusted:
         raise ValueError(
@@ -52,7 +52,7 @@ def require_trust(files: Iterable[bytes], trust: Iterable[str]) -> set[str]:
 
 
 def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
-    """Read an estimator from its skops form; types that are neither on the fixed list nor in `trust` are refused."""
+    """Read an estimator in the format of skops; raise an error for types neither on the fixed list nor in `trust`."""
     import skops.io
 
     needed = require_trust([stored], trust)
@@ -70,26 +70,26 @@ def load_classifier(stored: bytes, trust: Iterable[str] = ()) -> Any:
         _refuse_caches(estimator)
         plain = to_plain(estimator)
         return estimator if plain is None else from_plain(*plain)
-    except Exception as error:  # classes fail in many ways on attributes that are not theirs
+    except Exception as error:  # wrong attributes raise many kinds of errors in scikit-learn
         raise unreadable(error, _schema(stored)) from None
 
 
 def _schema(stored: bytes) -> Any:
-    """Give what a skops file says that it holds; it has been inspected before."""
+    """Return the description of the objects in a skops file that was inspected before."""
     return json.loads(zipfile.ZipFile(io.BytesIO(stored)).read("schema.json"))
 
 
 def _refuse_caches(estimator: Any) -> None:
-    """Refuse a pipeline that keeps its steps in a directory: the next fit would unpickle them.
+    """Raise an error for a pipeline that caches its steps in a directory, as the next fit would unpickle them.
 
-    Everything that the estimator holds is inspected: its parameters name only one of two steps of the same name.
+    All objects in the estimator are inspected, as `get_params` shows only one of two steps with the same name.
     """
     waiting, seen = [estimator], dict[int, Any]()
     while waiting:
         value = waiting.pop()
         if id(value) in seen:
             continue
-        seen[id(value)] = value  # kept, so that no other object gets its id
+        seen[id(value)] = value  # a reference, so that no other object gets the same id
         if isinstance(value, dict):
             waiting.extend(value.values())
         elif isinstance(value, list | tuple | set | frozenset):
@@ -103,14 +103,14 @@ def _refuse_caches(estimator: Any) -> None:
             waiting.extend(held.values())
 
 
-# What nodes of a skops file may make without trust. Each is data, or a class that is made without its constructor.
+# Types that a skops file may contain without trust: data, or classes whose constructor is not called.
 _NUMBERS = frozenset(f"numpy.{name}" for name in (
     "bool", "bool_", "float32", "float64", "int32", "int64", "str_", "uint8"
 ))  # fmt: skip
 _WITHOUT_TRUST: dict[str, frozenset[str]] = {
-    "CachedNode": frozenset(),  # an object that stands elsewhere in the file
+    "CachedNode": frozenset(),  # a reference to another object in the file
     "DTypeNode": frozenset({"numpy.dtype"}),  # the type of an empty array
-    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}),  # made empty
+    "DictNode": frozenset({"builtins.dict", "collections.OrderedDict", "sklearn.utils._bunch.Bunch"}),
     "JsonNode": frozenset({"builtins.str"}),
     "ListNode": frozenset({"builtins.list"}),
     "MaskedArrayNode": frozenset({"numpy.ma.MaskedArray", "numpy.ma.core.MaskedArray"}),  # an array and a mask
@@ -119,23 +119,23 @@ _WITHOUT_TRUST: dict[str, frozenset[str]] = {
         "sklearn.linear_model._logistic.LogisticRegression",
         "sklearn.pipeline.Pipeline",
         "sklearn.preprocessing._data.StandardScaler",
-    }),  # the default classifiers of models of version 0.1.0
+    }),  # the default classifiers in models of version 0.1.0
     "RandomStateNode": frozenset({"numpy.random.mtrand.RandomState", "numpy.random.RandomState"}),  # numbers
     "SetNode": frozenset({"builtins.set"}),
     "TupleNode": frozenset({"builtins.tuple"}),
-    # Called on the keys of dictionaries, which are texts; or the type of a vectoriser's numbers.
+    # Types that convert the keys of dictionaries, which are texts, or the type of a vectoriser's numbers.
     "TypeNode": frozenset({"builtins.bool", "builtins.float", "builtins.int", "builtins.str"}) | _NUMBERS,
 }  # fmt: skip
-# What may make more with trust: an object without its constructor, a tree of arrays, and a loss by its constructor.
+# Nodes that are allowed with trust: objects without calling their constructor, trees of arrays, and losses.
 _WITH_TRUST: dict[str, tuple[str, ...]] = {
     "ObjectNode": ("",), "TreeNode": ("sklearn.tree._tree.",), "LossNode": ("sklearn._loss.", "_loss."),
 }  # fmt: skip
-# scikit-learn before 1.9 calls the module of its compiled losses so; no other module of this name is ever imported.
+# scikit-learn before 1.9 used this name for its compiled losses; no other module of this name is ever imported.
 _MODULES = {"_loss": "sklearn._loss._loss"}
 
 
 def _types_to_trust(stored: bytes) -> set[str]:
-    """Inspect a skops file without importing or calling anything that it names; give the types that need trust."""
+    """Inspect a skops file without importing or calling anything in it, and return the types that need trust."""
     try:
         archive = zipfile.ZipFile(io.BytesIO(stored))
         members = archive.infolist()
@@ -143,7 +143,7 @@ def _types_to_trust(stored: bytes) -> set[str]:
         if not stored_plainly or sum(member.file_size for member in members) > len(stored):
             raise ValueError("its parts are larger than the file")
         if len({member.filename for member in members}) != len(members):
-            raise ValueError("it has a part twice")
+            raise ValueError("two of its parts have the same name")
         for member in members:
             if member.filename != "schema.json":
                 _check_numpy_file(archive.read(member))
@@ -167,7 +167,7 @@ def _type_to_trust(node: dict[str, Any]) -> set[str]:
 
 
 def _check_numpy_file(content: bytes) -> None:
-    """Refuse an array of objects, or one that is larger than its file."""
+    """Raise an error for an array of objects, or with a wrong size."""
     file = io.BytesIO(content)
     version = np.lib.format.read_magic(file)
     read = {(1, 0): np.lib.format.read_array_header_1_0, (2, 0): np.lib.format.read_array_header_2_0}[version]

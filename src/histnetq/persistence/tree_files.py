@@ -1,8 +1,8 @@
 """Trees of forests and of boosting as plain arrays, which are checked before compiled code reads them.
 
-Compiled trees follow their indices without a look at them, so that a wrong one reads memory that is not theirs. A
-tree is made only of arrays in which every index is checked: children stand behind their parent, within the tree, and
-each but the first is the child of one parent; features are those of the rows.
+Compiled trees do not check their indices, so a wrong index would read memory outside the tree. Therefore every index
+is checked before a tree is constructed: children come after their parent and within the tree, every node except the
+first is the child of exactly one parent, and features are below the number of features.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from sklearn.tree._tree import NODE_DTYPE, Tree
 Arrays = dict[str, NDArray]
 _ROUNDED = 1e-6  # the shares in a leaf may differ from a sum of 1 by this rounding error
 _MOST_JOBS = 1000  # threads that a forest may ask for
-_LEAF = -1  # what a forest's tree has in place of the children of a leaf
+_LEAF = -1  # index of the children of a leaf in a forest
 _BOOSTED = ("value", "count", "feature_idx", "num_threshold", "missing_go_to_left", "left", "right", "gain", "depth",
             "is_leaf", "bin_threshold")  # fmt: skip
 
 
 def forest_arrays(forest: Any) -> Arrays:
-    """Give the trees of a fitted forest, one after another: their nodes, the classes' shares there, and their sizes."""
+    """Return the concatenated trees of a fitted forest: nodes, shares of the classes in each node, and tree sizes."""
     states = [tree.tree_.__getstate__() for tree in forest.estimators_]
     nodes = np.concatenate([state["nodes"] for state in states])
     arrays = {f"nodes/{name}": nodes[name] for name in NODE_DTYPE.names}
@@ -33,9 +33,9 @@ def forest_arrays(forest: Any) -> Arrays:
 
 
 def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
-    """Put the trees into a forest that has its classes."""
+    """Set the trees of a forest whose classes are already set."""
     n_classes = len(forest.classes_)
-    if forest.n_jobs is not None and forest.n_jobs > _MOST_JOBS:  # so many threads would be started to predict
+    if forest.n_jobs is not None and forest.n_jobs > _MOST_JOBS:  # predicting would start this many threads
         raise ValueError(f"the trees ask for {forest.n_jobs} jobs, expected at most {_MOST_JOBS:,}")
     sizes, nodes = _checked_records(arrays, NODE_DTYPE, NODE_DTYPE.names)
     leaf = nodes["left_child"] == _LEAF
@@ -62,7 +62,7 @@ def restore_forest(forest: Any, arrays: Arrays, n_features: int) -> None:
 
 
 def boosting_arrays(model: Any) -> Arrays | None:
-    """Give the trees of a boosted classifier, one after another; None if it splits by categories."""
+    """Return the concatenated trees of a boosted classifier, or None if it splits by categories."""
     predictors = [tree for trees in model._predictors for tree in trees]
     nodes = np.concatenate([tree.nodes for tree in predictors])
     if model._preprocessor is not None or nodes["is_categorical"].any():
@@ -73,7 +73,7 @@ def boosting_arrays(model: Any) -> Arrays | None:
 
 
 def restore_boosting(model: HistGradientBoostingClassifier, arrays: Arrays, n_features: int) -> None:
-    """Put the trees into a boosted classifier that has its classes."""
+    """Set the trees of a boosted classifier whose classes are already set."""
     from sklearn.ensemble._hist_gradient_boosting.binning import _BinMapper
     from sklearn.ensemble._hist_gradient_boosting.common import PREDICTOR_RECORD_DTYPE
     from sklearn.ensemble._hist_gradient_boosting.predictor import TreePredictor
@@ -102,7 +102,7 @@ def restore_boosting(model: HistGradientBoostingClassifier, arrays: Arrays, n_fe
 
 
 def checked_array(arrays: Arrays, name: str, shape: tuple[int, ...], kinds: str = "f") -> NDArray:
-    """Give an array of finite numbers of this shape and of these kinds of types; refuse another."""
+    """Return an array; raise an error unless it has this shape, a type of these kinds and finite numbers."""
     if name not in arrays:
         raise ValueError(f"the array {name!r} is missing")
     array = arrays[name]
@@ -116,10 +116,10 @@ def checked_array(arrays: Arrays, name: str, shape: tuple[int, ...], kinds: str 
 def _checked_records(
     arrays: Arrays, dtype: np.dtype, names: tuple[str, ...]
 ) -> tuple[NDArray[np.int64], NDArray[np.void]]:
-    """Give the number of nodes of each tree, and all nodes as the records that compiled code reads."""
+    """Return the number of nodes of each tree, and all nodes as the records that compiled code reads."""
     sizes = arrays.get("sizes", np.empty(0))
     if sizes.ndim != 1 or sizes.dtype.kind not in "iu" or not len(sizes) or not ((sizes > 0) & (sizes < 2**31)).all():
-        raise ValueError("the sizes of the trees are missing, or are no whole numbers above 0")
+        raise ValueError("the sizes of the trees are missing, or are not whole numbers above 0")
     n_nodes = sum(sizes.tolist())
     columns = {name: checked_array(arrays, f"nodes/{name}", (n_nodes,), "biuf") for name in names}
     records = np.zeros(n_nodes, dtype)
@@ -134,22 +134,22 @@ def _checked_records(
 def _checked_depths(
     sizes: NDArray[np.int64], left: NDArray, right: NDArray, leaf: NDArray, feature: NDArray, n_features: int
 ) -> NDArray[np.int64]:  # fmt: skip
-    """Check that nodes ``(n_nodes,)`` of trees of these sizes are trees on so many features; give the trees' depths."""
+    """Check that nodes, (n_nodes,), form trees of these sizes with valid features; return the depth of each tree."""
     ends = np.cumsum(sizes)
     starts = ends - sizes
-    own = np.repeat(starts, sizes)  # where the tree of each node starts
+    own = np.repeat(starts, sizes)  # first node of the tree of each node
     inner = np.flatnonzero(~leaf)
     children = np.stack([left[inner], right[inner]]).astype(np.int64)
     place, size = inner - own[inner], np.repeat(sizes, sizes)[inner]
     if not ((children > place) & (children < size)).all():
-        raise ValueError("a node of the trees has a child that does not stand behind it in its tree")
+        raise ValueError("a node of the trees has a child that does not come after it in its tree")
     if not ((feature[inner] >= 0) & (feature[inner] < n_features)).all():
         raise ValueError(f"a node of the trees asks for a feature that is not among the {n_features}")
     absolute = children + own[inner]
     parents = np.bincount(absolute.reshape(-1), minlength=len(leaf))
     parents[starts] += 1
     if (parents != 1).any():
-        raise ValueError("a node of the trees is not the child of one other")
+        raise ValueError("a node of the trees is not the child of exactly one node")
     depths = np.zeros(len(sizes), np.int64)
     tree_of, where = np.repeat(np.arange(len(sizes)), sizes), np.full(len(leaf), -1)
     where[inner] = np.arange(len(inner))

@@ -29,7 +29,7 @@ from histnetq.sketches.moments import Moments, total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own, state_shape
 from histnetq.sketches.streams import sum_sketches
-from histnetq.tables.columns import Reading
+from histnetq.tables.columns import FeatureSpec
 from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
 from histnetq.uncertainty.capabilities import Capabilities
 from histnetq.uncertainty.conformal import Calibration, cross_estimates, not_calibrated
@@ -572,12 +572,12 @@ class Quantifier(BaseEstimator):
         found = self.trust_.judge(sums, total_weights(bags), bags.sizes, self.feature_names_)
         return found.set_index(np.asarray(bags.ids))
 
-    def reading(self) -> Reading:
+    def reading(self) -> FeatureSpec:
         """Return how the features are read from a table, whose columns are matched by name.
 
         Returns
         -------
-        Reading
+        FeatureSpec
             Names, precision, training means of a table, the range in which the model can compute, and whether the
             features are scores.
 
@@ -586,7 +586,7 @@ class Quantifier(BaseEstimator):
         >>> import pandas as pd, histnetq as hq
         >>> rows = pd.DataFrame({"seconds": [1.7e9, 1.7e9 + 60] * 10})
         >>> hq.CC().fit(rows, ["a", "b"] * 10).reading()
-        Reading(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
+        FeatureSpec(names=('seconds',), double=True, means=None, low=None, high=None, scores=False)
         """
         self._require_fitted()
         if len(self.input_shape_) > 1:
@@ -602,7 +602,7 @@ class Quantifier(BaseEstimator):
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
         known = None if means is None else tuple(means)
-        return Reading(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_)
+        return FeatureSpec(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.

@@ -1,1 +1,1 @@
-"""Bags without their rows: the sketch, how methods make one, streams and Dask. Imports `training` and `data`."""
+"""Sketches: mergeable summaries of bags without their rows, computed from streams or with Dask."""

@@ -1,4 +1,4 @@
-"""Sums over a bag's rows of features, their squares and their products, which add up exactly over parts of the bag."""
+"""Sums of features, their squares and products over the rows of a bag; the sums of parts of a bag add up exactly."""
 
 from __future__ import annotations
 
@@ -15,26 +15,26 @@ from histnetq.kernels.jit import njit
 from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]
-FARTHEST = 8.0  # units at which a value counts no more: one wild row is no other world
-_STEPS = 1024  # per unit, to which values are rounded: sums of whole numbers are the same in any order
+FARTHEST = 8.0  # units at which values are clipped, so that single outliers have a limited effect
+_STEPS = 1024  # values are rounded to 1/1024 units, so that sums of whole numbers are the same in any order
 _MOST = FARTHEST * _STEPS
-_BLOCK = 120  # rows at once
+_BLOCK = 120  # rows processed at a time
 
 
 @dataclass(frozen=True)
 class Moments:
-    """Which sums are taken of rows of numbers.
+    """Definition of the sums.
 
     A value becomes its distance from the origin in units, clipped at ±8 and rounded to 1/1024. All sums are sums of
-    functions of single rows, so that their mean over a bag is the mix of their means over the classes. With counts as
-    weights, or none, they are sums of whole numbers: the same for rows in any order and in any parts.
+    functions of single rows, so their mean over a bag is a mixture of their means over the classes. Without weights,
+    or with counts as weights, they are sums of whole numbers, and equal for rows in any order and in any parts.
 
     Attributes
     ----------
     columns : (n_columns,) of int
         The features that are summed.
     origin, unit : (n_columns,)
-        The usual value of each of them, and how far it usually goes.
+        Location and scale of each feature.
     paired : (n_paired, n_columns)
         Directions whose products are summed for all pairs; the identity pairs the features themselves.
     """
@@ -46,15 +46,15 @@ class Moments:
 
     @property
     def n_sums(self) -> int:
-        """Width of `sums`: values and squares of the features, and products of pairs."""
+        """Return the number of sums: values and squares of the features, and products of pairs."""
         return 2 * len(self.origin) + len(self.paired) * (len(self.paired) + 1) // 2
 
     def fingerprint(self) -> str:
-        """Give a text that differs for what would make other sums."""
+        """Return a checksum of the definition."""
         return digest_arrays(self.columns, self.origin, self.unit, self.paired)
 
     def sums(self, bags: Bags) -> Floats:
-        """Sum over each bag: (n_bags, n_sums), in steps of 1/1024 for values and of its square for the rest.
+        """Return the sums over each bag, (n_bags, n_sums), in units of 1/1024 for values and 1/1024² for products.
 
         Examples
         --------
@@ -76,13 +76,13 @@ class Moments:
         return out
 
     def means(self, sums: Floats, totals: NDArray) -> Floats:
-        """Means (n_bags, n_sums) over bags, from their sums and their total weights ``(n_bags,)``."""
+        """Return the means over bags, (n_bags, n_sums), from their sums and total weights, (n_bags,)."""
         n = len(self.origin)
         steps = np.repeat([_STEPS, _STEPS**2], [n, self.n_sums - n])
         return sums / np.asarray(totals, dtype=np.float64)[:, None] / steps
 
     def of_rows(self, rows: Any) -> tuple[Floats, Floats]:
-        """Values of the features and of the paired directions of dense or sparse rows, as they are summed."""
+        """Return the rounded values of the features and of the paired directions of dense or sparse rows."""
         rows = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
         rows = rows[:, self.columns]
         rows = rows.toarray() if sparse.issparse(rows) else rows
@@ -90,7 +90,7 @@ class Moments:
         return values / _STEPS, _round(values @ self.paired.T) / _STEPS
 
     def _add_sparse(self, bags: Bags, weights: Floats, out: Floats) -> None:
-        """Add the sums of sparse rows: of what differs from a row of zeros, and of that row as often as there are rows.
+        """Add the sums of sparse rows: the differences from a row of zeros, plus the sums of rows of zeros.
 
         Only the paired directions are ever dense.
         """
@@ -116,7 +116,7 @@ class Moments:
 
 
 def total_weights(bags: Bags) -> NDArray:
-    """Sums of the weights of each bag's entries: (n_bags,)."""
+    """Return the total weight of each bag's entries, (n_bags,)."""
     return np.diff(bags.offsets) if bags.weights is None else np.add.reduceat(bags.weights, bags.offsets[:-1])
 
 
@@ -160,7 +160,7 @@ def _add_sums(rows, index, offsets, weights, columns, origin, scale, paired, pla
                     place += 1
 
 
-# Sums of whole numbers have no rounding, so that they may be taken in any order.
+# Sums of whole numbers have no rounding errors, so their order does not matter (fastmath).
 @njit(cache=True, nogil=True, fastmath=True)
 def _total(a, n):  # type: ignore[no-untyped-def]
     total = 0.0

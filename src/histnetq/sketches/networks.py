@@ -1,4 +1,4 @@
-"""Sketches of networks: the state of a pooling whose parts add up."""
+"""Sketches of networks, from the states of a mergeable pooling."""
 
 from __future__ import annotations
 
@@ -15,20 +15,14 @@ from histnetq.training.fingerprint import describe
 
 
 def merge_of(pooling: Pooling) -> str | None:
-    """Tell how states of parts of a bag are put together: by a "sum", a "max", or in no way that sketches know."""
+    """Return how a pooling merges the states of parts of a bag: "sum", "max", or None for any other way."""
     merge: Any = getattr(type(pooling), "merge", None)
     known: dict[Any, str] = {MergeablePooling.merge: "sum", Max.merge: "max"}
     return known.get(merge)
 
 
 class PooledStates(Sketcher):
-    """Histograms, sums or maxima of the features that an encoder gives the rows.
-
-    Parameters
-    ----------
-    network : BagNetwork
-        Network whose pooling merges states by a sum or a maximum.
-    """
+    """Histograms, sums or maxima of encoded rows, for a network whose pooling merges states by a sum or a maximum."""
 
     def __init__(self, network: BagNetwork) -> None:
         self.network = network

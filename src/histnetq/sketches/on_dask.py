@@ -1,7 +1,7 @@
-"""Sketches of a table's parts on the workers of a Dask cluster, added up as a tree.
+"""Sketches of the parts of a table on the workers of a Dask cluster, added in a tree.
 
-Rows never leave the worker that reads them: a part comes back as its sketch. A part whose worker dies is sketched again
-by another.
+Rows never leave the worker that reads them; a worker returns only the sketch of a part. If a worker dies, another
+worker sketches its part again.
 """
 
 from __future__ import annotations
@@ -22,8 +22,7 @@ from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.sketcher import SketchingModel
 from histnetq.sketches.tables import name_bags, sketch_numbered
 from histnetq.tables.columns import Codes
-from histnetq.tables.long_tables import NoRowsError
-from histnetq.tables.table_files import Part, open_part, split_files
+from histnetq.tables.table_files import NoRowsError, Part, open_part, split_files
 
 if TYPE_CHECKING:
     from distributed import Client
@@ -31,40 +30,40 @@ if TYPE_CHECKING:
 _ROWS_PER_PART = 1 << 20
 _ADDED_AT_ONCE = 8
 _RETRIES = 3
-_PATIENCE = 5  # seconds that a scheduler has to answer, and its workers to appear
+_PATIENCE = 5  # timeout in seconds for the scheduler to answer, and for its workers to appear
 _LOCAL_WORKERS = 2
-_Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketches, whose ids are the numbers of the bags
+_Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketches; ids are the codes of the bags
 
 
 def predict_dask(
     model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
-    """Estimate the bags of files that are larger than one machine, wherever their rows stand.
+    """Estimate the bags of files that are too large for one machine; the rows of a bag may be in any order and file.
 
     Parameters
     ----------
     model : Quantifier
-        A fitted quantifier that makes sketches.
+        A fitted quantifier that supports sketches.
     source : path, glob or list of paths
-        Parquet or CSV files, which the workers find under the same names. Parquet files with several groups of rows are
-        read in parts.
+        Parquet or CSV files, which every worker can open under the same path. Parquet files with several row groups
+        are read in parts.
     bag : str or sequence of str
         Columns that name the bags, as in `read_bags`.
     weight : str, default=None
         Column of survey weights, as in `read_bags`; None gives every row the same weight.
     missing : {"refuse", "drop", "mean"}, default="refuse"
-        What is done about features without a value, as in `read_bags`.
+        Treatment of missing values, as in `read_bags`.
     client : distributed.Client or str, default=None
-        A client, or the address of a scheduler such as "tcp://host:8786". None and "local" start a cluster of two
-        processes on this machine, for this call.
+        A client, or the address of a scheduler such as "tcp://host:8786". None and "local" start a temporary cluster
+        of two processes on this machine.
     progress : bool, default=False
-        Show how many parts are done.
+        Whether to show a progress bar.
 
     Returns
     -------
     ids : array of shape (n_bags,)
-        Names of the bags, in the order in which they first occur.
+        Names of the bags, in the order of their first occurrence.
     prevalences : array of shape (n_bags, n_classes)
         Estimates of the bags.
 
@@ -80,12 +79,12 @@ def sketch_dask(
     model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
 ) -> BagSketch:  # fmt: skip
-    """Make the sketch of all rows; the parameters are those of `predict_dask`."""
-    model.sketch_maker()  # refused here and not by every worker
+    """Compute the sketch of all rows; the parameters are the same as in `predict_dask`."""
+    model.sketch_maker()  # a model without sketches raises its error here instead of on every worker
     parts = split_files(source, "source", _ROWS_PER_PART)
     keys = [bag] if isinstance(bag, str) else list(bag)
     with _connected(client) as connected:
-        # As the argument of a task: where all workers that hold the model die, the scheduler has it made again.
+        # The model is a task, so that the scheduler can create it again if all workers that hold it die.
         shared = connected.submit(pickle.loads, pickle.dumps(model), pure=False)
         submit = partial(connected.submit, retries=_RETRIES, pure=False)
         sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing) for part in parts]
@@ -106,17 +105,14 @@ def sketch_dask(
 def _sketch_part(
     model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
 ) -> _Found:
-    table = open_part(part)
-    if table.is_empty():
-        return Codes(part.path, keys), None
     try:
-        return sketch_numbered(model, table, keys, weight, missing, 1)
+        return sketch_numbered(model, open_part(part), keys, weight, missing, 1)
     except NoRowsError:
         return Codes(part.path, keys), None
 
 
 def _add_up(parts: list[_Found]) -> _Found:
-    """Add the sketches of bags with the same keys; names are made of the keys in the end, when all are known."""
+    """Add the sketches of bags with the same keys; names are set from the keys at the end, when all are known."""
     first, total = parts[0][0], SketchSum()
     bags = Codes(first.table, first.columns, any(codes.written for codes, _ in parts))
     for codes, sketch in parts:
@@ -128,7 +124,7 @@ def _add_up(parts: list[_Found]) -> _Found:
 
 @contextlib.contextmanager
 def _connected(client: Client | str | None) -> Iterator[Client]:
-    """Give a client; one that was made here is closed in the end, with its cluster."""
+    """Yield a client; a client or cluster that was started here is closed at the end."""
     try:
         from distributed import Client, LocalCluster
     except ImportError:
@@ -136,7 +132,7 @@ def _connected(client: Client | str | None) -> Iterator[Client]:
     with contextlib.ExitStack() as opened:
         if client is None or client == "local":
             try:
-                # Processes that are started afresh: compiled code with threads does not survive a fork.
+                # New processes instead of forks, as compiled code with threads does not survive a fork.
                 local = LocalCluster(
                     n_workers=_LOCAL_WORKERS, threads_per_worker=1, processes=True, dashboard_address=None,
                     env={"OMP_NUM_THREADS": "1"},

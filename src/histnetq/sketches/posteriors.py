@@ -1,4 +1,4 @@
-"""Sketches on posteriors: counts of a bag's rows in cells of the simplex, estimated by a point of each cell."""
+"""Sketches of classifier-based methods: sums of posteriors, or counts of rows in cells of the simplex."""
 
 from __future__ import annotations
 
@@ -11,40 +11,33 @@ from scipy import sparse
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.fingerprint import digest_arrays
+from histnetq.bags.indexing import offsets_of
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketcher import Sketcher
 
 Posteriors = Callable[[Bags], tuple[Floats, Ints]]
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
-_FARTHEST, _STEP = 20.0, 0.01  # of the log-odds of two classes
-_MOST_CELLS = 2048  # for more classes
-_NUMBERS_AT_ONCE = 1 << 22
+_FARTHEST, _STEP = 20.0, 0.01  # largest log-odds of two classes, and width of a cell
+_MOST_CELLS = 2048  # cells for more than two classes
+_NUMBERS_AT_ONCE = 1 << 22  # distances computed at a time
 
 
 class Corners:
-    """A cell for each class, with the rows that are assigned to it.
+    """One cell for each class, with the rows that are assigned to the class.
 
-    Parameters
-    ----------
-    n_classes : int
-        Number of classes.
-
-    Attributes
-    ----------
-    points : array of shape (n_cells, n_classes)
-        Posteriors that stand for the rows of each cell; every division of the simplex has these.
+    Every division into cells has `points`, (n_cells, n_classes): the posterior that represents the rows of each cell.
     """
 
     def __init__(self, n_classes: int) -> None:
         self.points = np.eye(n_classes)
 
     def of(self, posteriors: Floats) -> Ints:
-        """Give the cell ``(n_rows,)`` of each row."""
+        """Return the cell of each row, (n_rows,)."""
         return posteriors.argmax(1)
 
 
 class LogOdds:
-    """Cells for two classes: steps of 0.01 in the logarithm of the odds, from −20 to 20.
+    """Cells for two classes: intervals of 0.01 of the log-odds, from −20 to 20.
 
     Examples
     --------
@@ -64,17 +57,11 @@ class LogOdds:
 
 
 class NearestPoints:
-    """Cells for more classes: the nearest of some training rows in Hellinger distance.
+    """Cells for more than two classes: the nearest of up to 2,048 training rows in Hellinger distance.
 
-    The point of a cell is the mean posterior of the training rows in it, that is the posterior of the classes given the
-    cell. So the likelihood of the counts is right whatever the cells: wide cells cost some precision and no bias.
-
-    Parameters
-    ----------
-    training : (n_rows, n_classes)
-        Posteriors of training rows.
-    weights : (n_rows,), optional
-        Weights of these rows.
+    `training` has the posteriors of training rows, (n_rows, n_classes). The point of a cell is the mean posterior of
+    its training rows, which is the posterior of the classes given the cell. Therefore the likelihood of the counts is
+    right for any cells: wide cells lose some precision but cause no bias.
     """
 
     def __init__(self, training: NDArray, weights: NDArray | None) -> None:
@@ -97,16 +84,16 @@ Cells = Corners | LogOdds | NearestPoints
 
 
 class PosteriorSketcher(Sketcher):
-    """Base of the sketches on posteriors.
+    """Base class of the sketches that are computed from posteriors.
 
     Parameters
     ----------
     posteriors : callable
-        Bags → the posteriors of the rows that occur in them, each once, and which of them each entry is.
+        Function from bags to the posteriors of their rows, each once, and the index of each entry among these rows.
     quantify : callable
-        Posteriors ``(n_rows, n_classes)``, index, offsets and weights → prevalences ``(n_bags, n_classes)``.
+        Function from posteriors (n_rows, n_classes), index, offsets and weights to prevalences (n_bags, n_classes).
     known : (n_rows, n_classes)
-        Posteriors that the method learned from: they tell one classifier from another.
+        Posteriors that the method learned from; they identify the classifier.
     """
 
     name: str
@@ -122,12 +109,12 @@ class PosteriorSketcher(Sketcher):
         return self.summarise(posteriors, index, bags.offsets, bags.weights)
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
-        """Give the states ``(n_bags, ...)`` of bags of rows with these posteriors."""
+        """Return the states of bags, (n_bags, ...), given the posteriors of their rows."""
         raise NotImplementedError
 
 
 class SummedPosteriors(PosteriorSketcher):
-    """Sums of posteriors, for methods that need no more than the mean posterior of a bag."""
+    """Sums of posteriors, for methods that need only the mean posterior of a bag."""
 
     name = "sums"
 
@@ -140,15 +127,9 @@ class SummedPosteriors(PosteriorSketcher):
 
 
 class CountedCells(PosteriorSketcher):
-    """Counts of a bag's rows in cells; estimates come from the cells' points, weighted by the counts.
+    """Counts of a bag's rows in cells; estimates use the points of the cells, weighted by the counts.
 
-    Parameters
-    ----------
-    posteriors, quantify, known
-        As in `PosteriorSketcher`.
-    cells : Corners, LogOdds or NearestPoints
-        How the simplex is divided. Methods that count the rows assigned to each class see no more of a row than its
-        corner, and estimate from sketches exactly.
+    With `Corners` as cells, estimates are exact for methods that only count the rows assigned to each class.
     """
 
     def __init__(self, posteriors: Posteriors, quantify: Quantify, known: NDArray, cells: Cells) -> None:
@@ -164,7 +145,7 @@ class CountedCells(PosteriorSketcher):
 
 
 def counted_entries(counts: NDArray) -> tuple[Ints, Ints, Floats]:
-    """Cells as entries of bags: index, offsets and weights of the counts ``(n_bags, n_cells)`` above 0.
+    """Return the counts above 0, (n_bags, n_cells), as entries of bags: index (the cells), offsets and weights.
 
     Examples
     --------
@@ -172,18 +153,17 @@ def counted_entries(counts: NDArray) -> tuple[Ints, Ints, Floats]:
     (array([0, 2, 1]), array([0, 2, 3]), array([2., 1., 3.]))
     """
     bag, cell = np.nonzero(counts)
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(bag, minlength=len(counts)))])
-    return cell, offsets, counts[bag, cell].astype(np.float64)
+    return cell, offsets_of(np.bincount(bag, minlength=len(counts))), counts[bag, cell].astype(np.float64)
 
 
 def bag_sums(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-    """Weighted sum of the values of each bag's rows: (n_rows, k) → (n_bags, k)."""
+    """Return the weighted sum of the values of each bag's rows: (n_rows, k) → (n_bags, k)."""
     w = np.ones(len(index)) if weights is None else weights.astype(np.float64)
     return sparse.csr_matrix((w, index, offsets), shape=(len(offsets) - 1, len(values))) @ values
 
 
 def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-    """Weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
+    """Return the weighted mean of the values of each bag's rows: (n_rows, k) → (n_bags, k).
 
     Examples
     --------
@@ -196,7 +176,7 @@ def bag_means(values: NDArray, index: Ints, offsets: Ints, weights: NDArray | No
 
 
 def count_cells(cell_of_row: Ints, index: Ints, offsets: Ints, weights: Any, n_cells: int) -> NDArray:
-    """(n_bags, n_cells): weight of each bag's entries in each cell; whole numbers if the weights are.
+    """Return the weight of each bag's entries in each cell, (n_bags, n_cells); whole numbers for whole weights.
 
     Examples
     --------

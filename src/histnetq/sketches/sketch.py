@@ -1,4 +1,4 @@
-"""`BagSketch`: what is left of bags when their rows are gone. Sketches of parts of bags add up."""
+"""`BagSketch`: summaries of bags without their rows. The sketches of parts of a bag can be added."""
 
 from __future__ import annotations
 
@@ -25,20 +25,20 @@ _FIELDS = ("n_rows", "totals", "squares", "unseen", "values", "moments")
 
 @dataclass(frozen=True)
 class Maker:
-    """Where a sketch comes from, which says what it may be added to and who may read it.
+    """Origin of a sketch; only sketches of the same origin can be added, and only its models can use them.
 
     Attributes
     ----------
     quantifier : str
         Name of the method.
     fingerprint : str
-        Checksum of all that turns rows into the state. What turns the state into prevalences may differ.
+        Checksum of everything that converts rows to states. The conversion of states to prevalences may differ.
     merge : "sum" or "max"
-        How states of parts of a bag are put together.
+        How the states of parts of a bag are merged.
     moments : str, optional
-        Checksum of what turns rows into moments; None if there are no moments.
+        Checksum of everything that converts rows to moments; None without moments.
     keys : tuple of str, optional
-        Columns that name the bags; with several of them, their values stand in the ids with ``/`` between.
+        Columns that name the bags; the ids join the values of several columns by ``/``.
     """
 
     quantifier: str
@@ -50,29 +50,30 @@ class Maker:
 
 @dataclass(frozen=True)
 class BagSketch:
-    """A small table with one row per bag, made by `Quantifier.sketch` of any part of the bags' rows.
+    """A small table with one row per bag, which `Quantifier.sketch` computes from any part of the bags' rows.
 
-    ``a + b`` adds the states of equal ids and keeps the others: exactly for counts (hard histograms, CC, ACC, HDy, DyS)
-    and for the maximum, to the rounding of float64 for the rest. The order of adding is irrelevant.
+    ``a + b`` merges the states of bags with equal ids and keeps all other bags. The result is exact for counts (hard
+    histograms, CC, ACC, HDy, DyS) and for maxima, and exact up to the rounding of float64 for all other states. The
+    order of adding does not matter.
 
     Parameters
     ----------
     ids : array of shape (n_bags,) or None
         Names of the bags; None for one bag that was given as an array.
     n_rows : array of int, shape (n_bags,)
-        Rows of each bag.
+        Number of rows of each bag.
     totals : array of shape (n_bags,)
-        Sums of the weights.
+        Sum of the weights of each bag.
     squares : array of shape (n_bags,)
-        Sums of the squares of the weights; for counts, the sums of the counts.
+        Sum of the squared weights of each bag; for counts, the sum of the counts.
     unseen : array of int, shape (n_bags,)
-        Rows with a text that the model has not met.
+        Number of rows with a category that is unknown to the model.
     values : array of shape (n_bags, ...)
         The states.
     moments : array of shape (n_bags, n_moments)
-        Sums of the features, their squares and products, for `Quantifier.trust`; or of width 0.
+        Sums of the features, their squares and products, for `Quantifier.trust`; the width may be 0.
     maker : Maker
-        Where the sketch comes from.
+        Origin of the sketch.
 
     Examples
     --------
@@ -111,26 +112,26 @@ class BagSketch:
 
     @property
     def sizes(self) -> NDArray:
-        """Sizes ``(n_bags,)`` as in `Bags.sizes`."""
+        """Sizes of the bags, (n_bags,), as in `Bags.sizes`."""
         return self.totals if self.totals.dtype.kind in "iu" else self.totals**2 / self.squares
 
     @property
     def nbytes(self) -> int:
-        """Size in memory."""
+        """Size in memory in bytes."""
         return sum(getattr(self, name).nbytes for name in _FIELDS)
 
     def roll_up(self, to: Callable[[Any], Any] | Mapping[Any, Any] | Sequence[Any]) -> BagSketch:
-        """Put bags together to wider ones.
+        """Merge bags into wider bags.
 
         Parameters
         ----------
         to : callable, mapping or sequence
-            A function of the id, a mapping of ids, or a list with the wider bag of each bag.
+            The wider bag of each bag: a function of its id, a mapping from ids, or a list.
 
         Returns
         -------
         BagSketch
-            The sketch of the wider bags, in the order in which they first occur.
+            The sketch of the wider bags, in the order of their first occurrence.
 
         Examples
         --------
@@ -154,17 +155,17 @@ class BagSketch:
         return SketchSum().add(replace(self, ids=np.asarray(new), maker=replace(self.maker, keys=None))).result()
 
     def roll_up_keys(self, keys: Sequence[str]) -> BagSketch:
-        """Put together the bags that agree in some of the columns that name them.
+        """Merge the bags that have the same values in some of the columns that name them.
 
         Parameters
         ----------
         keys : sequence of str
-            Columns in which the bags agree, of those in `Maker.keys`.
+            Columns that name the merged bags, a subset of `Maker.keys`.
 
         Returns
         -------
         BagSketch
-            The sketch of the wider bags, in the order in which they first occur.
+            The sketch of the wider bags, in the order of their first occurrence.
 
         Examples
         --------
@@ -193,14 +194,14 @@ class BagSketch:
         return replace(rolled, maker=replace(rolled.maker, keys=tuple(keys)))
 
     def save(self, path: str | os.PathLike[str] | BinaryIO, *, overwrite: bool = False) -> None:
-        """Write a Parquet file with a row per bag, and what made the sketch in the schema's metadata.
+        """Write a Parquet file with one row per bag; the metadata of its schema contain the origin of the sketch.
 
         Parameters
         ----------
         path : str, path or binary file
-            Where to write.
+            File to write.
         overwrite : bool, default=False
-            Whether a file that is there may be replaced.
+            Whether to replace an existing file.
 
         Examples
         --------
@@ -222,12 +223,12 @@ class BagSketch:
 
     @classmethod
     def load(cls, path: str | os.PathLike[str] | BinaryIO) -> BagSketch:
-        """Read what `save` wrote.
+        """Read a file that `save` wrote.
 
         Parameters
         ----------
         path : str, path or binary file
-            Where to read from.
+            File to read.
 
         Returns
         -------
@@ -261,7 +262,7 @@ class BagSketch:
         return cls(ids=read_ids(names, schema, path), maker=maker, **fields)
 
     def to_arrow(self) -> Any:
-        """Return an Arrow table with a row per bag; the metadata of its schema say who made the sketch.
+        """Return an Arrow table with one row per bag; the metadata of its schema contain the origin of the sketch.
 
         Returns
         -------
@@ -293,23 +294,20 @@ class BagSketch:
 
 
 class NoSketchError(ValueError):
-    """A sum of nothing."""
+    """A sum without any sketches."""
 
 
 class SketchSum:
-    """A sum of sketches that grows in place.
-
-    Bags stand in the order in which they first came.
-    """
+    """A sum of sketches that grows in place; bags are in the order of their first occurrence."""
 
     def __init__(self) -> None:
-        self._place: dict[Any, int] = {}  # of the bags; that of one bag without a name is None
+        self._place: dict[Any, int] = {}  # row of each bag; the id of a bag without a name is None
         self._fields: dict[str, NDArray] = {}
         self._maker: Maker | None = None
         self._charges: dict[str, Charge] = {}
 
     def add(self, part: BagSketch) -> SketchSum:
-        """Add a sketch; refused if another model made it."""
+        """Add a sketch; raise an error if another model made it."""
         if part.ids is not None:
             part = replace(part, ids=plain_ids(part.ids))
         self._maker = maker = part.maker if self._maker is None else self._joint_maker(self._maker, part)
@@ -323,7 +321,7 @@ class SketchSum:
             merge = np.maximum if name == "values" and maker.merge == "max" else np.add
             new = getattr(part, name)
             held = self._room(name, len(self._place), new, -np.inf if merge is np.maximum else 0)
-            new = new.astype(held.dtype, copy=False)  # also as unsigned counts, which stay exact beyond 2 ** 53
+            new = new.astype(held.dtype, copy=False)  # unsigned counts stay exact beyond 2 ** 53
             if different:
                 held[bags] = merge(held[bags], new)
             else:
@@ -331,7 +329,7 @@ class SketchSum:
         return self
 
     def result(self) -> BagSketch:
-        """Give the sum so far."""
+        """Return the sum so far."""
         if self._maker is None:
             raise NoSketchError("sketches: expected at least one, got none; check where the rows come from.")
         fields = {name: array[: len(self._place)].copy() for name, array in self._fields.items()}
@@ -339,11 +337,11 @@ class SketchSum:
         return BagSketch(ids=ids, maker=self._maker, **fields)
 
     def _room(self, name: str, n: int, new: NDArray, empty: float) -> NDArray:
-        """Give the array of a field, with room for at least n bags and of a type that holds its sum with `new`."""
+        """Return the array of a field, with room for at least n bags and a type that holds its sum with `new`."""
         held = self._fields.get(name, np.empty((0, *new.shape[1:]), new.dtype))
         dtype = np.result_type(held, new)
         if name == "values" and held.dtype.kind in "iu" and new.dtype.kind in "iu":
-            # No count exceeds the weight of its bag.
+            # No count is larger than the total weight of its bag.
             dtype = np.min_scalar_type(int(self._fields["totals"].max(initial=0)))
         if len(held) < n or held.dtype != dtype:
             n_grown = max(n, 2 * len(held)) if len(held) < n else len(held)
@@ -355,7 +353,7 @@ class SketchSum:
         return held
 
     def _joint_maker(self, first: Maker, part: BagSketch) -> Maker:
-        """Give what the makers of the sum and of the part have in common; refuse if they do not add up."""
+        """Return the common origin of the sum and the part; raise an error if they cannot be added."""
         other, known = part.maker, next(iter(self._place), None)
         if first.fingerprint != other.fingerprint:
             raise ValueError(
@@ -371,26 +369,26 @@ class SketchSum:
             raise TypeError(
                 f"sketches: expected ids of one type, got {known!r} and {part.ids.tolist()[0]!r}; convert all to texts."
             )
-        # Moments that were made otherwise do not add up; without them there is no trust, but all the rest.
+        # Moments of different checksums cannot be added. Only `trust` needs them, so they are dropped.
         moments = first.moments if first.moments == other.moments else None
         return replace(first, moments=moments, keys=first.keys if first.keys == other.keys else None)
 
 
 def plain_ids(ids: NDArray) -> NDArray:
-    """Give numbers and texts as they are, and dates and whatever else as texts."""
+    """Return ids unchanged if they are numbers or texts, and as texts otherwise."""
     return ids if ids.dtype.kind in "iufbU" else np.array([str(name) for name in ids])
 
 
 def is_sketch(path: str | os.PathLike[str]) -> bool:
-    """Tell whether a file is a Parquet file that `BagSketch.save` wrote."""
+    """Return whether a file is a Parquet file that `BagSketch.save` wrote."""
     try:
         return _KEY in (read_parquet_schema(os.fspath(path)).metadata or {})
     except TooLargeError:
         raise
-    except (ValueError, OSError):  # arrow's errors are such, too
+    except (ValueError, OSError):  # these include arrow's errors
         return False
 
 
 def _narrow(array: NDArray) -> NDArray:
-    """Counts in the smallest type that holds them."""
+    """Return counts in the smallest type that holds them."""
     return array.astype(np.min_scalar_type(int(array.max(initial=0)))) if array.dtype.kind in "iu" else array

@@ -1,4 +1,4 @@
-"""What a file of sketches may hold: everything in it is checked, as any program may have written it."""
+"""Reading of sketch files; everything in a file is checked, as any program may have written it."""
 
 from __future__ import annotations
 
@@ -17,12 +17,13 @@ from histnetq.tables.parquet_files import count_parquet_rows, parquet_bytes, rea
 from histnetq.tables.table_files import can_name, is_number, release_memory
 
 _AGAIN = ("make the sketches again with ", Command("sketch", "sketch_stream"))
-_COPIES = 3  # of the numbers of sketches: as they are read, added up, and as a method works with them
-_WANTED = (("numbers", "iuf"), ("whole numbers", "iu"))  # in words, and kinds of arrays; the second for counts of rows
+_COPIES = 3  # copies of the numbers in memory: as read, added, and inside a method
+# Words for messages and numpy's kinds of types: first for sums, second for numbers of rows.
+_WANTED = (("numbers", "iuf"), ("whole numbers", "iu"))
 
 
 def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
-    """Give where sketches come from, the shape of their states and how many moments they have, from the metadata."""
+    """Return the origin of sketches, the shape of their states and their number of moments from the metadata."""
     if not isinstance(about, dict) or about.get("format") not in (1, FORMAT):
         found = about.get("format") if isinstance(about, dict) else None
         raise ValueError(
@@ -32,20 +33,20 @@ def read_maker(about: Any, path: Any) -> tuple[Maker, tuple[int, ...], int]:
     shape: Any = about.get("shape")
     n_moments: Any = about.get("n_moments") if about["format"] == FORMAT else 0
     if about["format"] == 1 and isinstance(made, dict):
-        made = {name: value for name, value in made.items() if name != "origin"}  # of moments that no model reads
+        made = {name: value for name, value in made.items() if name != "origin"}  # moments that no model reads
     right = isinstance(made, dict) and {"quantifier", "fingerprint"} <= made.keys() <= _MAKER.keys()
     right = right and all(_MAKER[name](value) for name, value in made.items())
     right = right and isinstance(shape, list) and all(type(n) is int and 0 <= n < 2**31 for n in [*shape, n_moments])
     if not right or math.prod(shape) >= 2**31:
-        raise InputError("path", problem=f"{path} does not tell which model made its sketches", remedy=_AGAIN)
-    told: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
-    return Maker(**told), tuple(shape), n_moments
+        raise InputError("path", problem=f"{path} does not say which model made its sketches", remedy=_AGAIN)
+    given: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in made.items()}
+    return Maker(**given), tuple(shape), n_moments
 
 
 def read_fields(path: Any, schema: Any, shapes: dict[str, tuple[int, ...]]) -> tuple[dict[str, NDArray], list[Any]]:
-    """Give the numbers of each field with their shapes, ``(n_bags, *shape)``, and the names of the bags, None for none.
+    """Return the numbers of each field, (n_bags, *shape), and the names of the bags (None without a name).
 
-    Types are looked at, and memory is charged, before any column is read.
+    Types are checked, and memory is charged, before any column is read.
     """
     import pyarrow as pa
 
@@ -77,16 +78,12 @@ def _is_text(value: Any) -> bool:
     return isinstance(value, str)
 
 
-def _is_list_of(fits: Callable[[Any], bool]) -> Callable[[Any], bool]:
-    return lambda value: value is None or (isinstance(value, list) and all(map(fits, value)))
-
-
 _MAKER: dict[str, Callable[[Any], bool]] = {
     "quantifier": _is_text,
     "fingerprint": _is_text,
     "merge": lambda value: value in ("sum", "max"),
     "moments": lambda value: value is None or _is_text(value),
-    "keys": _is_list_of(_is_text),
+    "keys": lambda value: value is None or (isinstance(value, list) and all(map(_is_text, value))),
 }
 
 
@@ -98,7 +95,7 @@ def _names(column: Any, charge: Charge) -> list[Any]:
 
 
 def read_ids(ids: list[Any], schema: Any, path: Any) -> NDArray | None:
-    """Give the names of the bags as an array; None for one bag without a name."""
+    """Return the names of the bags as an array, or None for one bag without a name."""
     if "id" not in schema.names:
         if len(ids) != 1:
             problem = f"{path} has {len(ids)} bags without ids, expected one"
@@ -111,7 +108,7 @@ def read_ids(ids: list[Any], schema: Any, path: Any) -> NDArray | None:
 
 
 def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
-    """Refuse numbers that no rows can have given."""
+    """Raise an error for numbers that cannot come from any rows."""
     n_rows, values = fields["n_rows"], fields["values"]
     right = {
         "n_rows": n_rows >= 0,
@@ -130,7 +127,7 @@ def check_numbers(fields: dict[str, NDArray], maker: Maker, path: Any) -> None:
 
 
 def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> None:
-    """Refuse a file without this column, or with lists of another size in it; what has no numbers is not in files."""
+    """Raise an error if this column is missing or has another size; fields of size 0 have no column."""
     size = math.prod(shape)
     if size == 0:
         return
@@ -143,7 +140,7 @@ def _check_kind(schema: Any, name: str, shape: tuple[int, ...], path: Any) -> No
 
 
 def _numbers(column: Any, name: str, size: int, listed: bool, path: Any) -> NDArray:
-    """Numbers of some bags as a flat array."""
+    """Return the numbers of some bags as a flat array."""
     _, kinds = _WANTED[name in ("n_rows", "unseen")]
     flat = column.flatten() if listed else column
     n_missing = column.null_count + flat.null_count
@@ -160,7 +157,7 @@ def no_sketches(path: Any) -> InputError:
 
 
 class _DamagedError(InputError):
-    """A column that no sketch has."""
+    """A damaged column in a sketch file."""
 
 
 def _damaged(path: Any, name: str, size: int, got: str) -> _DamagedError:

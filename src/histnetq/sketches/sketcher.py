@@ -1,4 +1,4 @@
-"""`Sketcher`: how a method reduces the rows of a bag to a small state, and estimates from the states of whole bags."""
+"""`Sketcher`: reduces the rows of a bag to a small state, and estimates prevalences from the states of whole bags."""
 
 from __future__ import annotations
 
@@ -11,53 +11,53 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
-from histnetq.tables.columns import Reading
+from histnetq.tables.columns import FeatureSpec
 
 
 class SketchingModel(Protocol):
-    """A fitted model that sketches the bags of a table; every `Quantifier` is one."""
+    """Interface of a fitted model that sketches the bags of a table; every `Quantifier` has it."""
 
-    def reading(self) -> Reading:
+    def reading(self) -> FeatureSpec:
         """Return how the features of the model are read from a table."""
 
     def sketch_maker(self) -> Maker:
-        """Return who makes the sketches; raise an error if the model makes none."""
+        """Return the origin of the sketches; raise an error if the model does not support sketches."""
 
     def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
-        """Sketch bags whose rows come in pieces."""
+        """Sketch bags whose rows arrive in chunks."""
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Estimate the prevalence of each class."""
 
 
 class Sketcher:
-    """What a quantifier holds to make sketches.
+    """The part of a quantifier that makes sketches and estimates from them.
 
     Attributes
     ----------
     kind : "exact", "binned" or None
-        How estimates from sketches are beside those from rows; None if there are no sketches.
+        Whether estimates from sketches equal the estimates from rows, or are approximate; None without sketches.
     merge : "sum" or "max"
-        How the states of parts of a bag are put together.
+        How the states of parts of a bag are merged.
     """
 
     kind: str | None = "exact"
     merge: str = "sum"
 
     def identity(self) -> str:
-        """Give a text that differs for what would make other states, and is the same after saving and loading."""
+        """Return a text that identifies everything that affects states; saving and loading must not change it."""
         raise NotImplementedError
 
     def state(self, bags: Bags) -> NDArray:
-        """Give what is kept of the rows of each bag, ``(n_bags, ...)``; whole numbers wherever the weights are."""
+        """Return the state of each bag, (n_bags, ...); whole numbers if the weights are whole numbers."""
         raise NotImplementedError
 
     def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-        """Give prevalences ``(n_bags, n_classes)`` from the states of whole bags and their total weights."""
+        """Return prevalences, (n_bags, n_classes), from the states of whole bags and their total weights."""
         raise NotImplementedError
 
     def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
-        """Sketch bags; without names, of one bag that was given as an array."""
+        """Sketch bags; `named` is False for one bag that was given as an array."""
         weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
         totals = total_weights(bags)
         return BagSketch(
@@ -68,7 +68,7 @@ class Sketcher:
 
 
 def state_shape(sketcher: Sketcher, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
-    """Give the shape of the state of a bag, from the state of one row; without an input shape, the row is a text."""
+    """Return the shape of the state of a bag; an empty input shape means that rows are texts."""
     row: Any = np.full((1, *input_shape), 1 / n_classes) if input_shape else ["text"]
     return sketcher.state(Bags(row)).shape[1:]
 
@@ -93,13 +93,7 @@ def require_own(sketch: BagSketch, maker: Maker, shape: tuple[int, ...], n_momen
 
 
 class NoSketcher(Sketcher):
-    """What a quantifier holds if it needs all rows of a bag at once.
-
-    Parameters
-    ----------
-    reason : str
-        Why there are no sketches, and what to use instead.
-    """
+    """Sketcher of a method without sketches; `reason` says why, and names an alternative."""
 
     kind = None
 

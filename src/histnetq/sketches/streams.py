@@ -1,4 +1,4 @@
-"""Rows that come in pieces → the sum of their sketches, on all cores, in memory that does not grow with the rows."""
+"""Sketches of rows that arrive in chunks, computed on all cores in memory that does not grow with the rows."""
 
 from __future__ import annotations
 
@@ -16,17 +16,18 @@ from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import as_pool, check_whole, column_names, stack
+from histnetq.bags.indexing import offsets_of
 from histnetq.kernels.cores import count_cores
 from histnetq.sketches.sketch import BagSketch, SketchSum, plain_ids
 
-_ROWS_AT_ONCE = 1 << 17  # rows of small chunks are put together first: most bags have few rows in each
-_NUMBERS_AT_ONCE = 1 << 22  # in them: larger arrays are new memory each time, which the system clears first
-_BAGS_AT_ONCE = 1 << 11  # whose states are in memory side by side before they are added
-_MOST_THREADS = 8  # each has some rows and their features in memory
+_ROWS_AT_ONCE = 1 << 17  # rows of small chunks are joined first, as most bags have few rows in each chunk
+_NUMBERS_AT_ONCE = 1 << 22  # largest array: the system clears the memory of larger arrays on each allocation
+_BAGS_AT_ONCE = 1 << 11  # bags whose states are in memory at a time before they are added
+_MOST_THREADS = 8  # each thread holds some rows and their features in memory
 
 
 class CheckedRows(NamedTuple):
-    """Rows of finite numbers that this library has read, the bag of each, and their weights: not scanned again."""
+    """Rows that this library has already checked, with the bag and the weight of each."""
 
     ids: NDArray
     rows: Any
@@ -35,15 +36,9 @@ class CheckedRows(NamedTuple):
 
 
 def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_threads: int | None = None) -> BagSketch:
-    """Sketch pieces of bags and add them up, in the order in which they come.
+    """Return the sum of the sketches of chunks, which are tuples (ids, rows), (ids, rows, weights), or Bags.
 
-    Parameters
-    ----------
-    chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-    sketch : callable
-        Bags → BagSketch.
-    n_threads : int, optional
-        Default: one for each core, at most 8.
+    By default there is one thread for each core, and at most 8.
     """
     n_threads = min(count_cores(), _MOST_THREADS) if n_threads is None else check_whole("n_threads", n_threads)
     total, waiting = SketchSum(), deque[Future[BagSketch]]()
@@ -68,7 +63,7 @@ def sum_sketches(chunks: Iterable[Any], sketch: Callable[[Bags], BagSketch], n_t
 
 @contextmanager
 def _workers(n_threads: int) -> Iterator[ThreadPoolExecutor]:
-    """Threads that share the cores: with threads of torch's own in each, they would wait for one another."""
+    """Yield a thread pool; torch uses one thread inside each worker, as the workers already occupy all cores."""
     torch = sys.modules.get("torch")
     if torch is None:
         with ThreadPoolExecutor(n_threads) as pool:
@@ -79,15 +74,15 @@ def _workers(n_threads: int) -> Iterator[ThreadPoolExecutor]:
         with ThreadPoolExecutor(n_threads, initializer=torch.set_num_threads, initargs=(1,)) as pool:
             yield pool
     finally:
-        torch.set_num_threads(before)  # also of threads that are started later
+        torch.set_num_threads(before)  # the setting also holds for threads that are started later
 
 
 def group_rows(
     ids: ArrayLike, rows: Any, weights: ArrayLike | None = None, feature_names: list[str] | None = None
 ) -> Bags:
-    """The rows of each bag side by side, with the bags in the order in which they first occur.
+    """Return bags from rows and the bag of each row, with the bags in the order of their first occurrence.
 
-    Rows are finite numbers and weights are positive: neither is checked.
+    Rows must be finite and weights positive; neither is checked.
 
     Examples
     --------
@@ -100,13 +95,13 @@ def group_rows(
     codes, names = pd.factorize(np.asarray(ids))
     if codes.min(initial=0) < 0:
         raise ValueError("ids: expected a bag for every row, got NaN or None; drop such rows or name their bag.")
-    # Few different numbers are sorted many times faster as short ones.
+    # Sorting is many times faster with a small integer type.
     order = np.argsort(codes.astype(np.min_scalar_type(len(names))), kind="stable")
-    offsets = np.concatenate([[0], np.cumsum(np.bincount(codes, minlength=len(names)))])
+    offsets = offsets_of(np.bincount(codes, minlength=len(names)))
     w = None if weights is None else np.asarray(weights)[order]
     if w is not None:
         w = w.astype(np.int64 if _kind(w) == "count" else np.float64, copy=False)
-    # `take` is several times faster than an index, with rows of few columns.
+    # `take` is several times faster than indexing for rows with few columns.
     sorted_rows = rows[order] if hasattr(rows, "tocsr") else rows.take(order, axis=0)
     return Bags.trusted(
         sorted_rows, np.arange(len(order)), offsets, weights=w, weight_kind=_kind(w) or "count",
@@ -115,7 +110,7 @@ def group_rows(
 
 
 def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
-    """Bags of about as many rows as are handled together."""
+    """Join small chunks and split large ones, and yield bags of about `_ROWS_AT_ONCE` rows."""
     held: list[CheckedRows] = []
     n_held = 0
     for chunk in chunks:
@@ -144,7 +139,7 @@ def _large_chunks(chunks: Iterable[Any]) -> Iterator[Bags]:
 
 
 def _checked(ids: Any, rows: Any, weights: Any = None) -> CheckedRows:
-    """Ids, rows and weights as arrays of one length, and the names of the columns."""
+    """Check rows and ids, and return them with the weights and the column names."""
     pool, ids = as_pool(rows), np.asarray(ids)
     if ids.shape != (pool.shape[0],):
         raise ValueError(f"ids: expected one bag for each of the {pool.shape[0]} rows, got shape {ids.shape}.")
@@ -152,7 +147,7 @@ def _checked(ids: Any, rows: Any, weights: Any = None) -> CheckedRows:
 
 
 def _weighed(piece: CheckedRows) -> CheckedRows:
-    """The rows without those of weight 0."""
+    """Check the weights, and drop rows of weight 0."""
     w = piece.weights
     if w is None:
         return piece
@@ -166,13 +161,13 @@ def _weighed(piece: CheckedRows) -> CheckedRows:
 def _put_together(held: list[CheckedRows]) -> Bags:
     ids, rows, weights, names = zip(*held, strict=True)
     w = None if weights[0] is None else np.concatenate(weights)
-    # Rows of mapped files are copied to memory: there are never many here.
+    # Memory-mapped rows are copied to memory, as there are never many here.
     pool = stack(rows) if hasattr(rows[0], "tocsr") else np.concatenate(rows)
     return group_rows(np.concatenate(ids), pool, w, names[0])
 
 
 def _kind(weights: NDArray | None) -> str | None:
-    """Whether weights are of the kind "count" or "survey", which are not put together."""
+    """Return the kind of weights, "count" or "survey"; rows with different kinds are not joined."""
     return None if weights is None else "count" if weights.dtype.kind in "iub" else "survey"
 
 

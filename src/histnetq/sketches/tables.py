@@ -1,4 +1,4 @@
-"""Long tables → sketches of their bags, in one pass: memory holds the bags' sketches and a few rows."""
+"""Sketches of the bags in a long table, in one pass; memory holds the sketches and a few rows."""
 
 from __future__ import annotations
 
@@ -21,26 +21,9 @@ def sketch_table(
     model: SketchingModel, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
     n_threads: int | None = None,
 ) -> BagSketch:  # fmt: skip
-    """Sketch the bags of a table that has the columns which the model learned from.
+    """Sketch the bags of a table that has the model's columns, in the order of their first occurrence.
 
-    Parameters
-    ----------
-    model : Quantifier
-    source : path, glob, list of paths, or data frame
-        As in `read_bags`.
-    bag : column names
-        As in `read_bags`.
-    weight : column name, optional
-        Of survey weights.
-    missing : {"refuse", "drop", "mean"}, default "refuse"
-        What is done about features without a value, as in `read_bags`.
-    n_threads : int, optional
-        Default: one for each core, at most 8.
-
-    Returns
-    -------
-    BagSketch
-        With the bags in the order in which they first occur.
+    The parameters are the same as in `read_bags`. By default there is one thread for each core, and at most 8.
     """
     table = open_table(source, "source")
     return name_bags(*sketch_numbered(model, table, bag, weight, missing, n_threads))
@@ -49,7 +32,7 @@ def sketch_table(
 def sketch_numbered(
     model: SketchingModel, table: Table, bag: Sequence[str], weight: str | None, missing: str, n_threads: int | None
 ) -> tuple[Codes, BagSketch | None]:
-    """The bags of a table, and their sketches, whose ids are the numbers of the bags; None if no row has any weight."""
+    """Return the bags of a table, and their sketches with the codes of the bags as ids; None if all weights are 0."""
     rows = _Rows(model, table, list(bag), weight, missing)
     try:
         found = model.sketch_stream(rows, n_threads=n_threads)
@@ -60,7 +43,7 @@ def sketch_numbered(
 
 
 def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
-    """Give the sketches the names of their bags; refuse a bag that has none."""
+    """Return the sketches with the names of their bags; raise an error for a bag without a sketch."""
     names = bags.values
     ids = np.empty(0, np.int64) if found is None else np.asarray(found.ids)
     if len(ids) < len(names):
@@ -70,7 +53,7 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
 
 
 class _Rows:
-    """Iterates over the checked rows of a table, and counts those of each bag with texts not met in training."""
+    """An iterator over the rows of a table that counts the rows with unknown categories in each bag."""
 
     def __init__(self, model: SketchingModel, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
         self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing)

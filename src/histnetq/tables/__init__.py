@@ -1,1 +1,1 @@
-"""Tables, images and texts become bags; results become files."""
+"""Reading of tables, images and texts into bags, and writing of result files."""

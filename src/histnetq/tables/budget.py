@@ -1,8 +1,8 @@
-"""How many bytes the work on one table may take: one account for all that read tables and write answers.
+"""Memory budget of the work on one table, shared by everything that reads the table and writes the answer.
 
-Without a budget nothing is limited. A server sets one around each request, and gives it to the processes that it starts
-by a variable of the environment. Readers open tables by `open_table` and Parquet files by `read_parquet`, which keep
-to the budget. What grows as rows are read is charged by a `Charge`, and what is made at once by `require`.
+Without a budget nothing is limited. The server sets a budget for each request, and passes it to its worker processes
+in an environment variable. `open_table` and `read_parquet` respect the budget. Data that grow while rows are read are
+counted by a `Charge`; data that are made at once are checked by `require`.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 VARIABLE = "HISTNETQ_BUDGET"
-_KEY = 800  # bytes of a name in the dictionaries and lists of all steps, beside its letters
-_COPIES = 3  # of the names of bags, as arrays: those of the reader, of the sketches and of the answer
+_KEY = 800  # bytes that one name takes in the dictionaries and lists of all steps, besides its letters
+_COPIES = 3  # arrays with the names of the bags: in the reader, in the sketches and in the answer
 
 
 class TooLargeError(ValueError):
@@ -30,20 +30,20 @@ class TooLargeError(ValueError):
 
 @dataclass
 class Budget:
-    """Limits of the work on one table, and the bytes that it has taken.
+    """Limits for the work on one table, and the bytes in use.
 
     Attributes
     ----------
     bytes : int
-        Bytes of memory.
+        Largest number of bytes of memory.
     rows, columns : int
-        Rows and columns of a table.
+        Largest numbers of rows and columns of a table.
     cell_bytes : int
-        Bytes of one text in a table.
+        Largest number of bytes of one text in a table.
     spent : int
-        Bytes taken so far.
+        Bytes in use.
     checked : dict
-        Files whose sizes were checked already, and what was found in them.
+        Parquet files whose sizes were checked already, each with its dictionary-encoded text columns.
 
     Examples
     --------
@@ -61,27 +61,27 @@ class Budget:
     checked: dict[str, set[str]] = field(default_factory=dict, repr=False)
 
     def require(self, n_bytes: int, what: str, way_out: str) -> None:
-        """Refuse if so many bytes beside those that are taken are too many."""
+        """Raise an error if `n_bytes` more bytes exceed the budget."""
         if self.spent + n_bytes > self.bytes:
             raise TooLargeError(f"memory: expected at most {self.bytes:,} bytes, {what} take more; {way_out}.")
 
     def check(self, what: str, got: int, most: int, way_out: str) -> None:
-        """Refuse a table with more than `most` of something."""
+        """Raise an error for a table with more than `most` of something."""
         if got > most or got < 0:
             raise TooLargeError(f"table: expected at most {most:,} {what}, got {got:,}; {way_out}.")
 
     def check_cells(self, n_rows: int, n_columns: int) -> None:
-        """Refuse too many rows, columns or cells."""
+        """Raise an error for too many rows, columns or cells."""
         self.check("columns", n_columns, self.columns, "send those that are needed")
         self.check("rows", n_rows, self.rows, "send them in parts")
         self.check("cells", n_rows * n_columns, self.bytes // 8, "send them in parts")
 
     def check_classes(self, n: int, column: str) -> None:
-        """Refuse a column of labels with too many different ones."""
+        """Raise an error for a label column with too many classes."""
         self.check("classes", n, self.columns, f"label rows by another column than {column[:80]!r}")
 
     def check_batch(self, batch: Any, n_before: int) -> None:
-        """Refuse rows with a text that is too large, or more rows and cells than there may be, after `n_before`."""
+        """Raise an error for a text that is too long, or for too many rows together with `n_before` earlier ones."""
         import pyarrow.compute as pc
 
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
@@ -96,22 +96,18 @@ class Budget:
         self.check_cells(n_before + batch.num_rows, batch.num_columns)
 
     def to_environment(self) -> dict[str, str]:
-        """Give the variable by which a process that is started gets the same limits."""
+        """Return the environment variable that gives a child process the same limits."""
         limits = {name: value for name, value in asdict(self).items() if name not in ("spent", "checked")}
         return {VARIABLE: json.dumps(limits)}
 
 
-def _of_process() -> Budget | None:
-    return Budget(**json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else None
-
-
-_of_this_process = _of_process()
+_of_this_process = Budget(**json.loads(os.environ[VARIABLE])) if VARIABLE in os.environ else None
 _current: ContextVar[Budget | None] = ContextVar("budget", default=None)
 
 
 @contextmanager
 def limited_to(budget: Budget) -> Iterator[Budget]:
-    """Limit what this thread reads and writes."""
+    """Limit the memory of this thread's work on tables."""
     token = _current.set(budget)
     try:
         yield budget
@@ -120,19 +116,19 @@ def limited_to(budget: Budget) -> Iterator[Budget]:
 
 
 def current_budget() -> Budget | None:
-    """Give the budget of this thread, or else of this process, if there is one."""
+    """Return the budget of this thread or, without one, of this process; None means no limit."""
     return _current.get() or _of_this_process
 
 
 def require(n_bytes: int, what: str, way_out: str) -> None:
-    """Refuse to take so many bytes if the budget, where there is one, does not have them."""
+    """Raise an error if `n_bytes` more bytes exceed the current budget."""
     budget = current_budget()
     if budget is not None:
         budget.require(n_bytes, what, way_out)
 
 
 class Charge:
-    """The bytes of something that grows; they are given back when it is gone.
+    """The bytes of data that grow; they are returned to the budget when the object is deleted.
 
     Examples
     --------
@@ -153,21 +149,21 @@ class Charge:
             self._budget.spent -= self.n_bytes
 
     def grow_to(self, n_bytes: int, what: str, way_out: str) -> None:
-        """Take so many bytes in all; refuse if the budget does not have them."""
+        """Set the total to `n_bytes`; raise an error if that exceeds the budget."""
         if self._budget is not None:
             self._budget.require(n_bytes - self.n_bytes, what, way_out)
             self._budget.spent += n_bytes - self.n_bytes
             self.n_bytes = n_bytes
 
     def add_names(self, names: Iterable[tuple[Any, ...]]) -> None:
-        """Take the bytes of names that are kept in dictionaries and lists."""
+        """Add the bytes of names that are kept in dictionaries and lists."""
         if self._budget is not None:
             n_bytes = sum(_KEY + sum(map(sys.getsizeof, name)) for name in names)
             self.grow_to(self.n_bytes + n_bytes, "names of bags", "use fewer bags or shorter names")
 
 
 def name_array(names: Sequence[Any]) -> NDArray:
-    """Give names as an array, in which each text has the width of the longest; refuse too many bytes.
+    """Return names as an array whose texts all have the width of the longest; raise an error if it is too large.
 
     Examples
     --------
@@ -182,7 +178,7 @@ def name_array(names: Sequence[Any]) -> NDArray:
 
 
 def within_budget(batches: Iterable[Any]) -> Iterator[Any]:
-    """Yield the rows of a file; refuse them as soon as they are too many or too large for the budget of this thread."""
+    """Yield batches of rows; raise an error as soon as they exceed the budget of this thread."""
     n, budget = 0, current_budget()
     for batch in batches:
         if budget is not None:
@@ -192,11 +188,11 @@ def within_budget(batches: Iterable[Any]) -> Iterator[Any]:
 
 
 def is_text(kind: Any) -> bool:
-    """Whether a column of this type holds texts, or bytes of any number."""
+    """Return whether a column of this type holds texts or binary data of variable length."""
     import pyarrow as pa
 
     kinds = pa.types
     if kinds.is_dictionary(kind):
         kind = kind.value_type
-    known = (kinds.is_string, kinds.is_large_string, kinds.is_binary, kinds.is_large_binary)
-    return any(is_one(kind) for is_one in known)
+    texts = kinds.is_string(kind) or kinds.is_large_string(kind)
+    return bool(texts or kinds.is_binary(kind) or kinds.is_large_binary(kind))

@@ -1,4 +1,4 @@
-"""What is seen of a table's columns while it is read: which are no features, which need double precision, and means."""
+"""Statistics of table columns while a table is read: columns to exclude, columns that need doubles, and means."""
 
 from __future__ import annotations
 
@@ -9,24 +9,19 @@ from numpy.typing import NDArray
 
 from histnetq.bags.checks import loses_digits
 
-_FEWEST_ROWS = 50  # fewer tell nothing about keys and counters
-_FEWEST_NUMBERED = 10  # rows: fewer may well rise by chance
-_GAPS = 1.5  # numbers that a row has, at most, in a column that numbers rows of which some were left out
-_DISTINCT = 0.99  # part of the rows of a key that have different values
-_BAG_ROWS = 5  # in a bag in which a counter rises
-_EXACT = 1 << 24  # whole numbers up to here are told apart in float32
-_SURE = 1000  # rows after which a column that repeats its values is no key
-_FEW = 20_000  # rows that are looked at for counters before all are
-_COLUMNS_AT_ONCE = 64
+_FEWEST_ROWS = 50  # rows needed to detect keys and counters
+_FEWEST_NUMBERED = 10  # rows needed to detect row numbers: fewer values may well rise by chance
+_GAPS = 1.5  # largest range per row of a column of row numbers, as some rows may have been dropped
+_DISTINCT = 0.99  # smallest fraction of distinct values in a key
+_BAG_ROWS = 5  # counters are detected in bags of at least this size
+_EXACT = 1 << 24  # float32 holds whole numbers up to here exactly
+_SURE = 1000  # rows after which a column with repeated values is not checked for being a key any more
+_FEW = 20_000  # rows that are checked for counters first
+_COLUMNS_AT_ONCE = 64  # columns that are copied together
 
 
 class Watch:
-    """Statistics of the columns of rows that come in pieces; NaN stands for a cell without a value.
-
-    Parameters
-    ----------
-    n_columns : int
-        Number of columns.
+    """Statistics of columns whose rows arrive in pieces; NaN is a missing value.
 
     Examples
     --------
@@ -41,15 +36,15 @@ class Watch:
         self.low, self.high = np.full(n_columns, np.inf), np.full(n_columns, -np.inf)
         self._sums, self._counts, self._error = np.zeros(n_columns), np.zeros(n_columns, np.int64), np.zeros(n_columns)
         self.whole = np.ones(n_columns, bool)
-        self._repeated = np.zeros(n_columns, np.int64)  # values that a piece has had before
+        self._repeated = np.zeros(n_columns, np.int64)  # repeated values within the pieces
 
     def add(self, rows: NDArray) -> None:
-        """Look at some more rows ``(n_rows, n_columns)``, which are in double precision unless float32 holds them."""
+        """Add rows, (n_rows, n_columns), in double precision unless float32 holds them exactly."""
         if not len(rows):
             return
         self.n_rows += len(rows)
         sums, counts = rows.sum(0, dtype=np.float64), np.full(rows.shape[1], len(rows))
-        least: np.ufunc = np.minimum  # several times faster than fmin, which passes over NaN
+        least: np.ufunc = np.minimum  # several times faster than fmin, which ignores NaN
         greatest: np.ufunc = np.maximum
         if np.isnan(sums).any():
             sums, counts = np.nansum(rows, 0, dtype=float), (~np.isnan(rows)).sum(0)
@@ -62,7 +57,7 @@ class Watch:
         self._count_repeated(rows)
 
     def _count_repeated(self, rows: NDArray) -> None:
-        """Find whole numbers, and among these the columns that hardly repeat a value."""
+        """Find the columns of whole numbers, and count their repeated values while they may be keys."""
         for some in _groups(np.flatnonzero(self.whole)):
             values = rows[:, some]
             self.whole[some] = ((values == np.rint(values)) | np.isnan(values)).all(0)
@@ -72,23 +67,15 @@ class Watch:
 
     @property
     def means(self) -> NDArray[np.float64]:
-        """(n_columns,): mean over the cells that have a value, 0 where none has."""
+        """Return the mean of each column without its missing values, (n_columns,); 0 for an empty column."""
         return self._sums / np.maximum(self._counts, 1)
 
     def loses_digits(self) -> bool:
-        """Tell whether some column needs double precision."""
+        """Return whether some column needs double precision."""
         return bool(loses_digits(self._error, self.low, self.high).any())
 
     def left_out(self, rows: NDArray, bags: NDArray) -> dict[int, str]:
-        """Columns that are no features, and why.
-
-        Parameters
-        ----------
-        rows : (n_rows, n_columns)
-            All rows as they were kept.
-        bags : (n_rows,)
-            Number of the bag of each row.
-        """
+        """Return the columns to exclude, with the reason for each; `bags` has the bag of each row, (n_rows,)."""
         why = dict.fromkeys(np.flatnonzero((self.low == self.high) & (self._counts > 1)).tolist(), "constant")
         why |= dict.fromkeys(np.flatnonzero(self._counts == 0).tolist(), "empty")
         whole = np.flatnonzero(self.whole & (self.low < self.high)).tolist()
@@ -107,16 +94,16 @@ class Watch:
         enough = _DISTINCT * self.n_rows
         if self.n_rows - self._repeated[j] < enough or self.high[j] - self.low[j] + 1 < enough:
             return False
-        told_apart = rows.dtype == np.float64 or max(-self.low[j], self.high[j]) <= _EXACT
-        return not told_apart or len(np.unique(rows[:, j])) >= enough
+        is_exact = rows.dtype == np.float64 or max(-self.low[j], self.high[j]) <= _EXACT
+        return not is_exact or len(np.unique(rows[:, j])) >= enough
 
 
 def _find_counters(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:
-    """Those of these columns that rise from row to row in all bags of some rows, or fall in all of them."""
+    """Return the columns that rise from row to row in all bags of at least `_BAG_ROWS` rows, or fall in all of them."""
     large = np.bincount(bags)[bags] >= _BAG_ROWS
     if not large.any():
         return []
-    for n_rows in (_FEW, len(bags)):  # a few rows find most columns that are none
+    for n_rows in (_FEW, len(bags)):  # the first rows rule out most columns
         some = np.flatnonzero(large[:n_rows])
         order = some[np.argsort(bags[some], kind="stable")] if columns else some
         inside = np.diff(bags[order]) == 0

@@ -1,4 +1,4 @@
-"""Columns of a table → numbers: codes of values, features, weights."""
+"""Conversion of table columns to numbers: codes of bags and classes, features, and weights."""
 
 from __future__ import annotations
 
@@ -23,13 +23,14 @@ if TYPE_CHECKING:
     from histnetq.bags.text_features import TextFeatures
 
 _MOST_CATEGORIES = 1000
-OTHER = "1 - "  # before the name of a column of scores: those of the other class of two
+OTHER = "1 - "  # before the name of a score column: the scores of the second of two classes
 
 
 class Codes:
-    """Numbers for the values of one column, or of several together, in the order in which they first occur.
+    """Integer codes of the values in one or several columns, in the order of their first occurrence.
 
-    Without columns all rows have one value, "all".
+    With several columns, each combination of values has a code. Without columns, all rows have the value "all".
+    `written` says that the columns are read as texts, which become whole numbers or truth values if all of them can.
 
     Examples
     --------
@@ -47,7 +48,7 @@ class Codes:
         self._charge = Charge()
 
     def of(self, batch: pa.RecordBatch, first_row: int) -> NDArray[np.int64]:
-        """(n_rows,): the number of each row's value, or of the values of several columns."""
+        """Return the codes of the rows, (n_rows,)."""
         import pandas as pd
 
         columns = [_distinct(batch, column, self.table, first_row) for column in self.columns]
@@ -56,7 +57,7 @@ class Codes:
             self.place.setdefault((), 0)
             return local
         for codes, values in columns:
-            # Numbered afresh after each column: there are never more combinations than rows.
+            # Renumbering after each column keeps the codes below the number of rows.
             local = pd.factorize(local * len(values) + codes)[0]
         first = np.flatnonzero(np.diff(np.maximum.accumulate(local), prepend=-1))
         keys = zip(*([values[i] for i in codes[first].tolist()] for codes, values in columns), strict=True)
@@ -67,7 +68,7 @@ class Codes:
 
     @property
     def keys(self) -> list[tuple[Any, ...]]:
-        """The value in each column for each number."""
+        """Return the value in each column for each code."""
         if not self.columns:
             return list(self.place)
         columns = [of_one_type(list(column), self.written) for column in zip(*self.place, strict=True)]
@@ -75,10 +76,7 @@ class Codes:
 
     @property
     def values(self) -> list[Any]:
-        """The value of each number; those of several columns as one text, with ``/`` between them.
-
-        `written` ones are texts, which become whole numbers or truth values if all of a column are.
-        """
+        """Return the value of each code; the values of several columns are joined by ``/``."""
         values = [key[0] if len(key) == 1 else "/".join(map(str, key)) or "all" for key in self.keys]
         refuse_long_names(self.table, values)
         keys: dict[str, Any] = {}
@@ -90,7 +88,7 @@ class Codes:
 
 
 def refuse_nothing(batch: pa.RecordBatch, columns: Sequence[str], table: str, first_row: int) -> None:
-    """Refuse a row without a value in one of these columns."""
+    """Raise an error for a row without a value in one of these columns."""
     for column in columns:
         if batch.column(column).null_count:
             row = counted(first_row + int(np.flatnonzero(batch.column(column).is_null())[0]))
@@ -98,23 +96,21 @@ def refuse_nothing(batch: pa.RecordBatch, columns: Sequence[str], table: str, fi
 
 
 def counted(row: int) -> str:
-    """Name a row by its number, counted from 1, which the first row below the header has."""
+    """Return the name of a row in messages; the first row below the header is row 1."""
     return f"row {row + 1}"
 
 
 def _distinct(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> tuple[NDArray[np.int64], list[Any]]:
-    array = batch.column(column)
-    if array.null_count:
-        refuse_nothing(batch, [column], table, first_row)
-    codes, different = encode(array)
+    refuse_nothing(batch, [column], table, first_row)
+    codes, different = encode(batch.column(column))
     refuse_long_cells(different, column, table)
     return codes, [name_of(value) for value in different.to_pylist()]
 
 
 def encode(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
-    """Codes of the rows' values, and the different values that there are, null for nothing.
+    """Return a code for each row, and the distinct values; a missing value is null.
 
-    Texts that came as a list of different ones are not written out for each row.
+    A dictionary array is not expanded to one text per row.
 
     Examples
     --------
@@ -137,7 +133,7 @@ def encode(array: pa.Array) -> tuple[NDArray[np.int64], pa.Array]:
 
 
 def refuse_long_cells(different: pa.Array, column: str, table: str) -> None:
-    """Refuse names that are longer than any class or bag may be called."""
+    """Raise an error if a name of a class or bag is too long."""
     import pyarrow.compute as pc
 
     longest = (pc.max(pc.binary_length(different)).as_py() or 0) if is_text(different.type) else 0
@@ -151,23 +147,23 @@ def refuse_long_cells(different: pa.Array, column: str, table: str) -> None:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """How a fitted model has its features read from a table.
+class FeatureSpec:
+    """The features of a fitted model, and how to read them from a table.
 
     Attributes
     ----------
     names : tuple of str
-        The features.
+        Names of the features.
     double : bool
         Whether rows are kept in double precision.
     means : tuple of float, optional
-        What cells without a value get.
+        Training mean of each feature, which replaces missing values.
     low, high : tuple of float, optional
-        The range of each feature beyond which the model cannot compute.
+        Range of each feature within which the model can compute.
     scores : bool, default=False
-        Whether the features are probabilities of the classes, in the order of these.
+        Whether the features are class probabilities, one per class and in the order of the classes.
     text : TextFeatures, optional
-        How features are computed from a column of texts.
+        How features are computed from a text column.
     """
 
     names: tuple[str, ...]
@@ -180,7 +176,7 @@ class Reading:
 
 
 class Feature(NamedTuple):
-    """The numbers of a column, or what they lack to 1; or an indicator of one value of a column of texts."""
+    """A feature: the numbers of a column, 1 minus these numbers, or an indicator of one value of a text column."""
 
     column: str
     value: str | None = None
@@ -195,7 +191,7 @@ class Feature(NamedTuple):
 
 @dataclass(frozen=True)
 class Plan:
-    """Which columns make the features; columns that are none are in `left_out`, with the reason."""
+    """The features of a table, and the excluded columns with the reason for each (`left_out`)."""
 
     parts: list[Feature]
     left_out: dict[str, str] = field(default_factory=dict)
@@ -216,6 +212,7 @@ class Plan:
 def plan_features(
     table: Table, special: list[str], features: Sequence[str] | None, scores: bool = False, learned: bool = False
 ) -> Plan:
+    """Choose the features of a table; `special` columns have another use, and `learned` names come from a model."""
     left_out: dict[str, str] = {}
     if features is None:
         others = [column for column in table.columns if column not in special]
@@ -224,7 +221,7 @@ def plan_features(
         _refuse_spoilt_numbers(table, texts)
         left_out = {column: _no_numbers(table.types[column]) for column in texts}
         if not features:
-            next(table.batches(special))  # a table without rows is refused as such
+            next(table.batches(special))  # raises its own error for a table without rows
             raise ValueError(
                 f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
             )
@@ -239,7 +236,7 @@ def plan_features(
                 "leave it out, or name another column for that use."
             )
         if name in table.types:
-            if is_number(table.types[name]) or scores:  # texts in place of scores are refused when they are read
+            if is_number(table.types[name]) or scores:  # texts instead of scores raise an error when they are read
                 parts.append(Feature(name))
             else:
                 _refuse_spoilt_numbers(table, [name])
@@ -264,7 +261,7 @@ def _no_numbers(kind: Any) -> str:
 def _categories(table: Table, column: str) -> list[str]:
     found: set[str] = set()
     for _, batch in table.batches([], [column]):
-        found.update(str(value) for value in _distinct_or_missing(batch, column)[1] if value is not None)
+        found.update(str(value) for value in encode(batch.column(column))[1].to_pylist() if value is not None)
         if len(found) > _MOST_CATEGORIES:
             raise ValueError(
                 f"{table.name}: column {column!r} has more than {_MOST_CATEGORIES} different texts, too many for "
@@ -276,7 +273,7 @@ def _categories(table: Table, column: str) -> list[str]:
 
 
 def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
-    """A column of numbers with a slip of the pen is no column of texts to be left out in silence."""
+    """Raise an error for a numeric column with a typo, which would otherwise be excluded as a text column."""
     import pandas as pd
 
     texts = [column for column in texts if can_name(table.types[column])]
@@ -293,7 +290,7 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
 
 
 def is_exact(kind: Any) -> bool:
-    """Whether float32 holds all numbers of a column of this type."""
+    """Return whether float32 holds all numbers of a column of this type exactly."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -304,7 +301,7 @@ def is_exact(kind: Any) -> bool:
 def read_features(
     batch: pa.RecordBatch, plan: Plan, table: str, first_row: int, dtype: Any = np.float32
 ) -> tuple[NDArray, NDArray[np.bool_]]:
-    """(n_rows, n_features), with NaN for nothing, and (n_rows,): whether no feature stands for a text of the row."""
+    """Return the features, (n_rows, n_features), NaN if missing, and which rows have an unknown category, (n_rows,)."""
     out = np.zeros((batch.num_rows, len(plan.parts)), dtype)
     unseen = np.zeros(batch.num_rows, bool)
     for j, (column, value, complement) in enumerate(plan.parts):
@@ -312,7 +309,8 @@ def read_features(
             numbers = _numbers(batch, column, table, first_row, np.float32)
             out[:, j] = 1.0 - numbers if complement else numbers
     for column in plan.texts:
-        codes, values = _distinct_or_missing(batch, column)
+        codes, different = encode(batch.column(column))
+        values = different.to_pylist()
         places = [j for j, (name, value, _) in enumerate(plan.parts) if name == column and value is not None]
         known = [plan.parts[j].value for j in places]
         texts = [str(value) if str(value) in known else written_name(value) for value in values]
@@ -324,14 +322,8 @@ def read_features(
     return out, unseen
 
 
-def _distinct_or_missing(batch: pa.RecordBatch, column: str) -> tuple[NDArray[np.int64], list[Any]]:
-    """Codes of the rows' values, and the values, None for nothing."""
-    codes, different = encode(batch.column(column))
-    return codes, different.to_pylist()
-
-
 def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
-    """(n_rows,): finite numbers."""
+    """Return the numbers of a column, (n_rows,); raise an error for a missing or infinite number."""
     values = _numbers(batch, column, table, first_row, np.float64).astype(np.float64, copy=False)
     missing = np.flatnonzero(np.isnan(values))
     if missing.size:
@@ -341,7 +333,7 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int)
 
 
 def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, held: Any) -> NDArray:
-    """(n_rows,): numbers that the type `held` can hold, in the type of the column, and NaN for nothing."""
+    """Return the numbers of a column, (n_rows,), NaN if missing; raise an error for numbers too large for `held`."""
     import pyarrow as pa
 
     array = batch.column(column)
@@ -364,7 +356,7 @@ def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, hel
 
 
 def refuse_out_of_range(rows: NDArray, plan: Plan, low: NDArray, high: NDArray, table: str, first_row: int) -> None:
-    """Refuse a row with a number beyond the range in which a model can compute."""
+    """Raise an error for a row with a number outside the range that a model can compute with."""
     wrong = np.argwhere((rows < low) | (rows > high))
     if wrong.size:
         i, j = wrong[0]

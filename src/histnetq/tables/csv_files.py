@@ -1,6 +1,6 @@
-"""CSV files: what separates their cells, how they write numbers, and which columns hold numbers.
+"""CSV files: detection of the separator, the decimal mark and the column types.
 
-The first rows decide for all: a later cell that does not fit is refused with its row.
+The first rows decide the type of each column. A later cell that does not fit is an error that names its row.
 """
 
 from __future__ import annotations
@@ -12,9 +12,8 @@ import io
 import itertools
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
-from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,12 +24,11 @@ from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import OTHER_FEATURES, Table, name_files, reading, refuse_other_columns, refuse_twice
 
 if TYPE_CHECKING:
-    import pandas as pd
     import pyarrow as pa
 
-MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]  # among numbers; among texts only an empty cell is missing
-_BLOCK_BYTES = 1 << 22  # read at once: no row is longer
-_SAMPLE_ROWS = 100  # which tell what separates cells
+MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]  # in numeric columns; in text columns, only an empty cell
+_BLOCK_BYTES = 1 << 22  # bytes read at once, and the limit for one row
+_SAMPLE_ROWS = 100  # rows used to detect the separator
 _SEPARATORS = ",;\t|"
 _BOM = codecs.BOM_UTF8
 _QUOTE = ord('"')
@@ -40,47 +38,33 @@ _POINT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)" + _EXPONENT
 _COMMA = r"^\s*[+-]?(\d+,?\d*|,\d+)" + _EXPONENT
 _NOT_FINITE = r"(?i)^\s*[+-]?(inf|infinity|nan)\s*$"
 _THOUSANDS = r"^\s*[+-]?\d{1,3}([.,' \x{A0}]\d{3})+([.,]\d+)?\s*$"
-_SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # no sign between thousands: wrong number of digits
+_SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # a decimal comma: wrong number of digits for thousands
 _TRUTH_WORD = r"^(true|True|TRUE|false|False|FALSE)$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE|0|1)$"
 
 
 @dataclass(frozen=True)
 class CsvFile:
-    """How a CSV file is read.
-
-    Attributes
-    ----------
-    path : str
-        The file.
-    separator : str
-        The sign between cells.
-    names : list of str
-        The columns.
-    decimal : {".", ","}
-        The decimal mark of all numbers.
-    kinds : dict
-        "number", "truth" or "text" for each column, None if all its cells are missing.
-    faults : dict
-        Why some columns of numbers cannot be read as numbers.
-    """
+    """A CSV file with its detected separator, decimal mark and column types."""
 
     path: str
     separator: str
     names: list[str]
     decimal: str = "."
+    # "number", "truth" or "text" for each column; None if all its cells are missing.
     kinds: dict[str, str | None] = field(default_factory=dict)
+    # The error of each numeric column whose numbers are ambiguous; raised only if the column is read.
     faults: dict[str, InputError] = field(default_factory=dict)
 
     def read(self, columns: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
-        """Yield some rows at a time; cells of texts may be empty but are never missing."""
+        """Yield batches of rows; an empty text cell is an empty string, not a missing value."""
         import pyarrow as pa
         from pyarrow import csv
 
         convert = csv.ConvertOptions(
             null_values=MISSING, decimal_point=self.decimal, include_columns=columns, column_types=types
         )
-        # Line breaks in cells cost a few percent of the time.
+        # Allowing line breaks in cells takes a few percent more time.
         parse = csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         read = csv.ReadOptions(block_size=_BLOCK_BYTES)
         checked = _CheckedBytes(self.path, self.separator)
@@ -97,19 +81,20 @@ class CsvFile:
             raise
 
     def read_texts(self, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
-        """Yield some rows at a time, with the cells as they are written."""
+        """Yield batches of rows, with each cell as the text in the file."""
         import pyarrow as pa
 
         return self.read(columns, dict.fromkeys(columns, pa.string()))
 
     def refuse_misfits(self, kinds: Mapping[str, str]) -> None:
-        """Refuse the first row with too many or too few cells, or else with a text in one of these columns."""
+        """Raise an error for the first row with a wrong number of cells or with a text in one of these columns."""
         self._refuse_marks()
-        i, cells = self._first_ragged()
-        if cells != len(self.names):
+        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as lines:
+            rows, n = enumerate(filter(None, _cells(lines, self.separator))), len(self.names)
+            i, cells = next(((i, len(row)) for i, row in rows if len(row) != n), (0, n))
+        if cells != n:
             raise ValueError(
-                f"{self.path}: row {i} has {cells} cells, expected {len(self.names)} as in the line of column names; "
-                "correct the row."
+                f"{self.path}: row {i} has {cells} cells, expected {n} as in the line of column names; correct the row."
             )
         n = 0
         for batch in self.read_texts(list(kinds)) if kinds else ():
@@ -127,12 +112,6 @@ class CsvFile:
         while checked.read(_BLOCK_BYTES):
             pass
 
-    def _first_ragged(self) -> tuple[int, int]:
-        """The first row whose number of cells is not that of the header, and this number."""
-        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as text:
-            rows, n = filter(None, _cells(text, self.separator)), len(self.names)
-            return next(((i, len(row)) for i, row in enumerate(rows) if len(row) != n), (0, n))
-
 
 def open_files(paths: list[str]) -> Table:
     """Open CSV files as one table."""
@@ -141,9 +120,9 @@ def open_files(paths: list[str]) -> Table:
     files = []
     for path in paths:
         with reading(path, "cannot be read as CSV", "correct the file"):
-            files.append(look_at(path))
+            files.append(detect_format(path))
     refuse_other_columns(paths, [file.names for file in files])
-    # Numbers as doubles: what looks like whole numbers in the first rows need not in the others.
+    # All numbers are read as doubles: a column may have whole numbers in its first rows and decimals later.
     types = {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}
     found = ((name, (file.kinds.get(name) for file in files)) for name in files[0].names)
     kinds = {name: next(filter(None, in_files), "text") for name, in_files in found}
@@ -164,7 +143,7 @@ def open_files(paths: list[str]) -> Table:
 
 
 def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordBatch:
-    """Empty cells of texts are missing; in columns of numbers, which may come as texts, "NA" and the like are too."""
+    """Replace missing texts by null: empty cells and, in numeric columns that are read as texts, words such as "NA"."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -177,18 +156,16 @@ def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordB
     return pa.record_batch(columns, batch.schema.names)
 
 
-def write_file(frame: pd.DataFrame, path: Path, index: bool) -> None:
-    """Write a data frame."""
-    write_csv(frame, path, index)
+write_file = write_csv
 
 
-def look_at(path: str) -> CsvFile:
-    """Find out how a file is read: by its first rows, and by later ones for columns that are empty in those."""
+def detect_format(path: str) -> CsvFile:
+    """Detect the separator and types of a file from its first rows; later rows decide for columns empty there."""
     import pyarrow as pa
 
-    separator, names = _find_separator(path)
+    file = CsvFile(path, *_find_separator(path))
+    names = file.names
     refuse_twice(path, names)
-    file = CsvFile(path, separator, names)
     try:
         first = next(file.read(None, {}), None)
     except pa.ArrowInvalid:
@@ -202,30 +179,29 @@ def look_at(path: str) -> CsvFile:
         unknown = [name for name in unknown if found[name].kind is None]
         if not unknown:
             break
-    file.kinds.update({name: about.kind for name, about in found.items()})
-    file.faults.update(_find_faults(path, found))
-    commas = any(about.comma and name not in file.faults for name, about in found.items())
-    return CsvFile(path, separator, names, "," if commas else ".", file.kinds, file.faults)
+    kinds, faults = {name: about.kind for name, about in found.items()}, _find_faults(path, found)
+    commas = any(about.comma and name not in faults for name, about in found.items())
+    return replace(file, decimal="," if commas else ".", kinds=kinds, faults=faults)
 
 
 def open_bytes(path: str) -> IO[bytes]:
-    """Open a file, which may be packed."""
+    """Open a file for reading, and decompress it if its name ends in .gz."""
     return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
 class _Column:
-    """What the cells of a column look like, with one that has a point, a comma, or signs between thousands."""
+    """The type of a column, with example cells that have a decimal point, a comma or thousands separators."""
 
     kind: str | None
     point: str = ""
     comma: str = ""
-    sure: bool = False  # whether a comma is a decimal mark and nothing else
+    sure: bool = False  # whether the comma can only be a decimal mark
     grouped: str = ""
 
 
 def _typed(kind: pa.DataType) -> _Column:
-    """A column as arrow sees it; texts and what looks like dates are looked at again."""
+    """Return the type that arrow inferred; texts and dates get no type yet, as their cells are inspected later."""
     import pyarrow as pa
 
     if pa.types.is_boolean(kind):
@@ -236,7 +212,7 @@ def _typed(kind: pa.DataType) -> _Column:
 
 
 def _written(cells: pa.StringArray) -> _Column:
-    """A column by its texts: of numbers if more than half of them are, since the others may be slips of the pen."""
+    """Infer the type of a column from its texts: numeric if more than half are numbers, as the rest may be typos."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -264,7 +240,7 @@ def _written(cells: pa.StringArray) -> _Column:
 
 
 def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, InputError]:
-    """Why columns of numbers cannot be read: thousands, or commas beside points, or commas that may be either."""
+    """Return the errors of numeric columns with thousands separators, mixed decimal marks or ambiguous commas."""
     faults = {}
     point = next((name for name, about in found.items() if about.point), None)
     sure = any(about.sure for about in found.values())
@@ -284,7 +260,7 @@ def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, InputErro
 
 
 def _first_misfit(cells: pa.StringArray, kind: str, decimal: str) -> tuple[int, str] | None:
-    """The place and text of the first cell that is neither missing nor of this kind."""
+    """Return the row and text of the first cell that is neither missing nor of this type."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -296,7 +272,7 @@ def _first_misfit(cells: pa.StringArray, kind: str, decimal: str) -> tuple[int, 
 
 
 def _find_separator(path: str) -> tuple[str, list[str]]:
-    """What stands between cells, and the column names: all of the first rows have as many cells as there are names."""
+    """Return the separator that gives all first rows as many cells as the header has, and the column names."""
     with open_bytes(path) as file:
         start = _CheckedBytes.read_from(file, path, _BLOCK_BYTES)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
@@ -333,7 +309,7 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
 
 
 def _cells(text: IO[str], separator: str) -> Iterator[list[str]]:
-    """The cells of each line, as far as none of them is too long for the standard library."""
+    """Yield the cells of each line; stop at a cell that is too long for the standard library."""
     try:
         yield from csv_lines.reader(text, delimiter=separator)
     except csv_lines.Error:
@@ -341,12 +317,12 @@ def _cells(text: IO[str], separator: str) -> Iterator[list[str]]:
 
 
 class _CheckedBytes(io.RawIOBase):
-    """The bytes of a file, in which NUL and a quotation mark that does not enclose a cell are refused by row."""
+    """The bytes of a file; a NUL byte or a quotation mark within a cell is an error that names the row."""
 
     def __init__(self, path: str, separator: str) -> None:
         self._path, self._file = path, open_bytes(path)
         self._limits = np.isin(np.arange(256), list(f'{separator}\r\n"'.encode()))
-        self._kept = b"\n"  # the last byte that was judged, and the one after it
+        self._kept = b"\n"  # the last byte that was checked, and the byte after it
         self._n_read, self._n_marks, self._opened = 0, 0, 0
 
     @staticmethod
@@ -369,12 +345,12 @@ class _CheckedBytes(io.RawIOBase):
         if b"\0" in chunk:
             row = _row_at(self._path, self._n_read + chunk.index(b"\0"))
             raise ValueError(f"{self._path}: row {row} holds a NUL byte, expected text; write the file again as UTF-8.")
-        self._judge_marks(chunk)
+        self._check_marks(chunk)
         self._n_read += len(chunk)
         return chunk
 
-    def _judge_marks(self, chunk: bytes) -> None:
-        """Look at every quotation mark once the byte after it is known."""
+    def _check_marks(self, chunk: bytes) -> None:
+        """Check every quotation mark as soon as the byte after it is known."""
         start = self._n_read - len(self._kept)
         window = self._kept + (chunk or b"\n")
         if self._n_read == 0 and chunk.startswith(_BOM):
@@ -402,7 +378,7 @@ class _CheckedBytes(io.RawIOBase):
 
 
 def _row_at(path: str, place: int) -> int:
-    """The row that this byte is in, counted from 1 after the header: line breaks in quoted cells do not count."""
+    """Return the row of a byte, counted from 1 after the header; line breaks in quoted cells do not count."""
     row = quoted = 0
     with open_bytes(path) as file:
         while place > 0:

@@ -1,4 +1,4 @@
-"""Files that are written as a whole or not at all, by one process, and never over others unasked."""
+"""Output files: written completely or not at all, by one process, and never over an existing file by accident."""
 
 from __future__ import annotations
 
@@ -22,26 +22,26 @@ if TYPE_CHECKING:
     import pandas as pd
 
 _KINDS = {stat.S_IFIFO: "a named pipe", stat.S_IFSOCK: "a socket", stat.S_IFBLK: "a block device"}
-_FORMULA = re.compile("[=+\\-@\t\r＝＋－＠].", re.DOTALL)  # what spreadsheets take for the beginning of a formula
+_FORMULA = re.compile("[=+\\-@\t\r＝＋－＠].", re.DOTALL)  # texts that spreadsheets run as a formula
 _SHOWN = 60  # characters of a formula in a warning
-_ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # what torchrun tells every process
+_ADDRESS = ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT")  # variables that torchrun sets in every process
 
 
 def are_processes_together() -> bool:
-    """Whether torchrun started this process and others."""
+    """Return whether torchrun started this process together with other processes."""
     return all(name in os.environ for name in _ADDRESS) and os.environ["WORLD_SIZE"] != "1"
 
 
 def is_first_process() -> bool:
-    """Whether this process is the one that writes, of those that torchrun started together."""
+    """Return whether this process writes files; only the first of the processes started by torchrun does."""
     return not are_processes_together() or os.environ["RANK"] == "0"
 
 
 def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
-    """Refuse to replace a file or a directory; called before work that takes long, too.
+    """Raise an error if a file or directory exists and `force` is False; call it also before long computations.
 
-    A character device is written to, which replaces nothing; a named pipe is refused even if files may be replaced.
-    Messages begin with the argument that named the path.
+    Character devices are allowed, since writing to them replaces nothing. Named pipes are refused even with `force`.
+    `argument` is the name of the argument at the beginning of the message.
     """
     if path is not None:
         _refuse_special(path, argument)
@@ -52,10 +52,10 @@ def refuse_existing(path: Path | None, force: bool, argument: str = "output") ->
 
 @contextlib.contextmanager
 def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
-    """A place to write to; what is there in the end takes the path, unless something failed.
+    """Yield a temporary path; on success, its file replaces `path`, and after an exception it is deleted.
 
-    A link stays, and the file that it points to is replaced. A character device, or a descriptor of this process such
-    as /dev/stdout, is written to when all is there.
+    A link is kept, and the file that it points to is replaced. A character device, or a descriptor of this process
+    such as /dev/stdout, is written to at the end.
     """
     _refuse_special(path, argument)
     try:
@@ -66,7 +66,7 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
         with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
             yield partial
-    except (FileInputError, ExistingFileError):  # about another file, which is written beside this one
+    except (FileInputError, ExistingFileError):  # the error is about another file that is written inside the block
         raise
     except OSError as error:
         reason = error.strerror or error
@@ -75,13 +75,13 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
 
 
 def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
-    """Write a table as the ending of a file name asks for, to a place whose own name says nothing."""
+    """Write a table in the format of `suffix`; `path` is a temporary file without that ending."""
     found = next((known for known in FORMATS.values() if suffix.lower() in known.endings), FORMATS["csv"])
     found.load().write_file(table, path, index)
 
 
 def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False, header: bool = True) -> None:
-    """Write a table as CSV, with names as they are; warn of the first that spreadsheets would run as a formula."""
+    """Write a table as CSV; warn of the first name or text that a spreadsheet would run as a formula."""
     found = _first_formula(table.reset_index() if index else table)
     if found is not None:
         warnings.warn(
@@ -94,7 +94,7 @@ def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False, 
 
 
 def _first_formula(table: pd.DataFrame) -> str | None:
-    """Find the first text that begins like a formula: a column's name, or else a cell; numbers are none."""
+    """Return a phrase about the first column name or cell that begins like a formula, or None."""
     for name in table.columns:
         if _is_formula(name):
             return f"a column is named {name[:_SHOWN]!r}"
@@ -117,10 +117,7 @@ def _is_formula(text: object) -> bool:
 
 
 def refuse_same(paths: Sequence[str], argument: str, bags: Sequence[str] | None = None) -> None:
-    """Refuse two paths of one file: links, hard links, other spellings, or one path twice.
-
-    Where the bag of each file is given, bags may share files.
-    """
+    """Raise an error if two paths are the same file, also by links; with `bags`, different bags may share a file."""
     known: dict[tuple[int, int, str], str] = {}
     for path, bag in zip(paths, bags or [""] * len(paths), strict=True):
         about = os.stat(path)
@@ -132,10 +129,10 @@ def refuse_same(paths: Sequence[str], argument: str, bags: Sequence[str] | None 
 
 
 def _refuse_special(path: Path, argument: str) -> None:
-    """Refuse a named pipe, whose opening would wait for a reader, a socket and a block device."""
+    """Raise an error for a socket, a block device, or a named pipe, whose opening would wait for a reader."""
     try:
         about = path.stat()
-    except OSError:  # nothing is there, or writing will fail with a better message
+    except OSError:  # nothing exists there, or writing will fail with a better message
         return
     kind = _KINDS.get(stat.S_IFMT(about.st_mode))
     if kind is not None and not _is_open_here(about):
@@ -144,9 +141,9 @@ def _refuse_special(path: Path, argument: str) -> None:
 
 
 def _is_open_here(about: os.stat_result) -> bool:
-    """Return whether this process has it open, such as the pipe behind /dev/stdout or a shell's >(command)."""
+    """Return whether this process has the file open, such as the pipe behind /dev/stdout or a shell's >(command)."""
     for number in os.listdir("/dev/fd"):
-        with contextlib.suppress(OSError):  # the descriptor of the listing itself is closed
+        with contextlib.suppress(OSError):  # the descriptor of the listing itself is already closed
             if os.path.samestat(os.fstat(int(number)), about):
                 return True
     return False
@@ -154,6 +151,7 @@ def _is_open_here(about: os.stat_result) -> bool:
 
 @contextlib.contextmanager
 def _replacing(path: Path) -> Iterator[Path]:
+    """Yield a temporary path in the same directory, and move its file to `path` on success."""
     target = Path(os.path.realpath(path)) if path.is_symlink() else path
     partial = target.with_name(f".{target.name}-{uuid.uuid4().hex}")
     try:
@@ -168,15 +166,16 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 @contextlib.contextmanager
 def _writing_to(path: Path) -> Iterator[Path]:
+    """Yield a temporary path, and copy its content to the device or descriptor `path` on success."""
     with tempfile.TemporaryDirectory() as place:
         yield Path(place) / "whole"
         if is_first_process():
-            with (Path(place) / "whole").open("rb") as whole, open(path, "wb", opener=_open_at_once) as file:
+            with (Path(place) / "whole").open("rb") as whole, open(path, "wb", opener=open_at_once) as file:
                 shutil.copyfileobj(whole, file)
 
 
-def _open_at_once(path: str, flags: int) -> int:
-    """Open a pipe without waiting; it is an error if nobody reads it any more."""
+def open_at_once(path: str, flags: int) -> int:
+    """Open a file, without waiting for the other end of a pipe; raise an error if no process reads the pipe."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor

@@ -1,7 +1,8 @@
-"""Image files as arrays of one size: decoded by threads, once, and kept in one file for each folder and size."""
+"""Decoding of image files to arrays of one size, in threads, with a cache file for each folder and size."""
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 import stat
@@ -21,30 +22,28 @@ from histnetq.tables.files import whole_file
 if TYPE_CHECKING:
     from PIL import Image
 
-Shape = tuple[int, ...]  # of a row: (size, size), or (3, size, size)
+Shape = tuple[int, ...]  # shape of one image: (size, size), or (3, size, size)
 ENDINGS = (".png", ".jpg", ".jpeg", ".tif", ".tiff", ".bmp", ".gif", ".webp")
-_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP")  # others may start other programs
+_FORMATS = ("PNG", "JPEG", "TIFF", "BMP", "GIF", "WEBP")  # Pillow runs external programs for some other formats
 _MOST_PIXELS = 50_000_000
 _MOST_BYTES = 1 << 28
 _MOST_THREADS = 8
-_TOGETHER = 512  # images decoded before the next ones are begun
+_TOGETHER = 512  # images decoded in one batch
 _KEY_BYTES = 16
 
 
 def decode_images(
     files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str] | None
 ) -> tuple[NDArray[np.uint8], dict[Path, str]]:
-    """Give the images, ``(n_files, *shape)``, and why some of them cannot be read.
+    """Return the images, (n_files, *shape), and the reason for each file that cannot be read.
 
-    What was decoded before is taken from the cache, as long as path, size and time of change of a file are the same;
-    files that could not be read are tried again.
+    An image comes from the cache if the path, size and modification time of its file are unchanged. Files that could
+    not be read are tried again.
     """
     kind = np.dtype([("key", f"V{_KEY_BYTES}"), ("pixels", np.uint8, shape)])
     place, n_files = _place(files, shape, cache_dir), len(files)
     keys = np.array([_key(file) for file in files], kind["key"])
     kept = _open(place, kind)
-    if kept is None:
-        kept = np.empty(0, kind)
     where = {key: i for i, key in enumerate(kept["key"].tolist())}
     known = np.array([where.get(key, -1) for key in keys.tolist()])
     new = np.flatnonzero(known < 0)
@@ -55,7 +54,7 @@ def decode_images(
 
     def fill(made: NDArray) -> dict[Path, str]:
         made["key"][known >= 0] = keys[known >= 0]
-        for start in range(0, n_files, _TOGETHER):  # not all at once, as there may be more than memory holds
+        for start in range(0, n_files, _TOGETHER):  # in parts, as the images may be larger than memory
             part = known[start : start + _TOGETHER]
             made["pixels"][start : start + _TOGETHER][part >= 0] = kept["pixels"][part[part >= 0]]
         unreadable = {}
@@ -79,42 +78,43 @@ def decode_images(
 
 
 def _decoded(files: Sequence[Path], chosen: NDArray, shape: Shape) -> Iterator[tuple[int, NDArray[np.uint8] | str]]:
-    """Decode some of the files by threads, and give each with its number, or why it cannot be read."""
+    """Decode the chosen files in threads; yield the number of each with its image, or the reason why it has none."""
     with ThreadPoolExecutor(min(_MOST_THREADS, count_cores())) as threads, warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # of sizes, which are bounded here, and of odd metadata
+        warnings.simplefilter("ignore")  # Pillow warns of large images, which are limited here, and of odd metadata
         for start in range(0, len(chosen), _TOGETHER):
             part = chosen[start : start + _TOGETHER].tolist()
             yield from zip(part, threads.map(partial(_decode, shape=shape), [files[i] for i in part]), strict=True)
 
 
 def _decode(file: Path, shape: Shape) -> NDArray[np.uint8] | str:
-    """Give an image of this shape, or say why it cannot be read."""
+    """Return an image of this shape, or the reason why the file cannot be read."""
     from PIL import Image, UnidentifiedImageError
 
     try:
         status = file.stat()
-        if not stat.S_ISREG(status.st_mode):  # to open a pipe would wait for a writer
-            return "is no regular file"
+        if not stat.S_ISREG(status.st_mode):  # opening a named pipe would wait for a writer
+            return "is not a regular file"
         if status.st_size > _MOST_BYTES:
             return f"has {status.st_size:,} bytes, expected at most {_MOST_BYTES:,}"
         with Image.open(file, formats=_FORMATS) as image:
             width, height = image.size
             if width * height > _MOST_PIXELS:
                 return f"has {width:,} x {height:,} pixels, expected at most {_MOST_PIXELS:,}"
-            image.draft("RGB" if len(shape) == 3 else "L", (shape[-1], shape[-1]))  # JPEG: no larger than needed
-            return _brought_to(image, shape)
+            # A JPEG file is decoded at the smallest size that is large enough.
+            image.draft("RGB" if len(shape) == 3 else "L", (shape[-1], shape[-1]))
+            return _resized(image, shape)
     except UnidentifiedImageError:
-        return "is no image"
+        return "is not an image"
     except Image.DecompressionBombError:
         return f"has too many pixels, expected at most {_MOST_PIXELS:,}"
     except OSError as error:
         return str(error.strerror or error).lower().rstrip(".")
-    except Exception as error:  # decoders fail in many ways on what is damaged
+    except Exception as error:  # damaged files raise many kinds of errors in decoders
         return f"is damaged: {' '.join(str(error).split())[:80] or type(error).__name__}"
 
 
-def _brought_to(image: Image.Image, shape: Shape) -> NDArray[np.uint8]:
-    """Scale an image into a square, which its first pixel's colour fills up."""
+def _resized(image: Image.Image, shape: Shape) -> NDArray[np.uint8]:
+    """Scale an image into a square, and fill the margins with the colour of its first pixel."""
     from PIL import Image, ImageOps
 
     mode = "RGB" if len(shape) == 3 else "L"
@@ -133,7 +133,7 @@ def _brought_to(image: Image.Image, shape: Shape) -> NDArray[np.uint8]:
 
 
 def _key(file: Path) -> bytes:
-    """Name a file as it is: a file that was changed has another name."""
+    """Return a hash of a file's path, size and modification time, so that a changed file gets another key."""
     try:
         status = file.stat()
         stamp = f"{status.st_size} {status.st_mtime_ns}"
@@ -143,7 +143,7 @@ def _key(file: Path) -> bytes:
 
 
 def _place(files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str] | None) -> Path:
-    """Give the file for the images of these folders in this shape."""
+    """Return the path of the cache file for images of this shape in these folders."""
     if cache_dir is None:
         cache_dir = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "histnetq" / "images"
     roots = sorted({os.path.dirname(os.path.abspath(file)) for file in files})
@@ -152,10 +152,10 @@ def _place(files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str
     return Path(cache_dir) / f"{digest}-{'x'.join(map(str, shape))}.npy"
 
 
-def _open(place: Path, kind: np.dtype) -> NDArray | None:
-    """Give what is kept there, None if that is nothing, of another kind or damaged."""
-    try:
-        kept = np.load(place, mmap_mode="r", allow_pickle=False)
-    except (OSError, ValueError, EOFError):
-        return None
-    return kept if kept.dtype == kind and kept.ndim == 1 else None
+def _open(place: Path, kind: np.dtype) -> NDArray:
+    """Return the cached images, or an empty array if the cache file is missing, damaged or of another type."""
+    with contextlib.suppress(OSError, ValueError, EOFError):
+        kept: NDArray = np.load(place, mmap_mode="r", allow_pickle=False)
+        if kept.dtype == kind and kept.ndim == 1:
+            return kept
+    return np.empty(0, kind)

@@ -1,4 +1,4 @@
-"""Image files → `Bags` of arrays of one size: folders of images, or a table as EcoTaxa exports it."""
+"""`read_images`: bags of images from folders or from a table exported by EcoTaxa."""
 
 from __future__ import annotations
 
@@ -21,9 +21,8 @@ from histnetq.tables.image_files import ENDINGS, Shape, decode_images
 from histnetq.tables.proportions import order_classes, read_prevalences
 
 ECOTAXA_LABEL = "object_annotation_category"
-_STATUS, _FILE, _OBJECT, _RANK, _SAMPLE = (
-    "object_annotation_status", "img_file_name", "object_id", "img_rank", "sample_id",
-)  # fmt: skip
+_STATUS, _FILE, _OBJECT = "object_annotation_status", "img_file_name", "object_id"
+_RANK, _SAMPLE = "img_rank", "sample_id"
 _LARGEST_TABLE = 1 << 30  # bytes
 _SIZES = range(4, 1025)
 _NAMED = 3  # files that a message names
@@ -32,7 +31,7 @@ Name = str | Callable[[Path], str] | None
 
 
 class Listed(NamedTuple):
-    """Files of images with the names of their bags and, if they are known, of their classes."""
+    """Image files with the name of the bag and, if known, of the class of each."""
 
     name: str
     key: str  # the column of the bags
@@ -54,42 +53,41 @@ def read_images(
     skip_unreadable: bool = False,
     cache_dir: str | os.PathLike[str] | None = None,
 ) -> Bags:
-    """Read bags of images from files, which are decoded once and then kept as arrays of one size.
+    """Read bags of images from files; decoded images are scaled to one size and cached.
 
     Parameters
     ----------
     source : path, glob, or list of these
-        A folder with a folder of images for each bag, files by a pattern such as ``"scans/*/*.png"``, or a table
-        ``*.tsv`` as EcoTaxa exports it, beside its images.
+        A folder with one folder of images per bag, a pattern of files such as ``"scans/*/*.png"``, or a table
+        ``*.tsv`` that EcoTaxa exported, in the same folder as its images.
     bag : str or callable, optional
-        A function that names the bag of a file, or the name that the bags' column has in the table of prevalences. By
-        default the bag is the folder of an image, in a column called "folder"; of a table, it is the column
-        "sample_id", and another column may be named.
+        A function that returns the bag of a file, or the name of the bag column in the table of prevalences. By
+        default, the bag is the folder of an image, and its column is called "folder". For an EcoTaxa table, `bag` is
+        the column of the bags, by default "sample_id".
     label : str or callable, optional
-        A function that names the class of a file. Or any name: an image then lies in a folder of its class, which lies
-        in that of its bag. Of a table it is the column of the classes, such as "object_annotation_category", and
-        only rows whose "object_annotation_status" is "validated" are read.
+        A function that returns the class of a file. With any text, the folder of an image is its class, and the
+        folder above is its bag. For an EcoTaxa table, `label` is the column of the classes, such as
+        "object_annotation_category", and only rows whose "object_annotation_status" is "validated" are read.
     prevalences : table, optional
-        The proportions of the classes in each bag, as in `read_bags`, in place of labels.
+        The proportions of the classes in each bag, as in `read_bags`, instead of labels.
     counts : bool, default False
         Whether `prevalences` holds counts.
     classes : sequence, optional
         Names and order of the classes.
     size : int, default 32
-        Height and width that images are brought to. Their proportions are kept, and the rest gets the colour of their
-        first pixel.
+        Height and width of the scaled images. The aspect ratio is kept, and margins get the colour of the first pixel.
     color : bool, default False
         Whether rows have three colours, of shape (3, size, size); otherwise they are grey, of shape (size, size).
     skip_unreadable : bool, default False
-        Whether files that cannot be decoded are left out, with a warning that names them; otherwise they are refused.
+        Whether to skip files that cannot be decoded, with a warning that names them, instead of raising an error.
     cache_dir : path, optional
-        Folder in which decoded images are kept. By default it is histnetq/images in the user's cache directory. An
-        image is decoded again if its path, its number of bytes or its time of change differs.
+        Folder for the decoded images, by default histnetq/images in the user's cache directory. An image is decoded
+        again if its path, size in bytes or modification time has changed.
 
     Returns
     -------
     Bags
-        The bags, in the order of the files' names; rows are bytes, memory-mapped.
+        The bags, in the order of the file names. Rows are memory-mapped bytes.
 
     Examples
     --------
@@ -117,14 +115,14 @@ def read_images(
     kept = np.ones(len(listed.files), bool)
     if unreadable:
         kept[:] = [file not in unreadable for file in listed.files]
-        _tell(unreadable, len(listed.files), skip_unreadable)
+        _report(unreadable, len(listed.files), skip_unreadable)
     return _as_bags(listed, rows, kept, prevalences, counts, classes)
 
 
 def _as_bags(
     listed: Listed, rows: Any, kept: Any, prevalences: Any, counts: bool, classes: Sequence[Any] | None
 ) -> Bags:
-    """Put the images of each bag together, with proportions from a table or from the labels."""
+    """Group the images by bag, with proportions from a table or from the labels."""
     import pyarrow as pa
 
     def code(column: str, names: list[str]) -> tuple[Codes, Any]:
@@ -150,8 +148,8 @@ def _as_bags(
     return found.replaced(prevalences=found.label_prevalences())
 
 
-def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
-    """Refuse files that cannot be decoded, or warn of them; the first ones are named."""
+def _report(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
+    """Raise an error or warn about files that cannot be decoded; name the first ones."""
     first = ", ".join(f"{_shown(file)} ({why})" for file, why in list(unreadable.items())[:_NAMED])
     more = f" and {len(unreadable) - _NAMED:,} others" if len(unreadable) > _NAMED else ""
     some = f"{len(unreadable):,} of {n_files:,} images cannot be read: {first}{more}"
@@ -164,7 +162,7 @@ def _tell(unreadable: dict[Path, str], n_files: int, skip: bool) -> None:
 
 
 def _shown(path: Path) -> str:
-    """Give a path as it stands, or in quotation marks if it would break the line or the terminal."""
+    """Return a path as text, quoted if it has characters that would break the line or the terminal."""
     return str(path) if str(path).isprintable() else repr(str(path))
 
 
@@ -182,7 +180,7 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
         raise FileNotFoundError(
             f"source: no images in {', '.join(map(str, sources))}, expected files such as *.png; name their folder."
         )
-    above = 1 if label is not None and not callable(label) else 0  # folders between an image and that of its bag
+    above = 1 if label is not None and not callable(label) else 0  # folders of classes below the folder of a bag
     bags = [bag(file) for file in files] if callable(bag) else _folders(files, above)
     labels = None if label is None else [label(f) if callable(label) else f.parent.name for f in files]
     names = None if labels is None else [str(name) for name in labels]
@@ -195,7 +193,7 @@ def _list(source: Any, bag: Name, label: Name) -> Listed:
 
 
 def is_image_table(source: Any) -> bool:
-    """Whether images are listed in a table of EcoTaxa."""
+    """Return whether the source is an EcoTaxa table."""
     first = source if isinstance(source, str | os.PathLike) else next(iter(source), "")
     return str(first).lower().endswith(".tsv")
 
@@ -210,9 +208,9 @@ def _find(path: Path, pattern: str) -> list[str]:
 
 
 def _folders(files: list[Path], above: int) -> list[str]:
-    """Name the folder of each image; two folders of one name would become one bag, and are refused."""
+    """Return the bag of each image, which is the name of its folder; raise an error if two folders share a name."""
     parents = [os.path.dirname(file) for file in files]
-    names: dict[str, str] = {}  # of the bags, by the folder of an image
+    names: dict[str, str] = {}  # name of the bag, by the folder of an image
     places: dict[str, Path] = {}
     for parent in dict.fromkeys(parents):
         folder = Path(os.path.abspath(parent), "image").parents[above]
@@ -227,7 +225,7 @@ def _folders(files: list[Path], above: int) -> list[str]:
 
 
 def _read_table(path: Path, bag: Name, label: Name) -> Listed:
-    """Read a table of EcoTaxa, whose second line may have the types [t] and [f] of its columns."""
+    """Read an EcoTaxa table; its second line may contain the column types [t] and [f]."""
     import pandas as pd
 
     if not path.is_file():
@@ -240,7 +238,7 @@ def _read_table(path: Path, bag: Name, label: Name) -> Listed:
         table = pd.read_csv(path, sep="\t", dtype=str, keep_default_na=False, encoding="utf-8-sig")
     except (ValueError, UnicodeDecodeError) as error:
         reason = " ".join(str(error).split())[:100]
-        raise ValueError(f"source: {path} is no table of tab-separated values ({reason}); export it again.") from None
+        raise ValueError(f"source: {path} is not a tab-separated table ({reason}); export it again.") from None
     if len(table) and table.iloc[0].isin(["[t]", "[f]"]).all():
         table = table.iloc[1:]
     bag = _SAMPLE if bag is None else bag
@@ -249,7 +247,7 @@ def _read_table(path: Path, bag: Name, label: Name) -> Listed:
         raise ValueError(f"source: {path} has no column {missing[0]!r}, expected one; name a column that it has.")
     if label is not None and _STATUS in table:
         table = table[table[_STATUS] == "validated"]
-    if _OBJECT in table:  # of several images of an object, the first
+    if _OBJECT in table:  # an object may have several images: keep the first
         rank = pd.to_numeric(table[_RANK], errors="coerce") if _RANK in table else pd.Series(0, table.index)
         table = table.loc[rank.sort_values(kind="stable").index].drop_duplicates(_OBJECT).sort_index()
     if table.empty:
@@ -265,7 +263,7 @@ def _read_table(path: Path, bag: Name, label: Name) -> Listed:
 
 
 def _inside(table: Path, name: str) -> Path:
-    """Give the image of this name beside the table; one that leads elsewhere is refused."""
+    """Return the path of an image in the folder of the table; raise an error for a path outside that folder."""
     relative = Path(name.replace("\\", "/"))
     if not name or relative.is_absolute() or ".." in relative.parts or ":" in name or "\0" in name:
         raise ValueError(f"source: {table} names the image {name!r}, expected a file beside it; move it there.")

@@ -1,4 +1,4 @@
-"""Names of bags and classes: the same from every kind of table."""
+"""Names of bags and classes, converted so that every kind of table gives the same names."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def name_of(value: Any) -> Any:
-    """Give texts, whole numbers and truth values as they are, and whatever else as a text.
+    """Return texts, whole numbers and truth values unchanged, and any other value as a text.
 
     Examples
     --------
@@ -24,7 +24,7 @@ def name_of(value: Any) -> Any:
 
 
 def written_name(value: Any) -> str:
-    """Give a name as a text, a whole number without decimals.
+    """Return a name as a text, with whole numbers written without decimals.
 
     Examples
     --------
@@ -36,15 +36,9 @@ def written_name(value: Any) -> str:
 
 
 def of_one_type(names: Sequence[Any], written: bool) -> list[Any]:
-    """Names of one type: whole numbers, truth values or texts.
+    """Convert distinct names to one type: whole numbers, truth values or texts.
 
-    Parameters
-    ----------
-    names : sequence
-        The names, all different.
-    written : bool
-        Whether texts that all stand for whole numbers, or all for truth values, become these. Numbers with leading
-        zeros are texts.
+    With `written`, texts become whole numbers or truth values if all can. Numbers with leading zeros stay texts.
 
     Examples
     --------

@@ -1,14 +1,14 @@
-"""Parquet files: the one place that opens them, within the budget of this thread if there is one.
+"""Parquet files: all Parquet files are opened here, within the budget of this thread.
 
-A small file may stand for a huge table. So sizes are checked before any column is read, and columns of texts are read
-as a list of the different texts and a number for each row, whatever their file repeats.
+A small compressed file may contain a huge table. Therefore sizes are checked before any column is read, and text
+columns are read as dictionary arrays: a list of distinct texts and one number per row.
 """
 
 from __future__ import annotations
 
 import os
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import nullcontext
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
@@ -23,46 +23,46 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _MB = 1 << 20
-_BUFFER = _MB  # bytes of a column that are read from the file together
-_FOOTER = (4 * _MB, 16 * _MB)  # the largest footer of a file, for small and large budgets
-_PAGE = (16 * _MB, 512 * _MB)  # the largest page, which is unpacked at once, for small and large budgets
-_LARGEST_CHUNK = 512 * _MB  # of one column in one group of rows, unpacked
-_MOST_PARTS = 1_000_000
-_LIGHT, _MOST_BY_SNAPPY = ("UNCOMPRESSED", "SNAPPY"), 22  # three bytes of Snappy stand for 64 at most
+_BUFFER = _MB  # bytes of a column that are read from the file at once
+_FOOTER = (4 * _MB, 16 * _MB)  # largest footer of a file, for small and large budgets
+_PAGE = (16 * _MB, 512 * _MB)  # largest decompressed page, for small and large budgets
+_LARGEST_CHUNK = 512 * _MB  # bytes of one decompressed column in one row group
+_MOST_PARTS = 1_000_000  # row groups times columns
+_LIGHT, _MOST_BY_SNAPPY = ("UNCOMPRESSED", "SNAPPY"), 22  # Snappy expands three bytes to at most 64
 _NUMBERS = ("BOOLEAN", "INT32", "INT64", "INT96", "FLOAT", "DOUBLE")
-_TEXT, _CODED = "BYTE_ARRAY", (2, 8)  # encodings of numbers that stand for entries of a list
-_DELTA_BYTE_ARRAY = 7  # each text is the beginning of the one before and some more: few bytes may stand for many
+_TEXT, _CODED = "BYTE_ARRAY", (2, 8)  # the second are the dictionary encodings
+_DELTA_BYTE_ARRAY = 7  # each text repeats the beginning of the previous one, so few bytes may expand to many
 Source = str | os.PathLike[str] | IO[bytes]
 
 
 class _RefusedEncoding(ValueError):  # noqa: N818
-    """An encoding by which few bytes stand for many."""
+    """An encoding that can expand a few bytes to many."""
 
 
 def open_files(paths: list[str], groups: Sequence[int] | None = None) -> Table:
-    """Open Parquet files as one table."""
+    """Open Parquet files, or the row groups with these numbers, as one table."""
     schemas = []
     for path in paths:
         with reading(path, "cannot be read as Parquet", "write it again"):
             schemas.append(read_parquet_schema(path))
     refuse_other_columns(paths, [schema.names for schema in schemas])
 
-    # Not by pyarrow.dataset: with its defaults 2 million rows of 9 columns in two files took 320 MB beside the result
-    # and 0.34 s, where this takes 97 MB and 0.11 s. With one batch ahead and no buffer it is as fast and as lean, but
-    # it fails where a later file has another type than the first, and does not say which file is damaged.
+    # pyarrow.dataset is not used: with its defaults, 2 million rows of 9 columns in two files took 0.34 s and 320 MB
+    # more than the result, against 0.11 s and 97 MB here. With one batch ahead and no buffer it performs equally, but
+    # it fails if a later file has other types than the first, and does not name the damaged file.
     def batches(columns: list[str], names: list[str]) -> Iterator[pa.RecordBatch]:
         for path in paths:
             with reading(path, "cannot be read", "write it again"):
-                # One group of rows after the other: the whole file may be larger than memory.
+                # One row group at a time, as the whole file may be larger than memory.
                 yield from read_parquet(path, columns, groups)
 
     return Table(name_files(paths), schemas[0], batches)
 
 
 def split_file(path: str, n_rows: int) -> list[Part]:
-    """Return parts of about this many rows, which are groups of rows."""
+    """Split a file between row groups into parts of about `n_rows` rows."""
     sizes = np.array(count_parquet_rows(path), np.int64)
-    part = (np.cumsum(sizes) - sizes) // n_rows  # by the place of its first row
+    part = (np.cumsum(sizes) - sizes) // n_rows  # part of each row group, by its first row
     return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
 
 
@@ -72,12 +72,12 @@ def write_file(frame: pd.DataFrame, path: Path, index: bool) -> None:
 
 
 def read_parquet_schema(source: Source) -> pa.Schema:
-    """Give the columns of a file, with the types that it has them in, and what else it says of itself."""
+    """Return the schema of a file, with its metadata."""
     return _open(source).schema_arrow
 
 
 def count_parquet_rows(source: Source) -> list[int]:
-    """Give the number of rows in each group of rows."""
+    """Return the number of rows in each row group."""
     about = _open(source).metadata
     return [about.row_group(group).num_rows for group in range(about.num_row_groups)]
 
@@ -85,10 +85,7 @@ def count_parquet_rows(source: Source) -> list[int]:
 def read_parquet(
     source: Source, columns: Sequence[str], groups: Sequence[int] | None = None, most_rows: int = BATCH_ROWS
 ) -> Iterator[pa.RecordBatch]:
-    """Yield some rows at a time of these columns, one group of rows after the other.
-
-    Columns of texts come as arrow's dictionary arrays.
-    """
+    """Yield batches of these columns, row group by row group; text columns are arrow dictionary arrays."""
     from pyarrow import parquet
 
     plain, budget = _open(source), current_budget()
@@ -104,24 +101,24 @@ def read_parquet(
 
 
 def parquet_bytes(source: Source, column: str) -> int:
-    """Give the bytes of a column when it is unpacked, as the file says."""
+    """Return the decompressed size of a column in bytes, as stated in the file."""
     parts = _parts(_open(source).metadata)
     return sum(part.total_uncompressed_size for part in parts if part.path_in_schema == column)
 
 
 def _parts(about: Any) -> Iterator[Any]:
-    """The columns of each group of rows."""
+    """Yield the metadata of each column in each row group."""
     for group in map(about.row_group, range(about.num_row_groups)):
         yield from map(group.column, range(about.num_columns))
 
 
 def _coded_texts(about: Any) -> set[str]:
-    """Columns of texts that a list of different ones stands for, as the file says; others are read as they are."""
+    """Return the text columns that are dictionary-encoded according to the file."""
     return {part.path_in_schema for part in _parts(about) if part.physical_type == _TEXT and part.has_dictionary_page}
 
 
 def _check_texts(about: Any, texts: Sequence[str], budget: Budget) -> None:
-    """Refuse long lists of different texts, which are in memory twice for each group of rows."""
+    """Raise an error for large text dictionaries, as each row group holds its dictionary in memory twice."""
     for part in _parts(about):
         if part.total_uncompressed_size > budget.bytes // 4 and part.path_in_schema in texts:
             raise TooLargeError(
@@ -131,14 +128,14 @@ def _check_texts(about: Any, texts: Sequence[str], budget: Budget) -> None:
 
 
 def _rows_at_once(budget: Budget, about: Any, wanted: set[str]) -> int:
-    """So many rows that a sixteenth of the budget holds them, if all rows are of one size."""
+    """Return how many rows of average size fit into a sixteenth of the budget."""
     read = [p for p in _parts(about) if p.path_in_schema.partition(".")[0] in wanted or p.path_in_schema in wanted]
     n_bytes = sum(max(part.total_uncompressed_size, 8 * part.num_values) for part in read)
     return max(1, min(BATCH_ROWS, budget.bytes // 16 * max(1, about.num_rows) // max(1, n_bytes)))
 
 
 def _open(source: Source) -> Any:
-    """Open a file; refuse one that does not fit into the budget."""
+    """Open a file; raise an error if it does not fit into the budget."""
     from pyarrow import parquet
 
     budget = current_budget()
@@ -154,12 +151,12 @@ def _key(source: Source) -> str:
 
 
 def _check(source: Source, budget: Budget) -> set[str]:
-    """Refuse a file that is too large; give the columns of texts that a list of different ones stands for."""
+    """Raise an error for a file that is too large; return its dictionary-encoded text columns."""
     import pyarrow as pa
     from pyarrow import parquet
 
     name = os.path.basename(source) if isinstance(source, str | os.PathLike) else "file"
-    with _opened(source) as file:
+    with open(source, "rb") if isinstance(source, str | os.PathLike) else nullcontext(source) as file:
         n_bytes = _check_footer(file, name, budget)
         try:
             found = parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])
@@ -175,24 +172,15 @@ def _check(source: Source, budget: Budget) -> set[str]:
             raise ValueError(f"{name}: cannot be read as Parquet ({reason}); write it again.") from None
 
 
-@contextmanager
-def _opened(source: Source) -> Iterator[IO[bytes]]:
-    if isinstance(source, str | os.PathLike):
-        with open(source, "rb") as file:
-            yield file
-    else:
-        yield source
-
-
 def _check_footer(file: IO[bytes], name: str, budget: Budget) -> int:
-    """Refuse a file that is no Parquet, or whose description of itself is huge, before that is read; give its size."""
+    """Raise an error for a file that is not Parquet or has a huge footer; return the size of the file in bytes."""
     size = file.seek(0, os.SEEK_END)
     file.seek(0)
     begin = file.read(4)
     file.seek(max(0, size - 8))
     end = file.read(8)
     if size < 12 or begin != b"PAR1" or end[4:] != b"PAR1":
-        raise ValueError(f"{name}: is no whole Parquet file; send all of one.")
+        raise ValueError(f"{name}: is not a complete Parquet file; send the whole file.")
     if int.from_bytes(end[:4], "little") > min(_between(_FOOTER, budget.bytes // 64), size):
         raise ValueError(f"{name}: describes itself at too great length; write fewer columns and groups.")
     return size
@@ -208,11 +196,10 @@ def _check_unpacked(about: Any, budget: Budget) -> None:
         raise TooLargeError(
             f"table: expected at most {_MOST_PARTS:,} parts, got {n_groups:,} groups of rows; write it in fewer."
         )
-    groups = [about.row_group(i) for i in range(n_groups)]
-    if sum(group.num_rows for group in groups) != about.num_rows:
+    if sum(about.row_group(i).num_rows for i in range(n_groups)) != about.num_rows:
         raise ValueError("its groups have other rows than it says")
     widths = [max(8, about.schema.column(j).length or 0) for j in range(n_columns)]
-    sizes = [group.column(j).total_uncompressed_size for group in groups for j in range(n_columns)]
+    sizes = [part.total_uncompressed_size for part in _parts(about)]
     if min(sizes, default=0) < 0 or max(sizes, default=0) > _LARGEST_CHUNK:
         raise TooLargeError(
             f"table: a column unpacks to more than {_LARGEST_CHUNK:,} bytes; write smaller groups of rows."
@@ -228,26 +215,25 @@ def _check_total(n_bytes: int, budget: Budget) -> None:
 
 
 def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> set[str]:
-    """Refuse pages that unpack to more than the file says of their columns, or to more values than fit.
+    """Raise an error for pages that decompress to more than the file states, or to more values than fit.
 
-    Give the columns of texts that a list of different ones stands for.
+    Return the dictionary-encoded text columns.
     """
     largest, coded = _between(_PAGE, budget.bytes // 8), set[str]()
     is_small, n_values = n_bytes * _MOST_BY_SNAPPY <= largest, 0
-    for group in map(about.row_group, range(about.num_row_groups)):
-        for j, part in enumerate(map(group.column, range(about.num_columns))):
-            is_flat = about.schema.column(j).max_repetition_level == 0
-            if not (is_flat and is_small and part.compression in _LIGHT and part.physical_type in _NUMBERS):
-                n, is_coded = _check_part(file, part, largest)
-                n_values += n
-                _check_total(8 * n_values, budget)
-                if is_coded and is_flat and part.physical_type == _TEXT:
-                    coded.add(part.path_in_schema)
+    for i, part in enumerate(_parts(about)):
+        is_flat = about.schema.column(i % about.num_columns).max_repetition_level == 0
+        if not (is_flat and is_small and part.compression in _LIGHT and part.physical_type in _NUMBERS):
+            n, is_coded = _check_part(file, part, largest)
+            n_values += n
+            _check_total(8 * n_values, budget)
+            if is_coded and is_flat and part.physical_type == _TEXT:
+                coded.add(part.path_in_schema)
     return coded
 
 
 def _check_part(file: IO[bytes], part: Any, largest: int) -> tuple[int, bool]:
-    """Check the pages of a column in a group of rows; give how many values they have, and if a list stands for them."""
+    """Check the pages of a column in a row group; return its number of values and whether it has dictionary pages."""
     begins = [place for place in (part.dictionary_page_offset, part.data_page_offset) if place]
     total, n_values, is_coded = 0, 0, False
     for page in read_pages(file, min(begins), part.total_compressed_size):

@@ -1,7 +1,7 @@
-"""The pages of Parquet files: how large they say to be when they are unpacked, which is what memory is taken for.
+"""Headers of Parquet pages, which state the decompressed size of each page.
 
-A file also describes itself at its end, and that description need not be true. Whoever reads a page takes memory for
-as many bytes as its own head names, and refuses a page that unpacks to others, so that these heads cannot lie.
+The footer of a file also states sizes, but it may be wrong. The sizes in page headers can be relied on: a reader
+allocates the stated number of bytes, and rejects a page that decompresses to another number.
 """
 
 from __future__ import annotations
@@ -9,15 +9,16 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any, NamedTuple
 
-_HEAD = 1 << 16  # bytes that the head of a page has at most; it may hold texts, the least and greatest of a column
-_DEEPEST = 16  # structures inside one another
-_TYPE, _UNPACKED, _PACKED = 1, 2, 3  # fields of a head
-_DETAILS = {5: "data", 7: "dictionary", 8: "data"}  # fields with further ones
-_N_VALUES, _ENCODINGS = 1, {5: 2, 7: 2, 8: 4}  # the fields of the number of values and of the encoding in these
+_HEAD = 1 << 16  # largest page header in bytes; a header may contain the least and greatest text of a column
+_DEEPEST = 16  # largest depth of nested structures
+_UNPACKED, _PACKED = 2, 3  # fields of a page header: decompressed and compressed size
+# Fields that describe a page of data, of a dictionary, or of data in version 2; each with its field of the encoding.
+_ENCODINGS = {5: 2, 7: 2, 8: 4}
+_N_VALUES = 1  # field of the number of values in these
 
 
 class Page(NamedTuple):
-    """The sizes of a page, packed and unpacked, the number of its values, and its encoding, -1 where there is none."""
+    """Compressed and decompressed size of a page, its number of values, and its encoding (-1 if it has none)."""
 
     packed: int
     unpacked: int
@@ -26,7 +27,7 @@ class Page(NamedTuple):
 
 
 def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
-    """Read the heads of the pages in a part of a file, one after the other; raise ValueError where there is none.
+    """Yield the pages in part of a file, as their headers describe them; raise ValueError for a damaged header.
 
     Examples
     --------
@@ -47,7 +48,7 @@ def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
         packed, unpacked = fields.get(_PACKED, -1), fields.get(_UNPACKED, -1)
         if not isinstance(packed, int) or not isinstance(unpacked, int) or packed < 0 or unpacked < 0:
             raise ValueError("a page has no size")
-        key = next((key for key in _DETAILS if isinstance(fields.get(key), dict)), None)
+        key = next((key for key in _ENCODINGS if isinstance(fields.get(key), dict)), None)
         details: dict[int, Any] = {} if key is None else fields[key]
         n_values, encoding = details.get(_N_VALUES, 0), -1 if key is None else details.get(_ENCODINGS[key], -1)
         if not isinstance(n_values, int) or n_values < 0:
@@ -57,7 +58,7 @@ def read_pages(file: IO[bytes], start: int, n_bytes: int) -> Iterator[Page]:
 
 
 class _Head:
-    """A structure in Thrift's compact form, of which numbers and structures are kept."""
+    """A reader of structures in Thrift's compact encoding; it keeps numbers and nested structures only."""
 
     def __init__(self, content: bytes) -> None:
         self.content, self.place = content, 0
@@ -87,7 +88,7 @@ class _Head:
             return self._skip(self._varint())
         if kind == 12:
             return self.read_struct(depth + 1)
-        raise ValueError("the head of a page cannot be read")  # it has neither lists nor sets nor maps
+        raise ValueError("the head of a page cannot be read")  # page headers contain no lists, sets or maps
 
     def _byte(self) -> int:
         if self.place >= len(self.content):

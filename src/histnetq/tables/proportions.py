@@ -1,4 +1,4 @@
-"""A table of the classes' proportions in each bag, wide or long."""
+"""Tables with the proportions of the classes in each bag, in wide or long format."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from histnetq.tables.table_files import Table, open_table
 
 
 def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[Any] | None) -> tuple[Floats, NDArray]:
-    """(n_bags, n_classes): the proportions of the classes in these bags, and (n_classes,): the names of the classes."""
+    """Return the proportions of the classes in these bags, (n_bags, n_classes), and the class names, (n_classes,)."""
     table, keys = open_table(source, "prevalences"), bags.columns
     table.require(keys)
     others = [column for column in table.columns if column not in keys]
@@ -42,14 +42,14 @@ def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[A
 
 
 def _find_bags(table: str, known: Codes, wanted: Codes) -> list[int]:
-    """Where the wanted bags stand among the known ones; kinds of files differ in which names are numbers."""
+    """Return the row of each wanted bag; names are compared as texts, as only some file formats have typed names."""
     place = {tuple(map(str, key)): i for i, key in enumerate(known.keys)}
     found = [place.get(tuple(map(str, key))) for key in wanted.keys]
     lacking = [bag for bag, i in zip(wanted.values, found, strict=True) if i is None]
     if len(lacking) == len(found):
         raise ValueError(
             f"{table}: has none of the bags, such as {lacking[0]!s}; its first is {known.values[0]!s}. "
-            "Check that both tables name bags alike."
+            "Check that both tables use the same bag names."
         )
     if lacking:
         raise ValueError(f"{table}: has no row for bag {lacking[0]!s}; add it, or drop the rows of this bag.")
@@ -57,7 +57,7 @@ def _find_bags(table: str, known: Codes, wanted: Codes) -> list[int]:
 
 
 def _read_wide(table: Table, bags: Codes, classes: list[str]) -> tuple[list[Any], Floats]:
-    """The names of the classes, and (n_bags, n_classes): what stands in their columns."""
+    """Read a table with one column per class; return the class names and the values, (n_bags, n_classes)."""
     parts = []
     for n, batch in table.batches(classes, bags.columns):
         numbers = bags.of(batch, n)
@@ -70,7 +70,7 @@ def _read_wide(table: Table, bags: Codes, classes: list[str]) -> tuple[list[Any]
 
 
 def _read_long(table: Table, bags: Codes) -> tuple[list[Any], Floats]:
-    """The names of the classes, and (n_bags, n_classes): their values, 0 for those that are not there."""
+    """Read a table with one row per bag and class; return the class names and values, (n_bags, n_classes)."""
     names, parts = Codes(table.name, ["class"], table.written), []
     for n, batch in table.batches(["value"], [*bags.columns, "class"]):
         values = read_numbers(batch, "value", table.name, n)
@@ -89,7 +89,7 @@ def _read_long(table: Table, bags: Codes) -> tuple[list[Any], Floats]:
 
 
 def order_classes(found: Sequence[Any], classes: Sequence[Any] | None) -> tuple[NDArray, NDArray[np.int64]]:
-    """(n_classes,): the classes in their order, sorted by default; and the place of each found one among them."""
+    """Return the classes, (n_classes,), sorted by default, and the position of each found class among them."""
     wanted = sorted(found) if classes is None else list(classes)
     place = {str(name): i for i, name in enumerate(wanted)}
     unknown = [name for name in found if str(name) not in place]

@@ -1,4 +1,4 @@
-"""Rows whose number is not known before they are read: arrays that grow, in memory or in a file."""
+"""Arrays that grow while rows are read, in memory or in a file."""
 
 from __future__ import annotations
 
@@ -10,19 +10,14 @@ from numpy.typing import NDArray
 from histnetq.bags.memmap import PoolFile, row_chunks
 from histnetq.tables.budget import Charge
 
-_COPIES = 3  # of rows that are in memory: as they are read, in the order of the bags, and as a method works with them
+_COPIES = 3  # copies of rows in memory: as read, in the order of the bags, and inside a method
 
 
 class Grown:
-    """An array that grows by parts, in place: what is there is not copied."""
+    """An array that grows in place, without copying the existing rows."""
 
     def __init__(self, dtype: Any, shape: tuple[int, ...] = ()) -> None:
-        self.array, self._charge = np.empty((0, *shape), dtype), Charge()
-
-    @property
-    def dtype(self) -> Any:
-        """The type of the numbers."""
-        return self.array.dtype
+        self.array, self.dtype, self._charge = np.empty((0, *shape), dtype), np.dtype(dtype), Charge()
 
     def add(self, part: NDArray) -> None:
         """Add rows at the end."""
@@ -33,17 +28,17 @@ class Grown:
         self.array[n:] = part
 
     def all(self) -> NDArray:
-        """Give all rows."""
+        """Return all rows."""
         return self.array
 
 
 def grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
-    """Give an array for so many features that grows in memory, or in a file in the directory `scratch`."""
+    """Return an empty array with `n_features` columns that grows in memory, or in a file in the directory `scratch`."""
     return Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
 
 
 def copy_rows(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:
-    """Add some columns of these rows to a growing array, with means in place of NaN."""
+    """Append the chosen columns of these rows to a growing array, with NaN replaced by `means`."""
     for chunk in row_chunks(rows):
         part = rows[chunk, columns]
         into.add(part if means is None else np.where(np.isnan(part), means, part))

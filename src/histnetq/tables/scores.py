@@ -1,4 +1,4 @@
-"""Columns of scores: which column tells the probability of which class, and whether its numbers are probabilities."""
+"""Score columns: matching them to classes, and checking that their numbers are probabilities."""
 
 from __future__ import annotations
 
@@ -17,31 +17,19 @@ from histnetq.tables.names import of_one_type
 from histnetq.tables.table_files import Table, is_number
 
 Proba = str | Mapping[Any, str]
-_TOLERANCE = 0.02  # by which rounded scores may miss the sum 1
-_ROUNDING = 1e-6  # by which sums of floats may leave [0, 1]
-_FEWEST, _CLEARLY = 10, 5.0  # rows of a class whose mean scores are compared, and standard errors between them
+_TOLERANCE = 0.02  # largest difference of the sum of rounded scores from 1
+_ROUNDING = 1e-6  # largest rounding error of scores outside [0, 1]
+_FEWEST = 10  # rows of a class needed to compare its mean scores
+_CLEARLY = 5.0  # standard errors between clearly different means
 
 
 def find_scores(
     table: Table, proba: Proba | None, prediction: str | None, label: str | None, special: Sequence[str],
     classes: Sequence[Any] | None = None,
 ) -> tuple[list[str], list[Any]]:  # fmt: skip
-    """Give the feature that tells the probability of each class, and the classes in their order.
+    """Return the feature with the probability of each class, and the classes in their order (sorted by default).
 
-    Parameters
-    ----------
-    table : Table
-        The opened table.
-    proba : str, mapping or None
-        Columns by the names of the classes, such as ``cod=p_cod,eel=p_eel``, or a pattern such as ``p_*``.
-    prediction : str or None
-        The column of predicted classes, in place of `proba`.
-    label : str or None
-        The column of the rows' classes.
-    special : sequence of str
-        Columns with another use.
-    classes : sequence, optional
-        The classes in their order, by default sorted.
+    `special` are the columns with another use; the remaining arguments are as in `read_bags`.
 
     Examples
     --------
@@ -80,9 +68,9 @@ def find_scores(
 
 
 def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: str, first_row: int) -> None:
-    """Refuse rows that are no probabilities of the classes, and bring the others to the sum 1, in place.
+    """Raise an error for rows that are not class probabilities; divide rows by their sum, in place, otherwise.
 
-    Rows with NaN, which lack a value, are left to others.
+    Rows with missing values (NaN) are not checked.
 
     Examples
     --------
@@ -96,8 +84,8 @@ def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: st
         where, column = counted(first_row + int(np.argmax(unseen))), plan.texts[0]
         known = shown(np.array([feature.value for feature in plan.parts]))
         raise ValueError(
-            f"{table}: {where} has a class in column {column!r} that is none of {known}; write classes alike in labels "
-            "and predictions, or leave out the row."
+            f"{table}: {where} has a class in column {column!r} that is none of {known}; use the same class names in "
+            "labels and predictions, or leave out the row."
         )
     wrong = np.argwhere((rows < -_ROUNDING) | (rows > 1 + _ROUNDING))
     if wrong.size:
@@ -122,15 +110,15 @@ def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: st
 
 
 def warn_exchanged(rows: NDArray, labels: NDArray, classes: Sequence[Any], columns: Sequence[str], table: str) -> None:
-    """Warn where rows of another class have clearly higher scores for a class than its own rows have.
+    """Warn if rows of another class have clearly higher scores for a class than the rows of this class.
 
     Examples
     --------
     >>> import warnings
     >>> rows, labels = np.tile([[0.9, 0.1], [0.2, 0.8]], (20, 1)), np.tile([1, 0], 20)
-    >>> with warnings.catch_warnings(record=True) as told:
+    >>> with warnings.catch_warnings(record=True) as caught:
     ...     warn_exchanged(rows, labels, ["a", "b"], ["p_a", "p_b"], "rows.csv")
-    >>> print(told[0].message)
+    >>> print(caught[0].message)
     rows.csv: rows of class 'a' have 0.2 on average in column 'p_a', and rows of class 'b' 0.9, expected more for its \
 own class; see whether columns or names of classes are exchanged.
     """
@@ -139,7 +127,7 @@ own class; see whether columns or names of classes are exchanged.
         return
     own = [rows[labels == c].astype(np.float64) for c in some]
     means = np.stack([part.mean(0) for part in own])[:, some]
-    errors = np.stack([part.var(0) / len(part) for part in own])[:, some]  # squares of standard errors
+    errors = np.stack([part.var(0) / len(part) for part in own])[:, some]  # squared standard errors
     above = (means - np.diag(means)) ** 2 > _CLEARLY**2 * (errors + np.diag(errors))
     above &= means > np.diag(means) + _TOLERANCE
     if above.any():
@@ -148,8 +136,10 @@ own class; see whether columns or names of classes are exchanged.
         warnings.warn(
             f"{table}: rows of class {str(classes[some[j]])!r} have {means[j, j]:.2g} on average in column "
             f"{columns[some[j]]!r}, and rows of class {str(classes[some[c]])!r} {means[c, j]:.2g}, expected more for "
-            "its own class; see whether columns or names of classes are exchanged.", UserWarning, stacklevel=3,
-        )  # fmt: skip
+            "its own class; see whether columns or names of classes are exchanged.",
+            UserWarning,
+            stacklevel=3,
+        )
 
 
 def _values(table: Table, column: str) -> list[Any]:
@@ -165,7 +155,7 @@ def _refuse_special(argument: str, column: str, special: Sequence[str]) -> None:
 
 
 def _read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
-    """The column of each class, by the class's name as a text."""
+    """Return a dictionary from the name of each class, as a text, to its column."""
     if not isinstance(proba, str | Mapping):
         raise TypeError(f"proba: expected a text or a mapping from classes to columns, got {type(proba).__name__}.")
     if isinstance(proba, Mapping):
@@ -208,10 +198,10 @@ def _by_class(columns: dict[str, str], classes: Sequence[Any], label: str | None
     names = [str(name) for name in classes]
     stray = next((name for name in columns if name not in names), None)
     if stray is not None:
-        source = "is among the classes" if label is None else f"stands in column {label!r}"
+        source = "" if label is None else f" of column {label!r}"
         raise ValueError(
-            f"proba: no class {stray!r} {source}, where there are {shown(np.array(names))}; correct the name, or leave "
-            "out the class and divide the other scores by their sum."
+            f"proba: expected one of the classes {shown(np.array(names))}{source}, got {stray!r}; correct the name, or "
+            "leave out the class and divide the remaining scores by their sum."
         )
     if len(names) == 2 and len(columns) == 1:
         (column,) = columns.values()

@@ -1,4 +1,4 @@
-"""Files and data frames as one kind of table: named columns, read in batches of rows."""
+"""The class `Table`: files or a data frame with named columns, read in batches of rows."""
 
 from __future__ import annotations
 
@@ -35,12 +35,16 @@ _look: ContextVar[Callable[[pa.RecordBatch], None] | None] = ContextVar("look", 
 
 @contextlib.contextmanager
 def watched(look: Callable[[pa.RecordBatch], None]) -> Iterator[None]:
-    """Let a function see every batch of rows that this thread reads; what it raises ends the reading."""
+    """Call a function with every batch of rows that this thread reads; an exception in it ends the reading."""
     token = _look.set(look)
     try:
         yield
     finally:
         _look.reset(token)
+
+
+class NoRowsError(ValueError):
+    """A table without rows, or with a missing value in every row."""
 
 
 class Table:
@@ -49,13 +53,13 @@ class Table:
     Parameters
     ----------
     name : str
-        What errors call it.
+        Name of the table in error messages.
     schema : pyarrow.Schema
         Names and types of the columns.
     batches : callable
-        A function of the columns to read, and of those among them that come as texts.
+        Function of two lists: the columns to read, and those of them to read as texts.
     written : bool, default=False
-        Whether columns have no types, so that names come as texts.
+        Whether the file stores no types, as in CSV, so that names of bags and classes are read as texts.
     """
 
     def __init__(
@@ -64,10 +68,15 @@ class Table:
         self.name, self.columns, self.read_columns, self.written = name, schema.names, batches, written
         self.types = dict(zip(schema.names, schema.types, strict=True))
         refuse_twice(name, schema.names)
-        _refuse_long(name, schema.names)
+        longest = max(schema.names, key=len, default="")
+        if len(longest) > LONGEST_NAME:
+            raise ValueError(
+                f"{name}: has a column name of {len(longest):,} characters ({longest[:20]!r}…), expected at most "
+                f"{LONGEST_NAME:,}; rename the column."
+            )
 
     def require(self, names: Sequence[str], learned: bool = False) -> None:
-        """Refuse a table without one of these columns, which a model may have learned from."""
+        """Raise an error if a column is missing; `learned` says that a model was trained on these columns."""
         for name in names:
             if name not in self.types:
                 columns, near = shown(np.array(self.columns)), _nearest(name, self.columns)
@@ -76,9 +85,9 @@ class Table:
                 raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; {way_out}{perhaps}.")
 
     def batches(self, numbers: Sequence[str], names: Sequence[str] = ()) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield some rows at a time of these columns, with the number of the first; refuse a table without rows.
+        """Yield the number of the first row and the rows of each batch; raise an error for a table without rows.
 
-        From a CSV file `names` come as they are written, as texts.
+        The columns `names` of a CSV file are read as texts.
         """
         for name in (*numbers, *names):
             if not can_name(self.types[name]):
@@ -94,14 +103,11 @@ class Table:
                 yield n, _without_nan(batch, names)
             n += batch.num_rows
         if n == 0:
-            raise ValueError(f"{self.name}: has no rows; check the file.")
-
-    def is_empty(self) -> bool:
-        return not any(batch.num_rows for batch in self.read_columns(self.columns, []))
+            raise NoRowsError(f"{self.name}: has no rows; check the file.")
 
 
 def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """The rows with NaN as missing, in columns of names; pandas makes it of missing whole numbers."""
+    """Replace NaN by null in columns of names, as pandas stores missing whole numbers as NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
@@ -114,7 +120,7 @@ def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
 
 
 def open_table(source: Any, argument: str) -> Table:
-    """Find out what a table holds without reading its rows."""
+    """Open a table and read its column names and types, but not its rows."""
     items = source if isinstance(source, list | tuple) else [source]
     if not items or not all(isinstance(item, str | os.PathLike) for item in items):
         frame = _as_arrow(source, argument)
@@ -129,21 +135,21 @@ def open_table(source: Any, argument: str) -> Table:
 
 @dataclass(frozen=True)
 class Part:
-    """Some rows of a table: a file, or some of the groups of rows of a Parquet file, by number."""
+    """Part of a table: a whole file, or the row groups of a Parquet file with these numbers."""
 
     path: str
     groups: tuple[int, ...] | None = None
 
 
 def open_part(part: Part) -> Table:
-    """The part as a table of its own."""
+    """Open a part as a table."""
     module = FORMATS[format_of(part.path, "source")].load()
     table: Table = module.open_files([part.path], *(() if part.groups is None else (part.groups,)))
     return table
 
 
 def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
-    """Parts of about so many rows, in order: groups of rows of Parquet files, whole CSV files."""
+    """Split files into parts, in order: whole CSV files, and Parquet row groups of about `n_rows` rows together."""
     open_table(source, argument)
     parts: list[Part] = []
     for path in find_files(source, argument):
@@ -153,22 +159,23 @@ def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
 
 
 def release_memory() -> None:
-    """Give back what arrow and the allocator of C keep of tables that were read."""
+    """Return freed memory to the operating system, which arrow and the C allocator otherwise keep."""
     import pyarrow as pa
 
     pa.default_memory_pool().release_unused()
-    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # of glibc alone
+    trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if trim is not None:
         trim(0)
 
 
 def _nearest(name: str, columns: Sequence[str]) -> str | None:
-    """The column whose name is most like another one, whatever the case of its letters; None if no column's is."""
+    """Return the column with the most similar name, ignoring case, or None if no name is similar."""
     folded = {column.casefold(): column for column in columns}
     return next((folded[found] for found in difflib.get_close_matches(name.casefold(), list(folded), 1)), None)
 
 
 def is_number(kind: Any) -> bool:
+    """Return whether a column of this type holds numbers or truth values."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -176,7 +183,7 @@ def is_number(kind: Any) -> bool:
 
 
 def can_name(kind: Any) -> bool:
-    """Whether values of this type can name bags and classes: texts, numbers and times."""
+    """Return whether values of this type can name bags and classes: texts, numbers and times."""
     import pyarrow as pa
 
     kinds = pa.types
@@ -187,7 +194,7 @@ def can_name(kind: Any) -> bool:
 
 
 def find_files(source: Any, argument: str) -> list[str]:
-    """Paths of the files that a path, a glob or a list of them names."""
+    """Return the paths of the files that match a path, a glob, or a list of these."""
     found: list[str] = []
     for item in source if isinstance(source, list | tuple) else [source]:
         if not isinstance(item, str | os.PathLike):
@@ -204,15 +211,15 @@ def find_files(source: Any, argument: str) -> list[str]:
                     Way(", or add ", Option("images", True), " if it holds images", on=("command",)),
                 )
                 raise InputError(argument, problem=f"{path} is a directory", remedy=remedy)
-            if not Path(path).is_file():  # to open a pipe would wait for a writer
-                raise ValueError(f"{argument}: {path} is no regular file; write the table to one first.")
+            if not Path(path).is_file():  # opening a named pipe would wait for a writer
+                raise ValueError(f"{argument}: {path} is not a regular file; write the table to one first.")
         found += matches
     refuse_same(found, argument)
     return found
 
 
 def format_of(path: str, argument: str) -> str:
-    """Return the name of the format of a file, by the ending of its name."""
+    """Return the format of a file, based on the ending of its name."""
     for name, about in FORMATS.items():
         if path.lower().endswith(about.endings):
             return name
@@ -221,7 +228,7 @@ def format_of(path: str, argument: str) -> str:
 
 
 def refuse_twice(table: str, names: Sequence[str]) -> None:
-    """Refuse a table with two columns of one name."""
+    """Raise an error if two columns have the same name."""
     twice = [name for name, times in Counter(names).items() if times > 1]
     if twice:
         raise ValueError(f"{table}: has two columns {twice[0]!r}; rename one.")
@@ -229,7 +236,7 @@ def refuse_twice(table: str, names: Sequence[str]) -> None:
 
 @contextlib.contextmanager
 def reading(path: str, failure: str, way_out: str, explain: Callable[[], None] | None = None) -> Iterator[None]:
-    """Turn what arrow says of a damaged file into one sentence; `explain` may raise a better one."""
+    """Turn arrow's errors about a damaged file into one sentence; `explain` may raise a more precise error."""
     import pyarrow as pa
 
     try:
@@ -242,16 +249,8 @@ def reading(path: str, failure: str, way_out: str, explain: Callable[[], None] |
         raise ValueError(f"{path}: {failure} ({reason}); {way_out}.") from None
 
 
-def _refuse_long(table: str, names: Sequence[str]) -> None:
-    longest = max(names, key=len, default="")
-    if len(longest) > LONGEST_NAME:
-        raise ValueError(
-            f"{table}: has a column name of {len(longest):,} characters ({longest[:20]!r}…), expected at most "
-            f"{LONGEST_NAME:,}; rename the column."
-        )
-
-
 def refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
+    """Raise an error if the files do not all have the same columns."""
     for path, found in zip(paths, names, strict=True):
         for these, here, others, there in ((found, path, names[0], paths[0]), (names[0], paths[0], found, path)):
             known = set(these)
@@ -263,6 +262,7 @@ def refuse_other_columns(paths: list[str], names: list[list[str]]) -> None:
 
 
 def name_files(paths: list[str]) -> str:
+    """Return how messages name several files."""
     return paths[0] if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
 
 

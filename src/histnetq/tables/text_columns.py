@@ -1,4 +1,4 @@
-"""A column of texts as further columns of numbers, computed while a table is read."""
+"""Features of a text column, computed while a table is read."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ from histnetq.tables.table_files import Table
 if TYPE_CHECKING:
     import pyarrow as pa
 
-_MOST_TEXTS = 50_000  # that the directions are learned from
-_MOST_LETTERS = 100_000  # of a text that are read
-_MOST_IN_MEMORY = 1 << 28  # letters of the texts that the directions are learned from
+_MOST_TEXTS = 50_000  # texts that the SVD learns from
+_MOST_LETTERS = 100_000  # characters of each text that are read
+_MOST_IN_MEMORY = 1 << 28  # characters of all texts that the SVD learns from
 
 
 def read_text_features(table: Table, column: str) -> TextFeatures:
-    """Learn the features of a column of texts from a table: of a long one, from texts at equal distances."""
+    """Learn the features of a text column; a long table is thinned to rows at equal distances."""
     _require_texts(table, column)
     texts: list[str] = []
     step, n_letters = 1, 0
@@ -35,7 +35,7 @@ def read_text_features(table: Table, column: str) -> TextFeatures:
 
 
 def with_text(table: Table, text: TextFeatures) -> Table:
-    """Give the table with the features of its texts as further columns, which are computed as they are read."""
+    """Return the table with the text features as additional columns, which are computed while it is read."""
     import pyarrow as pa
 
     _require_texts(table, text.column)
@@ -77,5 +77,5 @@ def _texts_of(batch: pa.RecordBatch, column: str, name: str) -> list[str]:
         return [texts[code] for code in codes.tolist()]
     except UnicodeDecodeError:
         raise ValueError(
-            f"text: column {column!r} of {name} holds bytes that are no UTF-8, expected texts; decode them first."
+            f"text: column {column!r} of {name} holds bytes that are not UTF-8, expected texts; decode them first."
         ) from None

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, check_seed
 from histnetq.bags.limits import brief
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure, as_loss
 from histnetq.nn import BagNetwork
 from histnetq.training.batches import choose_device
@@ -33,7 +33,7 @@ from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision, check_sampler
 
 Make = Callable[[Supervision, Supervision], BagNetwork]
-Start = Callable[[BagNetwork, Supervision, Protocol | None, Measure, int], bool]
+Start = Callable[[BagNetwork, Supervision, SamplingProtocol | None, Measure, int], bool]
 
 
 @dataclass(frozen=True)
@@ -87,7 +87,7 @@ class _Plan:
     held: Supervision
     everything: Supervision  # the training data of a refit
     validation: Bags
-    sampler: Protocol | None
+    sampler: SamplingProtocol | None
     make: Make
     start: Start | None
     seed: int

@@ -13,7 +13,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import column_names, take_dense, used_rows
 from histnetq.bags.class_names import are_scores
 from histnetq.bags.limits import brief
-from histnetq.bags.protocols import APP, Combined, Mixer, Protocol
+from histnetq.bags.protocols import APP, Combined, Mixer, SamplingProtocol
 from histnetq.bags.same_features import require_features
 from histnetq.bags.text_features import TextFeatures
 
@@ -177,7 +177,7 @@ class Supervision:
         bags.feature_names = self.feature_names
         return bags
 
-    def choose_sampler(self, wanted: str | Protocol | None) -> Protocol | None:
+    def choose_sampler(self, wanted: str | SamplingProtocol | None) -> SamplingProtocol | None:
         """Return the protocol that draws the training bags; None uses the given bags only."""
         if wanted == "auto":
             return Mixer() if self.rows is None else APP() if self.bags is None else Combined()
@@ -195,7 +195,7 @@ class Supervision:
             raise ValueError(f"sampler: {name} draws from labelled rows too, but fit got bags only; use Mixer().")
         return wanted
 
-    def drawing(self, sampler: Protocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
+    def drawing(self, sampler: SamplingProtocol | None, n_bags: int | None) -> Callable[[np.random.Generator], Bags]:
         """Return a function that draws the bags of an epoch."""
         if sampler is None:
             return lambda rng: self._first
@@ -205,7 +205,7 @@ class Supervision:
         source = (self.rows, self.bags) if sampler.draws_from == "both" else self.rows if labelled else self.bags
         return lambda rng: sampler.draw(source, n_bags, rng)
 
-    def validation_bags(self, sampler: Protocol | None, n_bags: int, seed: int) -> Bags:
+    def validation_bags(self, sampler: SamplingProtocol | None, n_bags: int, seed: int) -> Bags:
         """Return the held-out bags, or validation bags drawn from the held-out rows."""
         if self.bags is not None:
             return self.bags

@@ -13,7 +13,7 @@ from histnetq.bags.bags import Bags
 from histnetq.errors import InputError
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
-from histnetq.tables.columns import Reading
+from histnetq.tables.columns import FeatureSpec
 from histnetq.tables.images import ECOTAXA_LABEL, is_image_table, read_images
 from histnetq.tables.long_tables import read_bags, read_bags_and_unseen
 
@@ -75,7 +75,7 @@ def reader(source: Any, *, images: bool = False, **options: Any) -> Reader:
 
 def _table_reader(source: Any, **options: Any) -> Reader:
     @functools.cache
-    def read(features: Reading) -> tuple[Bags, Floats]:
+    def read(features: FeatureSpec) -> tuple[Bags, Floats]:
         return read_bags_and_unseen(source, features=features, **options)
 
     def read_for(model: Quantifier) -> tuple[Bags, Floats]:

@@ -15,7 +15,7 @@ from torch import nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, needs_double
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.bags.same_features import require_range
 from histnetq.metrics import Measure
 from histnetq.nn import MLP, BagNetwork, MergeablePooling, Pooling, Standardize, StandardizeScores
@@ -42,7 +42,7 @@ class DeepQuantifier(Quantifier):
 
     encoder: Encoder = None
     loss: str | Measure = "ae"
-    sampler: str | Protocol | None = "auto"
+    sampler: str | SamplingProtocol | None = "auto"
     label_weight: float = 0.0
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_integer
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.nn.sequence import SortedLSTM
@@ -119,7 +119,7 @@ class QuaNet(PosteriorQuantifier):
     n_steps: int = 100
     head: Sequence[int] = (512,)
     loss: str | Measure = "ae"
-    sampler: str | Protocol | None = "auto"
+    sampler: str | SamplingProtocol | None = "auto"
     training: Training = Training()  # noqa: RUF009 - immutable
 
     resamples: ClassVar[bool] = False

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import used_rows
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, ShrunkLikelihood
 from histnetq.training.pretraining.label_pretraining import learn_scores
@@ -29,7 +29,7 @@ def start_scores(
     weight_decay: float,
     network: BagNetwork,
     given: Supervision,
-    sampler: Protocol | None,
+    sampler: SamplingProtocol | None,
     loss: Measure,
     seed: int,
 ) -> bool:

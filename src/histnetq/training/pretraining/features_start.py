@@ -12,7 +12,7 @@ from collections.abc import Callable
 import numpy as np
 from torch import Tensor, nn
 
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
 from histnetq.training.options import Training
@@ -37,7 +37,7 @@ def start_features(
     training: Training,
     network: BagNetwork,
     given: Supervision,
-    sampler: Protocol | None,
+    sampler: SamplingProtocol | None,
     loss: Measure,
     seed: int,
     adapt: Callable[[BagNetwork, Tensor, int], None] | None = None,

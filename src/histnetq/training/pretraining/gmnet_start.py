@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, Gaussians
 from histnetq.training.batches import prepare_rows
@@ -31,7 +31,7 @@ def start_gaussians(
     training: Training,
     network: BagNetwork,
     given: Supervision,
-    sampler: Protocol | None,
+    sampler: SamplingProtocol | None,
     loss: Measure,
     seed: int,
 ) -> bool:

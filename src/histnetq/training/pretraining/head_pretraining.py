@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.simplex import apportion, count_labels
 from histnetq.training.options import Training
@@ -81,7 +81,7 @@ class SimulatedBags:
         self,
         shares: Floats,
         bags: Bags,
-        protocol: Protocol | None,
+        protocol: SamplingProtocol | None,
         rng: np.random.Generator,
         n_bags: int = _BAGS,
         n_entries: int = _ENTRIES,

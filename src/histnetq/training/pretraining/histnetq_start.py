@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.protocols import Protocol
+from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
@@ -44,7 +44,7 @@ def start_histograms(
     training: Training,
     network: BagNetwork,
     given: Supervision,
-    sampler: Protocol | None,
+    sampler: SamplingProtocol | None,
     loss: Measure,
     seed: int,
 ) -> bool:

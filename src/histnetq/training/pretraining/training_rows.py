@@ -9,7 +9,7 @@ from torch import Tensor
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import used_rows
-from histnetq.bags.protocols import APP, Protocol
+from histnetq.bags.protocols import APP, SamplingProtocol
 from histnetq.bags.shared_rows import row_hashes
 from histnetq.nn import BagNetwork
 from histnetq.training.batches import prepare_rows
@@ -151,7 +151,7 @@ class TrainingRows:
         self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
 
     def bags_among(
-        self, chosen: Ints, among: Ints, sampler: Protocol | None, n_bags: int, rng: np.random.Generator
+        self, chosen: Ints, among: Ints, sampler: SamplingProtocol | None, n_bags: int, rng: np.random.Generator
     ) -> tuple[Bags, Ints]:
         """Return bags whose rows are all among some rows, and the position in `among` of each entry.
 
@@ -185,7 +185,7 @@ class TrainingRows:
         return drawn, drawn.index
 
 
-def row_protocol(sampler: Protocol | None) -> Protocol:
+def row_protocol(sampler: SamplingProtocol | None) -> SamplingProtocol:
     """Return the protocol that draws bags from labelled rows: the sampler, a part of it, or APP."""
     sampler = getattr(sampler, "rows", sampler)
     return sampler if sampler is not None and sampler.draws_from == "rows" else APP()
