@@ -1,8 +1,8 @@
 """Count calls from a lower package to a higher one: ``python -m benchmarks.upward_calls fit rows.csv --label y -o m``.
 
 The order of the packages is read from the import contract in ``pyproject.toml``. A call upward is allowed where the
-higher function was passed as an argument, or held by an object that was, or implements a method that a class of a
-lower package or of another library, such as scikit-learn's `get_params`, declares. Imports are not counted. The script exits with 1 if any other call goes upward.
+higher function was passed as an argument, or held by an object that was. It is also allowed where the higher function
+implements a method that a class of a lower package or of another library declares, such as scikit-learn's `get_params`. Imports are not counted. The script exits with 1 if any other call goes upward.
 """
 
 from __future__ import annotations

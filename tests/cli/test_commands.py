@@ -191,7 +191,7 @@ def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
     assert ((found["lower"] <= found["estimate"]) & (found["estimate"] <= found["upper"])).all()
     refused = run("predict", "mlpe", "bare.csv", *asked, "-o", "others.csv")
     assert refused.exit_code == 2
-    assert "MLPE has no posterior of counts, which methods on posteriors such as EMQ have" in refused.output
+    assert "MLPE has no posterior of counts; use a method on posteriors such as EMQ" in refused.output
     run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
     refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
     assert refused.exit_code == 2

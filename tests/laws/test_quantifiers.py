@@ -101,11 +101,11 @@ def test_names_of_quapy_are_answered_by_ours(make_any):
     q = make_any()
     name = type(q).__name__
     with pytest.raises(
-        AttributeError, match=exactly(f"{name} has no 'quantify'; what QuaPy calls quantify is predict here.")
+        AttributeError, match=exactly(f"{name} has no 'quantify'; call predict, which corresponds to QuaPy's quantify.")
     ):
         q.quantify([[0.0]])
     with pytest.raises(
-        AttributeError, match=f"^{name} has no 'aggregate'; what QuaPy calls aggregate is predict_posteri"
+        AttributeError, match=f"^{name} has no 'aggregate'; call predict_posteriors of methods such as PACC"
     ):
         q.aggregate([[0.5, 0.5]])
     with pytest.raises(AttributeError, match=f"^{name} has no feature_names_in_; call fit with named columns first.$"):

@@ -306,7 +306,7 @@ def test_methods_without_probabilities_of_rows_say_so(frame):
         "predict_rows: MLPE gives no probabilities of rows; use EMNetQ, or a method such as EMQ."
     )):  # fmt: skip
         q.predict_rows(in_bags(frame))
-    with pytest.raises(TypeError, match=r"^estimate_performance: EMNetQ keeps no confusions of a classifier; use"):
+    with pytest.raises(TypeError, match=r"^estimate_performance: EMNetQ has no confusion matrix of a classifier; use"):
         learn(QUANTIFIERS["EMNetQ"]()).estimate_performance(labelled()[0])
 
 
@@ -620,9 +620,9 @@ def test_there_are_enough_bad_inputs():
      "posteriors: expected an array of numbers, one row per example, got list that does not convert to one; give each "
      "row a probability of each class."),
     (lambda f: (q := hq.PACC().fit(in_bags(f))).predict_rows(q.sketch(in_bags(f))),
-     "X: expected rows, got a sketch, which holds none; pass the Bags themselves."),
+     "X: expected rows, got a sketch without rows; pass the Bags themselves."),
     (lambda f: (q := hq.PACC().fit(in_bags(f))).estimate_performance(q.sketch(in_bags(f))),
-     "X: expected rows, got a sketch, which holds none; pass the Bags themselves."),
+     "X: expected rows, got a sketch without rows; pass the Bags themselves."),
     (lambda f: hq.read_bags(f, prediction="y_pred"),
      "prediction: expected beside the column of true classes, got no label; name it."),
 ])  # fmt: skip

@@ -240,8 +240,8 @@ def test_wrong_options(message):
 
 def test_models_and_bags_that_it_is_not_for():
     message = (
-        "interval: {} has no posterior of counts, which methods on posteriors such as EMQ have; fit with more bags, so "
-        "that some calibrate it."
+        "interval: {} has no posterior of counts; use a method on posteriors such as EMQ, or fit with more bags, so "
+        "that some calibrate conformal intervals."
     )
     for kind in ("MLPE", "QuaNet"):
         q = QUANTIFIERS[kind]().fit(*labelled())

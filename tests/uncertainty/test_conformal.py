@@ -210,11 +210,11 @@ def test_coverage_from_few_bags_that_are_learned_from():
 def test_bags_that_share_rows_are_not_crossed():
     bags = two_normals(20, 0)
     message = (
-        "bags: expected bags of different rows, as each is estimated by a model that was learned without it, got {} of "
-        "the rows in several bags; keep bags of other rows apart, and calibrate by these."
+        "bags: expected bags that share no rows, as each bag is estimated by a model fitted without it, got {} of "
+        "the rows in several bags; calibrate with held-out bags."
     )
     drawn = hq.APP(20).draw(bags, 30, random_state=0)
-    with pytest.raises(ValueError, match="bags of different rows, as each is estimated by a model that was learned"):
+    with pytest.raises(ValueError, match="bags that share no rows, as each bag is estimated by a model fitted"):
         hq.PACC().cross_calibrate(drawn)
     y = bags.label_prevalences()[:, 1].repeat(20) > 0.5
     half = np.where(np.arange(400)[:, None] % 2 == 0, 0.0, bags.rows)

@@ -259,7 +259,7 @@ def test_intervals_from_standard_errors():
     assert found.region.contains(found.estimates).all()
     alone = q.predict_interval(np.tile(X[:1], (50, 1)), method="standard-errors")
     assert alone.region.contains(alone.estimates).all()
-    with pytest.raises(ValueError, match="interval: CC has no standard errors, which EMNetQ has"):
+    with pytest.raises(ValueError, match="interval: CC has no standard errors; use EMNetQ"):
         hq.CC().fit(X, y).predict_interval(X, method="standard-errors")
 
 

@@ -282,7 +282,7 @@ def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch
     shared = hq.APP(20).draw(bags_of_rings(), 100, random_state=0)
     model, told = kept_apart(shared, monkeypatch)
     assert told[1].startswith(
-        "Intervals cannot be calibrated by cross-validation: expected bags of different rows, as each "
+        "Intervals cannot be calibrated by cross-validation: expected bags that share no rows, as each "
     )
     assert model.provenance_["calibrated"] == "by 25 held-out bags"
     monkeypatch.setattr("histnetq.workflows.fitting.are_processes_together", lambda: True)

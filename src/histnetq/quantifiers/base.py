@@ -1,4 +1,4 @@
-"""`Quantifier`: the contract that every estimator keeps."""
+"""`Quantifier`, the base class and interface of all quantifiers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import os
 import warnings
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -31,7 +31,7 @@ from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own, state_
 from histnetq.sketches.streams import sum_sketches
 from histnetq.tables.columns import FeatureSpec
 from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
-from histnetq.uncertainty.capabilities import Capabilities
+from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors
 from histnetq.uncertainty.conformal import Calibration, cross_estimates, not_calibrated
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.methods import INTERVALS
@@ -42,31 +42,31 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 _OTHER_NAMES = {
-    "quantify": "what QuaPy calls quantify is predict here",
-    "aggregate": "what QuaPy calls aggregate is predict_posteriors here, which methods on posteriors such as PACC have",
+    "quantify": "call predict, which corresponds to QuaPy's quantify",
+    "aggregate": "call predict_posteriors of methods such as PACC, which corresponds to QuaPy's aggregate",
 }
 
 
 class Quantifier(BaseEstimator):
-    """Base of all quantifiers.
+    """Base class of all quantifiers.
 
-    A method implements `fit`, which ends with ``_learned_from``, and ``_predict``. It holds its further abilities as
+    A method implements ``_predict`` and `fit`, which ends with a call of ``_learned_from``. Optional features are
     objects: ``_sketcher()`` returns the `Sketcher` that summarises bags, ``stored`` lists the parts of a model
-    directory, and ``capabilities()`` lists what interval methods may use. Parameters, cloning and printing are
-    scikit-learn's.
+    directory, and ``capabilities()`` returns the data and callables that interval methods use. Parameters, cloning and
+    printing come from scikit-learn.
 
     Attributes
     ----------
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     train_prevalences_ : (n_classes,)
-        Prevalences of the classes in training.
+        Training prevalences of the classes.
     feature_names_ : list of str, or None
-        Names of the columns that were learned from, if they had names.
+        Names of the training columns; None if they had no names.
     feature_names_in_ : (n_features,)
-        The same as an array, as scikit-learn has it; absent without names.
+        The same names as an array, as in scikit-learn; absent if the columns had no names.
     n_features_in_ : int
-        Numbers in one row.
+        Number of features.
     calibration_ : Calibration, or None
         Errors on calibration bags, after `calibrate`.
     trust_ : Trust, or None
@@ -80,14 +80,14 @@ class Quantifier(BaseEstimator):
     """
 
     stored: ClassVar[tuple[Stored, ...]] = ()
-    renamed_params: ClassVar[dict[str, str]] = {}  # former names of parameters, which stored models may have
+    renamed_params: ClassVar[dict[str, str]] = {}  # former names of parameters, for models that were saved with them
     training: Training
 
     classes_: NDArray
     input_shape_: tuple[int, ...]
     feature_names_: list[str] | None
     train_prevalences_: Floats
-    double_: bool = False  # whether float32 is too coarse for some feature
+    double_: bool = False  # whether some feature needs float64
     scores_: bool = False  # whether the features are probabilities of the classes, in the order of the classes
     text_: TextFeatures | None = None
     calibration_: Calibration | None = None
@@ -114,7 +114,7 @@ class Quantifier(BaseEstimator):
         Parameters
         ----------
         X : Bags, or array of rows
-            Bags with prevalences or labels; or labelled rows.
+            Bags with prevalences or labels, or rows with `y`.
         y : array, default=None
             The label of each row; None with bags.
 
@@ -131,8 +131,8 @@ class Quantifier(BaseEstimator):
         Parameters
         ----------
         X : Bags, BagSketch, list of arrays, or array of rows
-            Several bags; their sketches; several bags as a list with the array of each one's rows; or one bag as an
-            array, or a list, of its rows.
+            Several bags; their sketches; several bags as a list with one array of rows per bag; or one bag as an array
+            or a list of its rows.
 
         Returns
         -------
@@ -166,16 +166,17 @@ class Quantifier(BaseEstimator):
         Parameters
         ----------
         X : Bags, list of arrays, or array of rows
-            Bags of known proportions, or with labels to count them from; or arrays with `y`.
+            Bags with known proportions or labels, or arrays with `y`.
         y : array, default=None
-            The prevalences ``(n_bags, n_classes)`` of several bags, in the order of their classes or else of
-            `classes_`; or the label of each row of one bag that is an array. None for bags with known proportions.
+            The prevalences ``(n_bags, n_classes)`` of several bags, in the order of the classes of the bags, or of
+            `classes_` if the bags have no class names. Or the labels of the rows of one bag. None for bags with known
+            proportions.
 
         Returns
         -------
         float
-            Minus the mean of ``histnetq.evaluate(quantifier, bags)["ae"]``: 0 for estimates without error. A class that
-            was not in training counts as estimated 0.
+            The negative mean of ``histnetq.evaluate(quantifier, bags)["ae"]``, which is 0 for estimates without error.
+            The estimate of a class that was not in training counts as 0.
 
         Examples
         --------
@@ -199,16 +200,16 @@ class Quantifier(BaseEstimator):
     def predict_rows(self, X: Any, prevalences: ArrayLike | None = None) -> Floats:
         """Estimate the class probabilities of the rows, given the prevalences of their bag.
 
-        Available for methods on posteriors, for `EMNetQ`, and for all methods that learned from scores. Posteriors are
-        first rescaled by the training labels, like "bcts" of `EMQ`, and then shifted from the training prevalences to
-        the prevalences of the bag.
+        Available for methods on posteriors, for `EMNetQ`, and for all methods that were fitted to scores. Posteriors
+        are first rescaled by the training labels, like "bcts" of `EMQ`, and then shifted from the training prevalences
+        to the prevalences of the bag.
 
         Parameters
         ----------
         X : Bags, or array of rows
             Several bags, or one bag as an array of its rows.
         prevalences : (n_bags, n_classes) for bags, (n_classes,) for rows, default=None
-            Prevalences of the classes in each bag; None takes the estimates.
+            Prevalences of the classes in each bag; None uses the estimates.
 
         Returns
         -------
@@ -232,9 +233,9 @@ class Quantifier(BaseEstimator):
         return row_posteriors(*self._log_likelihoods(bags), p, bags)
 
     def class_weights(self, X: Any) -> Floats:
-        """Return how much more common each class is than in training: the ratio of prevalences.
+        """Return the estimated prevalence of each class divided by its training prevalence.
 
-        Under prior shift, training rows weighted by the ratio of their class are like a sample of the bag.
+        Under prior shift, training rows that are weighted by the ratio of their class resemble a sample of the bag.
 
         Parameters
         ----------
@@ -244,7 +245,7 @@ class Quantifier(BaseEstimator):
         Returns
         -------
         (n_bags, n_classes), or (n_classes,) for an array and its sketch
-            Estimated prevalences divided by training prevalences; infinite for a class that did not occur in training.
+            The ratios; infinite for a class that is in the estimate but was not in training.
 
         Examples
         --------
@@ -260,9 +261,9 @@ class Quantifier(BaseEstimator):
     def estimate_performance(self, X: Any) -> pd.DataFrame:
         """Estimate the accuracy of a classifier in bags without labels, if only their proportions have shifted.
 
-        The classifier is the one whose posteriors or scores the method reads; it predicts the class with the highest.
-        Its confusions are known from the labelled rows of training, and the prevalences of the classes from the
-        estimate of the bag.
+        The classifier is the one whose posteriors or scores the method uses. It predicts the class with the highest
+        posterior or score. The calculation uses its confusion matrix on labelled training rows and the estimated
+        prevalences of the bag.
 
         Parameters
         ----------
@@ -294,12 +295,12 @@ class Quantifier(BaseEstimator):
         Parameters
         ----------
         X : Bags, or array of rows
-            Any part of the rows of some bags, identified by their ids; or of one bag.
+            Any part of the rows of several bags, which are identified by their ids, or of one bag.
 
         Returns
         -------
         BagSketch
-            One small row per bag.
+            One small array per bag.
 
         Examples
         --------
@@ -311,17 +312,17 @@ class Quantifier(BaseEstimator):
         return self._sketch(self._bags_to_estimate(X), self.sketch_maker(), named=self._are_several(X))
 
     def predict_stream(self, chunks: Iterable[Any]) -> tuple[NDArray, Floats]:
-        """Estimate bags whose rows come in chunks, in any order, in one pass; only sketches of bags are kept in memory.
+        """Estimate bags from chunks of rows in any order, in one pass; only the sketches of bags stay in memory.
 
         Parameters
         ----------
         chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-            Some rows, and the id of the bag of each. Weights of an integer type are counts, others survey weights.
+            Some rows, and the bag id of each row. Integer weights are counts; other weights are survey weights.
 
         Returns
         -------
         ids : (n_bags,)
-            Names of the bags, in the order in which they first occur.
+            Names of the bags, in order of first occurrence.
         prevalences : (n_bags, n_classes)
             Their estimates.
 
@@ -338,14 +339,14 @@ class Quantifier(BaseEstimator):
         return found.ids, self.predict(found)
 
     def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
-        """Sketch rows that come in chunks, as in `predict_stream`.
+        """Sketch bags from chunks of rows, as in `predict_stream`.
 
         Parameters
         ----------
         chunks : iterable of (ids, rows), of (ids, rows, weights), or of Bags
-            Some rows, and the id of the bag of each.
+            Some rows, and the bag id of each row.
         n_threads : int, default=None
-            Number of threads; None takes one for each core, at most 8.
+            Number of threads; None uses one for each core, at most 8.
 
         Returns
         -------
@@ -373,12 +374,12 @@ class Quantifier(BaseEstimator):
         return self._sketcher().kind
 
     def sketch_maker(self) -> Maker:
-        """Return the origin that sketches of this model carry; raise an error if it makes no sketches.
+        """Return the origin that is stored in sketches of this model; raise an error if the model has no sketches.
 
         Returns
         -------
         Maker
-            The method, a fingerprint of everything that turns rows into states, and how states are merged.
+            The method, a fingerprint of everything that affects the sketches, and the rule for merging sketches.
 
         Examples
         --------
@@ -404,7 +405,7 @@ class Quantifier(BaseEstimator):
         ----------
         bags : Bags
             Bags of rows that were not used in training, because estimates of training rows are too good. They should
-            resemble the bags to be estimated in their sizes and in how their proportions arise.
+            resemble the bags to be estimated in their sizes and in the variation of their proportions.
         random_state : int, default=0
             Seed of the folds; the error of each bag is scaled by errors of the remaining folds.
 
@@ -439,8 +440,8 @@ class Quantifier(BaseEstimator):
         Parameters
         ----------
         bags : Bags
-            Bags of known proportions, or with labels, as the quantifier learns from. They should resemble the bags to
-            be estimated, and share no rows.
+            Bags that the quantifier can be fitted to, with known proportions or labels. They should resemble the bags
+            to be estimated, and share no rows.
         folds : int, default=10
             Number of folds.
         random_state : int, default=0
@@ -484,8 +485,8 @@ class Quantifier(BaseEstimator):
         coverage : float, default=0.9
             Probability, between 0 and 1, that an interval contains the truth.
         method : {"conformal", "bayes", "bootstrap", "standard-errors"}, default="conformal"
-            "conformal" needs `calibrate`; "bayes" and "bootstrap" are for methods on posteriors (see `bayes_interval`
-            and `bootstrap_interval` there); "standard-errors" is for `EMNetQ`.
+            "conformal" needs `calibrate`; "bayes" and "bootstrap" are for methods on posteriors (see their methods
+            `bayes_interval` and `bootstrap_interval`); "standard-errors" is for `EMNetQ`.
         **options : dict
             Options of the method, such as ``n_resamples`` of the bootstrap.
 
@@ -513,12 +514,12 @@ class Quantifier(BaseEstimator):
         return found if self._are_several(X) else found.of_one()
 
     def capabilities(self) -> Capabilities:
-        """Return what this fitted model offers to interval methods, monitoring and audits.
+        """Return the capabilities of this fitted model that interval methods and monitoring use.
 
         Returns
         -------
         Capabilities
-            Data and callables; None for what the model lacks.
+            Data and callables; each is None if the model does not have it.
 
         Examples
         --------
@@ -528,13 +529,15 @@ class Quantifier(BaseEstimator):
         (True, False)
         """
         self._require_fitted()
-        return Capabilities(type(self).__name__, len(self.classes_), self.predict, self.calibration_)
+        kind, n_classes = type(self).__name__, len(self.classes_)
+        errors = self._standard_errors()
+        return Capabilities(kind, n_classes, self.predict, self.calibration_, self._held_out_posteriors(), errors)
 
     def trust(self, X: Any) -> pd.DataFrame:
         """Test whether bags are mixtures of the classes in the calibration bags.
 
-        The test compares means, squares and products of features with the classes. Bags that differ only in their
-        proportions are trusted, whatever the proportions are.
+        The test compares the means of features, squares and products with their means in the classes. Bags that differ
+        only in their proportions are trusted, whatever the proportions are.
 
         Parameters
         ----------
@@ -544,11 +547,11 @@ class Quantifier(BaseEstimator):
         Returns
         -------
         DataFrame
-            One row per bag. `p_value` is the probability that a mixture of the classes is at least as far off by
-            chance, NaN for texts; `small` is True if the bag is smaller than every calibration bag; `trust` is "ok" or
-            the doubts: "unusual", with the features outside the range of training; "repeated rows", if all rows are
-            equal and chance hardly explains it; "small"; and "unchecked" without a p-value. Estimates and intervals of
-            bags that are not "ok" are not guaranteed.
+            One row per bag. `p_value` is the probability that a mixture of the classes deviates at least as much by
+            chance; it is NaN for texts. `small` is True if the bag is smaller than every calibration bag. `trust` is
+            "ok" or a list of doubts: "unusual", with the features outside the range of training; "repeated rows", if
+            all rows are equal and this is unlikely by chance; "small"; and "unchecked", if there is no p-value. There
+            is no guarantee for estimates and intervals of bags that are not "ok".
 
         Examples
         --------
@@ -573,12 +576,12 @@ class Quantifier(BaseEstimator):
         return found.set_index(np.asarray(bags.ids))
 
     def reading(self) -> FeatureSpec:
-        """Return how the features are read from a table, whose columns are matched by name.
+        """Return a description of how to read the features from a table, whose columns are matched by name.
 
         Returns
         -------
         FeatureSpec
-            Names, precision, training means of a table, the range in which the model can compute, and whether the
+            Names, precision, training means, the range of values that the model can compute with, and whether the
             features are scores.
 
         Examples
@@ -590,15 +593,14 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         if len(self.input_shape_) > 1:
-            expected, got = (
-                "one of columns, as tables have them",
-                f"one of images or arrays of shape {self.input_shape_}",
-            )
+            expected, got = "a model of table columns", f"a model of images or arrays of shape {self.input_shape_}"
             by_option = Way("add ", Option("images", True), on=("command",))
-            remedy = (Way("read images by read_images", on=("python", "service")), by_option)
+            remedy = (Way("read images with read_images", on=("python", "service")), by_option)
             raise InputError("model", expected, got, remedy)
         if self.feature_names_ is None:
-            raise ValueError("model: was fitted without column names, which tables are matched by; fit it to a table.")
+            raise ValueError(
+                "model: expected column names, as tables are matched by name, got none; fit it to a table."
+            )
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
         known = None if means is None else tuple(means)
@@ -626,7 +628,7 @@ class Quantifier(BaseEstimator):
         save(self, path, overwrite)
 
     def set_params(self, **params: Any) -> Quantifier:
-        """Set parameters; parameters of `training` have names such as ``training__lr``.
+        """Set parameters, including parameters of `training` by names such as ``training__lr``.
 
         Parameters
         ----------
@@ -648,10 +650,10 @@ class Quantifier(BaseEstimator):
             self.training = dataclasses.replace(self.training, **nested)
         return self
 
-    if not TYPE_CHECKING:  # to a type checker, an unknown name stays unknown
+    if not TYPE_CHECKING:  # hidden from type checkers, so that they report unknown names
 
         def __getattr__(self, name: str) -> Any:
-            """Refuse names of QuaPy with the name in this library."""
+            """Raise an error that gives the name in this library for a method name of QuaPy."""
             if name in _OTHER_NAMES:
                 raise AttributeError(f"{type(self).__name__} has no {name!r}; {_OTHER_NAMES[name]}.")
             return self.__getattribute__(name)  # raises the usual error
@@ -659,13 +661,13 @@ class Quantifier(BaseEstimator):
     # Hooks that a method overrides.
 
     def _check_params(self) -> None:
-        """Refuse wrong parameters; `fit` calls this before any work, and `histnetq.load` before anything is restored.
+        """Raise an error for wrong parameters; `fit` and `histnetq.load` call this before any other work.
 
-        Each class checks the type, the range and the upper limit of its own parameters, after its base class.
+        A class first calls its base class, and then checks the type, range and upper limit of its own parameters.
         """
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, NDArray[np.int64]]:
-        """Return log-likelihoods of the classes, up to a constant per row, of rows in use; and each entry's row."""
+        """Return log-likelihoods of the classes for distinct rows, up to a constant per row, and each entry's row."""
         kind = type(self).__name__
         raise TypeError(f"predict_rows: {kind} gives no probabilities of rows; use EMNetQ, or a method such as EMQ.")
 
@@ -673,49 +675,63 @@ class Quantifier(BaseEstimator):
         """Return the class that the classifier predicts for each entry, and the classifier's confusion matrix."""
         kind = type(self).__name__
         raise TypeError(
-            f"estimate_performance: {kind} keeps no confusions of a classifier; use a method on posteriors such as "
-            "EMQ, or learn from scores of labelled rows."
+            f"estimate_performance: {kind} has no confusion matrix of a classifier; use a method on posteriors such as "
+            "EMQ, or fit to scores of labelled rows."
         )
 
     def _predict(self, bags: Bags) -> Floats:
         """Estimate bags that have been checked: (n_bags, n_classes)."""
         raise NotImplementedError
 
+    def _held_out_posteriors(self) -> HeldOutPosteriors | None:
+        """Return posteriors of training rows by classifiers that did not train on them, if the method has any."""
+        return None
+
+    def _standard_errors(self) -> Callable[[Bags], Floats] | None:
+        """Return a function that computes standard errors of the estimates of bags, if the method has one."""
+        return None
+
     def _range(self) -> tuple[NDArray, NDArray] | None:
-        """Return the lowest and the highest value of each feature that the method can compute with, if limited."""
+        """Return the lowest and highest value of each feature that the method can compute with; None if unlimited."""
         return None
 
     def _sketcher(self) -> Sketcher:
-        """Return the object that makes sketches of bags and reads them."""
+        """Return the object that makes sketches of bags and estimates from them."""
         kind = type(self).__name__
         return NoSketcher(f"{kind} needs all rows of a bag at once; use HistNetQ or PACC, whose sketches add up.")
 
-    # Parts that all methods share.
+    # Helpers that all methods share.
 
     def _learned_from(
-        self, classes: NDArray, shape: tuple[int, ...], names: list[str] | None, prevalences: Floats,
-        double: bool = False, scores: bool = False, text: TextFeatures | None = None,
-    ) -> None:  # fmt: skip
-        """Keep what every quantifier knows; forget the calibration, trust, provenance and texts of an earlier fit."""
+        self,
+        classes: NDArray,
+        shape: tuple[int, ...],
+        names: list[str] | None,
+        prevalences: Floats,
+        double: bool = False,
+        scores: bool = False,
+        text: TextFeatures | None = None,
+    ) -> None:
+        """Set the fitted attributes of every quantifier; drop calibration, trust and provenance of an earlier fit."""
         self.classes_, self.input_shape_, self.feature_names_ = classes, shape, names
         self.train_prevalences_, self.double_, self.scores_ = prevalences, double, scores
         self.calibration_, self.trust_, self.text_, self.provenance_ = None, None, text, {}
 
     def _fit_predict(self, bags: Bags, held_out: Bags) -> Floats:
-        """Fit a copy to some bags and estimate others; an interrupted training ends everything."""
+        """Fit a copy to `bags` and estimate `held_out`; raise KeyboardInterrupt if training is interrupted."""
         twin = copy.copy(self)
         if "training" in twin.get_params(deep=False):
             twin.set_params(training__checkpoint=None)  # a checkpoint belongs to one run
         with warnings.catch_warnings():
             warnings.simplefilter("error", TrainingInterrupted)
-            warnings.simplefilter("ignore", LearnedNothing)  # the fit to all bags warns
+            warnings.simplefilter("ignore", LearnedNothing)  # the fit to all bags gives this warning
             try:
                 return twin.fit(bags).predict(held_out)
             except TrainingInterrupted:
                 raise KeyboardInterrupt from None
 
     def _calibrate_by(self, bags: Bags, estimates: Floats, random_state: int) -> Self:
-        """Learn from bags of known proportions and from estimates by models that were not fitted to them."""
+        """Learn calibration and trust from bags of known proportions and their held-out estimates."""
         assert bags.prevalences is not None
         self.calibration_ = Calibration.of(bags.prevalences, estimates, bags.sizes, random_state)
         self.trust_ = Trust.of(bags, random_state)
@@ -726,7 +742,7 @@ class Quantifier(BaseEstimator):
         return sketch if moments is None else dataclasses.replace(sketch, moments=moments.sums(bags))
 
     def _moments(self) -> Moments | None:
-        """Return the moments of rows that trust is based on, if the model has any."""
+        """Return the moments of rows that trust is based on; None if the model has no trust in rows."""
         return None if self.trust_ is None else self.trust_.moments
 
     def _require_own(self, sketch: BagSketch) -> None:
@@ -735,16 +751,16 @@ class Quantifier(BaseEstimator):
         require_own(sketch, maker, shape, None if moments is None else moments.n_sums)
 
     def _bags_to_estimate(self, X: Any) -> Bags:
-        """Return bags, a list of arrays, or one bag as an array of rows, as `Bags` with the features of training."""
+        """Convert bags, a list of arrays, or one bag as an array of rows to `Bags`, and check the features."""
         bags = self._as_bags(X)
         self._require_same_features(bags)
         return bags
 
     def _as_bags(self, X: Any, row_axes: int | None = None) -> Bags:
-        """Return bags, a list of arrays, or one bag as an array, as `Bags`; refuse an empty list."""
+        """Convert bags, a list of arrays, or one bag as an array to `Bags`; raise an error if there are no bags."""
         self._require_fitted()
         if isinstance(X, BagSketch):
-            raise TypeError("X: expected rows, got a sketch, which holds none; pass the Bags themselves.")
+            raise TypeError("X: expected rows, got a sketch without rows; pass the Bags themselves.")
         if not isinstance(X, Bags):
             return Bags.from_arrays(X) if self._are_several(X, row_axes) else Bags(X)
         if len(X) == 0:
@@ -754,7 +770,7 @@ class Quantifier(BaseEstimator):
     def _are_several(self, X: Any, row_axes: int | None = None) -> bool:
         """Return whether `X` is several bags rather than one bag given as an array or a list of rows.
 
-        A bag has one axis more than a row; by default, a row has as many axes as in training.
+        A bag has one axis more than a row. `row_axes` is the number of axes of a row; None uses the axes in training.
         """
         if isinstance(X, BagSketch):
             return X.ids is not None
@@ -762,7 +778,7 @@ class Quantifier(BaseEstimator):
             return isinstance(X, Bags)
         try:
             n_axes = np.ndim(X[0])
-        except ValueError:  # rows of different lengths, which are refused where the array is made
+        except ValueError:  # rows of different lengths; making the bags raises the error
             return True
         return bool(n_axes == 1 + (len(self.input_shape_) if row_axes is None else row_axes))
 

@@ -1,4 +1,4 @@
-"""`load`: read a stored quantifier."""
+"""Function `load`, which reads a saved quantifier."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ def load(
     path : str or path
         The directory of the model.
     estimator : class, default=None
-        The class of the model, if it is a custom class such as a subclass of `EMQ`. Models of this library need none.
+        The class of the model, if it is a custom class such as a subclass of `EMQ`; None for models of this library.
     trust : sequence of str, default=()
-        Full names of the classes that a stored custom classifier may be made of, such as "sklearn.svm._classes.SVC".
+        Full names of the classes that a stored custom classifier may contain, such as "sklearn.svm._classes.SVC".
         Give them only for a file whose origin you trust.
     **custom : dict
         Parameters that cannot be stored, such as a custom ``encoder=`` (a module of the same architecture) or

@@ -1,4 +1,4 @@
-"""Class probabilities of rows under the mix of their bag, and what they tell of a classifier there."""
+"""Class probabilities of rows given the prevalences of their bag, and expected performance of a classifier."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from histnetq.simplex import Floats, Ints, count_labels
 if TYPE_CHECKING:
     import pandas as pd
 
-_FLOOR = 1e-12  # of posteriors and prevalences, which may be 0, in logarithms
-_LEAST = 1e-6  # of confusions that were never seen
+_FLOOR = 1e-12  # smallest posterior and prevalence in logarithms and ratios
+_LEAST = 1e-6  # smallest probability of a confusion
 
 
 def log_likelihoods(posteriors: Floats, prevalences: Floats) -> Floats:
-    """Give log-likelihoods of the classes, up to a constant of the row, of posteriors in a mix: (n_rows, n_classes).
+    """Return log-likelihoods (n_rows, n_classes), up to a constant per row, from posteriors under these prevalences.
 
     Examples
     --------
@@ -29,23 +29,10 @@ def log_likelihoods(posteriors: Floats, prevalences: Floats) -> Floats:
 
 
 def row_posteriors(likelihoods: Floats, index: Ints, prevalences: Floats, bags: Bags) -> Floats:
-    """Give the class probabilities of each entry of bags.
+    """Return the class probabilities of each entry of the bags: (n_entries, n_classes).
 
-    Parameters
-    ----------
-    likelihoods : (n_rows, n_classes)
-        Log-likelihoods of the classes, up to a constant of the row.
-    index : (n_entries,)
-        The row of each entry.
-    prevalences : (n_bags, n_classes)
-        Prevalences of the classes in each bag.
-    bags : Bags
-        The bags.
-
-    Returns
-    -------
-    (n_entries, n_classes)
-        Rows of probabilities.
+    `likelihoods` (n_rows, n_classes) are log-likelihoods up to a constant per row, `index` (n_entries,) is the row of
+    each entry, and `prevalences` (n_bags, n_classes) are the prevalences in each bag.
     """
     with np.errstate(divide="ignore"):
         logits = likelihoods[index] + np.log(prevalences)[bags.bag_of_entry]
@@ -55,20 +42,11 @@ def row_posteriors(likelihoods: Floats, index: Ints, prevalences: Floats, bags: 
 
 
 def expected_performance(assigned: Ints, confusions: Floats, prevalences: Floats, bags: Bags) -> pd.DataFrame:
-    """Give the accuracy and the mean F1 that are expected in each bag.
+    """Return the expected accuracy and mean F1 in each bag.
 
-    Rows that are assigned to one class have each class with a probability that its confusions and prevalence tell.
-
-    Parameters
-    ----------
-    assigned : (n_entries,)
-        Code of the class that each entry is assigned to.
-    confusions : (n_classes, n_classes)
-        How likely a row of each class, which stands in columns, is assigned to each class.
-    prevalences : (n_bags, n_classes)
-        Prevalences of the classes in each bag.
-    bags : Bags
-        The bags.
+    `assigned` (n_entries,) has the predicted class of each entry. `confusions` (n_classes, n_classes) has the
+    probability of each predicted class (rows) given the true class (columns). Bayes' rule with the `prevalences`
+    (n_bags, n_classes) gives the probabilities of the true classes for each predicted class.
 
     Examples
     --------
@@ -82,20 +60,19 @@ def expected_performance(assigned: Ints, confusions: Floats, prevalences: Floats
     n_bags, n_classes = prevalences.shape
     found = count_labels(assigned, bags.bag_of_entry, n_bags, n_classes, bags.weights)
     likely = np.maximum(confusions, _LEAST) * np.maximum(prevalences, _FLOOR)[:, None, :]
-    joint = found[:, :, None] * likely / likely.sum(2, keepdims=True)  # bags, assigned and true classes
+    joint = found[:, :, None] * likely / likely.sum(2, keepdims=True)  # (n_bags, predicted class, true class)
     right, there, total = np.diagonal(joint, axis1=1, axis2=2), joint.sum(1), found.sum(1)
-    # A class without rows has no F1: one that no row is assigned to, and of which less than half a row is expected.
+    # A class has no F1 if no row is predicted to be in it and less than half a row of it is expected.
     some = (found > 0) | (there > 0.5 * (total / bags.sizes)[:, None])
     f1 = np.where(some, 2 * right / np.maximum(found + there, _FLOOR), np.nan)
-    return pd.DataFrame(
-        {"accuracy": right.sum(1) / total, "f1": np.nanmean(f1, axis=1)}, index=np.asarray(bags.ids)
-    )  # fmt: skip
+    columns = {"accuracy": right.sum(1) / total, "f1": np.nanmean(f1, axis=1)}
+    return pd.DataFrame(columns, index=np.asarray(bags.ids))
 
 
 def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> Floats:
-    """Mean value of each column given the true class: (n_rows, k) → (k, k), true classes in columns.
+    """Return the mean of each column of values (n_rows, k) given the true class: (k, k), true classes in columns.
 
-    A class without rows is taken to be recognised without error.
+    A class without rows gets a column without errors.
     """
     n_classes = values.shape[1]
     w = np.ones(len(labels)) if weights is None else weights.astype(float)
@@ -108,7 +85,7 @@ def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> 
 
 
 def confusions_of(posteriors: NDArray, labels: Ints, weights: NDArray | None) -> Floats:
-    """Give the share of each class's rows that is assigned to each class: (n_classes, n_classes), as above.
+    """Return the share of each predicted class (rows) among the rows of each true class: (n_classes, n_classes).
 
     Examples
     --------

@@ -1,1 +1,1 @@
-"""Intervals around estimates, and trust in bags. Imports `sketches` and `data`."""
+"""Intervals around estimates, audits, and trust in bags."""

@@ -1,22 +1,27 @@
-"""Estimates from labels of some rows of the bag itself, extended by a model's posteriors to all of its rows.
+"""Estimates from labels of some rows of a bag, combined with a model's posteriors of all rows of the bag.
 
-In a stratum *h* of the rows, of which *n* of *N* were drawn, with the part *W* of the bag's weight, the mean label of
-class *k* is *y*, and that of the posteriors *f*. The estimate is ``λ F + Σ_h W (y − λ f)``, where *F* is the mean
-posterior of all rows: right on average for every factor λ and every model, as rows were drawn at random. The factor is
-the one of least variance, for each class; 0 leaves the labels alone.
+A stratum *h* has *N* rows and the share *W* of the bag's weight, and *n* of its rows were drawn and labelled. For each
+class, *y* is the mean label and *f* the mean posterior of the drawn rows, and *F* is the mean posterior of all rows of
+the bag. The estimate is ``λ F + Σ_h W (y − λ f)``. It is unbiased for every factor λ and every model, because the rows
+were drawn at random. For each class, λ minimises the variance of the estimate; λ = 0 uses only the labels.
 
-Its variance is ``Σ_h W² (1 − n/N) / n · s²``, with the variance *s²* of ``y − λ f`` in the sample. Of a rare class, or
-with a good model, few labels or none differ from what is expected, and *s²* is no measure. The interval then holds
-those shares ``θ`` from which the estimate is no further than chance allows where the share is ``θ``. Let differences
-upwards and downwards occur at rates *a* and *b*, so that the variance is ``U (a + b)``, ``U = Σ_h W² (1 − n/N) / n``.
-Where the share is ``θ = estimate + δ``, the most likely rates have ``a + b = (s + √(s² + 4δ² + 4δD)) / 2`` for seen
-rates of the sum *s* and the difference *D*. So the ends are the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` with
-``κ = t² U``, a quantile *t* and ``c = 1``. Without a model, this is Wilson's interval of a rare class. Where a class is
-common, unseen differences upwards and downwards cancel, and ``c = 1`` is too careful: *c* falls to a value that was
-chosen by simulation (`experiments/audit.py`). The quantile is Student's, with as many degrees of freedom as the
-variance has: two for each of so many equal squares as tell as much. Where rows have different weights, a sample that
-lacks heavy rows has both a small variance and squares that seem equal; the squares are then taken for as many fewer as
-the weights alone would make them, and *c* for as much smaller.
+The variance of the estimate is ``Σ_h W² (1 − n/N) / n · v``, where *v* is the sample variance of ``y − λ f``. If a
+class is rare or the model is good, few or no labels differ from their posteriors, and *v* is not reliable. The interval
+therefore consists of all shares ``θ`` that are compatible with the estimate, given the variance that the estimate would
+have for a true share of ``θ``. Suppose that positive and negative differences occur at rates *a* and *b*, so that the
+variance is ``U (a + b)`` with ``U = Σ_h W² (1 − n/N) / n``. If the true share is ``θ = estimate + δ``, the most likely
+rates have the sum ``a + b = (s + √(s² + 4δ² + 4δD)) / 2``, where *s* is the sum and *D* the difference of the observed
+rates. The ends of the interval are then given by the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0``, where ``κ = t² U``
+for a quantile *t*, and ``c = 1``. Without a model, this is Wilson's interval for a rare class. If a class is common,
+unobserved positive and negative differences cancel, and ``c = 1`` is too conservative. For such classes *c* decreases
+to a value that was chosen by simulation (`experiments/audit.py`).
+
+The quantile *t* is of Student's distribution. It has two degrees of freedom for each effective square, at least 15 and
+at most the number of drawn rows minus the number of strata. The effective number of squares is ``(Σ q)² / Σ q²``, where
+*q* are the squared differences that add up to the variance. If rows have different weights, a sample without heavy rows
+has a small variance, and its squares look equal. The effective number of squares and the smallest *c* are therefore
+multiplied by the effective number of the squared weights, divided by its value for equal weights; the lower limit of 15
+is multiplied by the root of this ratio.
 
 References
 ----------
@@ -38,16 +43,17 @@ from histnetq.simplex import Floats, Ints, project
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.row_samples import RowSample
 
-_CARE = 0.2  # c of common classes; that of rare ones is 1
-_FEWEST_FREE = 15  # degrees of freedom of a variance from few differences, which κ allows for
+_CARE = 0.2  # value of c for common classes; c is 1 for rare classes
+_FEWEST_FREE = 15  # smallest number of degrees of freedom; κ already allows for few differences
 
 
 def extend_labels(
     posteriors: Floats, bags: Bags, sample: RowSample, labels: Ints, n_classes: int, coverage: float
 ) -> Intervals:
-    """Intervals from the class codes of drawn rows, of each bag, and from posteriors of all rows.
+    """Return the intervals of each bag from the class codes of drawn rows and from posteriors of all rows.
 
-    Posteriors ``(n_entries, n_known)`` are those of the first classes; of the others the model knows nothing.
+    The posteriors ``(n_entries, n_known)`` are for the first `n_known` classes. The model does not know the remaining
+    classes, which get posteriors of 0.
     """
     check_fraction("coverage", coverage)
     posteriors = np.pad(posteriors, ((0, 0), (0, n_classes - posteriors.shape[1])))
@@ -56,22 +62,22 @@ def extend_labels(
     starts = np.cumsum(n_drawn) - n_drawn
     bag, share, n_rows = sample.bags[first], sample.shares[first], sample.stratum_rows[first]
     if ((n_drawn < 2) & (n_rows > 1)).any():
-        raise InputError("sample", "at least 2 drawn rows of each stratum", "one alone", "draw more rows")
+        raise InputError("sample", "at least 2 drawn rows of each stratum", "only 1", "draw more rows")
     weights = bags.entry_weights().astype(np.float64)
     drawn_weights = weights[sample.entries]
     parts = (drawn_weights / np.bincount(group, drawn_weights)[group])[:, None]
-    # By the jackknife; 1 where all rows weigh as much.
+    # Jackknife factors of the differences; they are 1 if the rows of a stratum have equal weights.
     units = (n_drawn[group] - 1)[:, None] * parts / np.where(parts < 1, 1 - parts, 1)
 
     def summed(values: Floats) -> Floats:
-        """(n_drawn, n_classes) → (n_strata, n_classes)."""
+        """Sum over strata: (n_drawn, n_classes) → (n_strata, n_classes)."""
         return np.add.reduceat(values[order], starts)
 
     def by_bag(values: Floats) -> Floats:
-        """(n_strata, n_classes) → (n_bags, n_classes); strata stand bag by bag."""
+        """Sum over bags: (n_strata, n_classes) → (n_bags, n_classes); strata are sorted by bag."""
         return np.add.reduceat(values, np.searchsorted(bag, np.arange(len(bags))))
 
-    factor = (share**2 * (1 - n_drawn / n_rows) / n_drawn)[:, None]  # of a variance in the sample
+    factor = (share**2 * (1 - n_drawn / n_rows) / n_drawn)[:, None]  # of a stratum's sample variance
     unbiased = factor / np.maximum(n_drawn - 1, 1)[:, None]
     y, f = np.eye(n_classes)[labels], posteriors[sample.entries]
     y_means, f_means = summed(parts * y), summed(parts * f)
@@ -97,7 +103,7 @@ def extend_labels(
 
 
 def _equal_squares(second: Floats, fourth: Floats) -> Floats:
-    """How many equal squares have these sums of squares and of their squares."""
+    """Return the effective number of squares, from the sum of the squares and the sum of their squares."""
     number: Floats = second**2 / np.where(fourth > 0, fourth, np.inf)
     return number
 
@@ -105,14 +111,14 @@ def _equal_squares(second: Floats, fourth: Floats) -> Floats:
 def _ends(
     raw: Floats, second: Floats, third: Floats, fourth: Floats, unit: Floats, even: Floats, free: Ints, coverage: float
 ) -> tuple[Floats, Floats]:
-    """The outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0`` around the estimates, from sums of powers of differences.
+    """Return estimates plus the outer roots of ``δ³ − κ(s + cκ)δ − κ²D = 0``, from sums of powers of differences.
 
-    `even` is 1 where all rows weigh as much; else it is by how much weights make equal squares fewer.
+    `even` is the effective number of squares with these weights, divided by the number with equal weights.
     """
-    known = np.where(unit > 0, unit, 1)  # 0 where all rows have labels
-    # The tuned factor has fitted one of the squares.
+    known = np.where(unit > 0, unit, 1)  # unit is 0 if all rows are labelled
     squares = even * _equal_squares(second, fourth)
     effective = np.minimum(np.maximum(2 * squares, _FEWEST_FREE * np.sqrt(even)), free)
+    # Fitting λ has used up one effective square, which is two degrees of freedom.
     seen = second / known * (1 + 2 / effective)
     skew = np.clip(third / known, -seen, seen)
     reach = student.ppf((1 + coverage) / 2, effective) ** 2 * unit
@@ -126,7 +132,10 @@ def _ends(
 
 
 def _radius(estimates: Floats, lower: Floats, upper: Floats, coverage: float) -> Floats:
-    """Hellinger distances that hold all classes at once, from how far each class's interval reaches on their scale."""
+    """Return the Hellinger radius of each joint region, from the half-widths of the class intervals.
+
+    Half-widths are measured between square roots of prevalences and combined by chi-squared quantiles.
+    """
     ends = (np.abs(np.sqrt(end) - np.sqrt(estimates)) for end in (lower, upper))
     distances = np.square(np.maximum(*ends)).sum(1) / 2
     free = estimates.shape[1] - 1

@@ -1,4 +1,4 @@
-"""Bayesian intervals: the posterior of how many rows of a bag are of each class, without calibration bags."""
+"""Bayesian intervals: the posterior of the class counts of a bag, without calibration bags."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 from histnetq.uncertainty.likelihoods import CellLikelihoods, RowLikelihoods
 
 _TARGETS = ("bag", "population")
-_KEPT, _BURNED, _FIRST = 5, 4, 20  # sweeps with a draw of likelihoods that are kept, that come before, before all
-_AT_ONCE = 1 << 22  # entries and draws of bags that are worked on together
-_LARGEST = 1 << 27  # rows of a bag
-_SAME = 1e-9  # by which counts that are equal may differ, in units of the bag or of a standard deviation
+_KEPT, _BURNED, _FIRST = 5, 4, 20  # sweeps per draw of likelihoods: kept, burn-in, extra burn-in of the first draw
+_AT_ONCE = 1 << 22  # number of entries and drawn values of the bags that are processed together
+_LARGEST = 1 << 27  # largest number of rows of a bag
+_SAME = 1e-9  # tolerance for equal counts, as a share of the bag or in standard deviations
 Likelihoods = RowLikelihoods | CellLikelihoods
 
 
@@ -32,8 +32,8 @@ class Bayes(IntervalMethod):
     """Intervals from draws of the labels of a bag's rows, given the posteriors or the predicted classes of the rows.
 
     Labels are drawn from their posterior under prior shift. The prevalences have a Dirichlet prior, flat by default.
-    The likelihood of a row under each class is learned from the labelled rows of training, and its uncertainty is drawn
-    as well. Methods that count predicted classes (CC, ACC) use only the predicted class of a row; all others use its
+    The likelihood of a row under each class is learned from the labelled training rows, and its uncertainty is drawn as
+    well. Methods that count predicted classes (CC, ACC) use only the predicted class of a row; all others use its
     posteriors.
 
     The ends of all classes of a bag are the same number of posterior standard deviations away from the posterior mean.
@@ -49,8 +49,8 @@ class Bayes(IntervalMethod):
 
     def refusal(self, kind: str) -> Exception:
         return ValueError(
-            f"interval: {kind} has no posterior of counts, which methods on posteriors such as EMQ have; fit with more "
-            "bags, so that some calibrate it."
+            f"interval: {kind} has no posterior of counts; use a method on posteriors such as EMQ, or fit with more "
+            "bags, so that some calibrate conformal intervals."
         )
 
     def intervals(  # type: ignore[override]
@@ -97,22 +97,11 @@ def draw_counts(
     prior: Floats,
     seed: int,
 ) -> Floats:
-    """Draws of the sizes of the classes in each bag: (n_bags, n_draws, n_classes).
+    """Draw the sizes of the classes in each bag by Gibbs sampling: (n_bags, n_draws, n_classes).
 
-    Parameters
-    ----------
-    likelihoods : RowLikelihoods or CellLikelihoods
-        Draws of how likely rows are, one after the other; five draws of the labels are kept for each.
-    posteriors : (n_rows, n_classes)
-        Posteriors of rows.
-    index, weights : (n_entries,)
-        The row and the size of each entry.
-    offsets : (n_bags + 1,)
-        Where the entries of each bag begin.
-    prior : (n_classes,)
-        Concentrations of the Dirichlet distribution of the prevalences.
-    seed : int
-        Seed of the draws, which are the same for equal bags.
+    `posteriors` (n_rows, n_classes) are of rows; `index` and `weights` (n_entries,) are the row and the size of each
+    entry; `offsets` (n_bags + 1,) limit the entries of each bag; `prior` (n_classes,) has the Dirichlet concentrations
+    of the prevalences. Five draws of the labels are kept for each draw of the likelihoods. Equal bags get equal draws.
     """
     used, place = np.unique(index, return_inverse=True)
     n_bags, step = len(offsets) - 1, 0
@@ -132,14 +121,15 @@ def draw_counts(
 
 
 def _ends(shares: Floats, estimates: Floats, coverage: float) -> tuple[Floats, Floats]:
-    """Ends of the intervals, of draws ``(n_bags, n_draws, n_classes)``, that hold `coverage` of the classes on average.
+    """Return ends of intervals that contain the part `coverage` of the draws ``(n_bags, n_draws, n_classes)``.
 
-    Of the two numbers of standard deviations whose part inside is next to `coverage`, the nearer one is taken.
+    The ends are a number of standard deviations away from the mean. This number makes the part inside as close to
+    `coverage` as the discrete draws allow.
     """
     means, spread = shares.mean(1), np.maximum(shares.std(1), _SAME)
     low, high = np.minimum(means, estimates), np.maximum(means, estimates)
     away = np.maximum(low[:, None] - shares, shares - high[:, None])
-    # What lies between the mean and the estimate is inside in any case.
+    # Draws between the mean and the estimate are inside every interval.
     units = np.where(away <= _SAME, 0.0, np.abs(shares - means[:, None]) / spread[:, None])
     units = np.sort(units.reshape(len(units), -1), axis=1)
     at = units[:, [int(np.ceil(round(coverage * units.shape[1], 6))) - 1]]
@@ -154,23 +144,23 @@ def _shares(counts: Floats) -> Floats:
 
 
 def _population(concentrations: Floats, noise: Floats) -> Floats:
-    """Draws from Dirichlet distributions, by uniform noise ``(n_draws, n_classes)`` that all bags share."""
+    """Draw from Dirichlet distributions, with uniform noise ``(n_draws, n_classes)`` that all bags share."""
     drawn = np.maximum(gammaincinv(concentrations, noise), np.finfo(np.float64).tiny)
     return drawn / drawn.sum(2, keepdims=True)
 
 
 def _runs(bags: Bags, n_drawn: int) -> Iterator[slice]:
-    """Runs of bags whose entries and draws have room in memory together."""
+    """Return runs of consecutive bags whose entries and draws fit in memory together."""
     run = np.cumsum(np.maximum(bags.sizes, np.diff(bags.offsets)) + n_drawn) // _AT_ONCE
     cuts = np.concatenate([[0], 1 + np.flatnonzero(np.diff(run)), [len(bags)]])
     return (slice(a, b) for a, b in pairwise(cuts.tolist()))
 
 
 def _entries(bags: Bags, posteriors: Floats, index: Ints, some: slice) -> tuple[Ints, Ints, Floats]:
-    """Entries of a run of bags in an order that theirs does not matter for: rows, offsets and sizes.
+    """Return the rows, offsets and sizes of the entries of some bags, sorted so that their order has no effect.
 
-    A row that stands for several has so many entries. One with a survey weight is one row, whose label decides about a
-    part of the bag's effective size.
+    A row with a count *k* becomes *k* entries. A row with a survey weight is one entry, whose size is its part of the
+    bag's effective size.
     """
     offsets = bags.offsets[some.start : some.stop + 1]
     bag = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))

@@ -1,4 +1,4 @@
-"""Bootstrap intervals: both the rows of a bag and the labelled rows are resampled."""
+"""Bootstrap intervals from resampled rows of the bags and resampled labelled rows."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ class Bootstrap(IntervalMethod):
 
     def refusal(self, kind: str) -> Exception:
         return ValueError(
-            f"interval: {kind} has no bootstrap, which classical methods have; "
-            "fit with more bags, so that some calibrate it."
+            f"interval: {kind} has no bootstrap; use a classifier-based method such as EMQ, or fit with more bags, "
+            "so that some calibrate conformal intervals."
         )
 
     def intervals(  # type: ignore[override]
@@ -48,7 +48,7 @@ class Bootstrap(IntervalMethod):
 
 
 def _reach_the_ends(lower: Floats, upper: Floats, sizes: ArrayLike) -> tuple[Floats, Floats]:
-    """Round ends within a hundredth of a row of 0 or 1, which maximum likelihood approaches but never reaches."""
+    """Round ends that are within a hundredth of a row of 0 or 1; maximum likelihood never reaches 0 or 1."""
     tiny = 0.01 / np.asarray(sizes, np.float64)[:, None]
     return np.where(lower < tiny, 0.0, lower), np.where(upper > 1 - tiny, 1.0, upper)
 
@@ -67,7 +67,7 @@ def _resampled(
 
 
 def relearned(known: HeldOutPosteriors, rng: np.random.Generator) -> Quantify:
-    """Fit a copy of the method to as many rows of each class, drawn with replacement."""
+    """Fit a copy of the method to labelled rows that are resampled with replacement within each class."""
     labels = known.labels.astype(np.int64)
     order = np.argsort(labels, kind="stable")
     offsets = np.concatenate([[0], np.cumsum(np.unique(labels, return_counts=True)[1])])
@@ -79,7 +79,7 @@ def relearned(known: HeldOutPosteriors, rng: np.random.Generator) -> Quantify:
 
 
 def resample(bags: Bags, rng: np.random.Generator) -> tuple[Ints, NDArray | None]:
-    """Resample the rows of each bag with replacement: entries in the order of the bags, and their weights.
+    """Resample the rows of each bag with replacement; return entries in the order of the bags, and their weights.
 
     With counts as weights, each entry stays in its place and gets a new count, so a weight of *k* equals *k* copies.
     With survey weights, entries are drawn with equal probability and keep their weights.

@@ -1,4 +1,4 @@
-"""Capabilities of a fitted model that intervals, monitoring and audits use: data and callables instead of the model."""
+"""`Capabilities` of a fitted model: data and callables for intervals and monitoring."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.conformal import Calibration
 
-# Posteriors (n_rows, n_classes), the row of each entry, offsets and weights of the bags -> (n_bags, n_classes).
+# Posteriors (n_rows, n_classes), the row of each entry, offsets and weights of bags -> estimates (n_bags, n_classes).
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
 
 
 @dataclass(frozen=True)
 class HeldOutPosteriors:
-    """Posteriors of labelled training rows by classifiers that did not train on them, and how a method uses posteriors.
+    """Posteriors of held-out labelled training rows, and the functions that a method applies to posteriors.
 
     Attributes
     ----------
     posteriors : (n_rows, n_classes), float32
+        Posteriors by classifiers that were not trained on these rows.
     labels : (n_rows,)
         Class codes of the rows.
     weights : (n_rows,), or None
@@ -32,9 +33,9 @@ class HeldOutPosteriors:
     of_bags : callable
         Bags -> posteriors of the distinct rows in use, and the row of each entry.
     quantify : callable
-        Posteriors of bags -> estimates.
+        Posteriors, index, offsets and weights of bags -> estimates.
     relearn : callable
-        Posteriors, labels and weights of other rows -> `quantify` of a copy of the method fitted to them.
+        Posteriors, labels and weights of labelled rows -> `quantify` of a copy of the method that is fitted to them.
     """
 
     posteriors: NDArray[np.float32]
@@ -48,7 +49,7 @@ class HeldOutPosteriors:
 
 @dataclass(frozen=True)
 class Capabilities:
-    """What a fitted model can do besides `predict`; None where it cannot.
+    """Optional capabilities of a fitted model; each is None if the model does not have it.
 
     Attributes
     ----------
@@ -60,7 +61,7 @@ class Capabilities:
     calibration : Calibration, or None
         Errors on calibration bags.
     posteriors : HeldOutPosteriors, or None
-        Posteriors of held-out training rows, for methods that use a classifier.
+        Posteriors of held-out training rows, for classifier-based methods.
     standard_errors : callable, or None
         Bags -> standard errors of the estimates.
     """

@@ -23,10 +23,10 @@ if TYPE_CHECKING:
     from histnetq.uncertainty.capabilities import Capabilities
 
 Floats = NDArray[np.float64]
-_FEWEST = 6  # calibration bags
+_FEWEST = 6  # smallest number of calibration bags
 _FOLDS = 10
-_MOST_ALIKE = 0.1  # share of equal rows; if their errors were 0, a coverage of 90 % would be 2 % lower
-_REFITS = 3  # of the scales, each with weights from the fit before
+_MOST_ALIKE = 0.1  # largest share of equal rows; if their errors were 0, a coverage of 90 % would be 2 % lower
+_REFITS = 3  # number of fits of the scales, each with weights from the previous fit
 _BORROWED = 20  # number of bags that the pooled scores of all classes count for
 
 
@@ -35,13 +35,13 @@ class Calibration:
     """Errors of a quantifier on calibration bags, in units of their expected size.
 
     The error of class *c* in a bag of size *n* with estimate *p̂* is divided by its scale,
-    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with nonnegative coefficients; the scale is at least 1 / n. So
-    bags of different sizes, and rare and common classes, become comparable. The coefficients are the same for all
+    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with nonnegative coefficients; the scale is at least 1 / n. This
+    makes bags of different sizes, and rare and common classes, comparable. The coefficients are the same for all
     classes. The factor ``f_c`` of a class is shrunk towards 1 if there are few bags. The error of a whole bag is the
     Hellinger distance between its prevalences and their estimate, divided by ``√(a + b / n)`` in the same way.
 
-    Each bag is scored with scales that were fitted to the other folds, so its score is distributed like the score of a
-    new bag and no bag is spent on fitting scales. The half-width of an interval is a quantile of the scores of its
+    Each bag is scored with scales that were fitted to the remaining folds, so its score is distributed like the score
+    of a new bag and no bag is spent on fitting scales. The half-width of an interval is a quantile of the scores of its
     class. The scores of all classes together count like 20 additional bags.
 
     Attributes
@@ -102,15 +102,14 @@ class NotCalibratedError(StructuredError, NotFittedError):
 
 
 def not_calibrated(kind: str) -> NotCalibratedError:
-    """Return the error about a model of this kind that has not seen calibration bags."""
+    """Return the error about a model of this kind that is not calibrated."""
     left_out = (Option("coverage"), " and ", Option("interval"), " out")
     remedy = (
         Way("call calibrate with bags of rows not used in training first", on=("python",)),
-        Way("fit it to more bags, some of which calibrate it", on=("command",)),
+        Way("fit it to more bags, so that some calibrate it", on=("command",)),
         Way(", or leave ", *left_out, on=("command",)),
-        Way("leave ", *left_out, ", or ask for a model that was fitted to more bags, some of which calibrate it",
-            on=("service",)),
-    )  # fmt: skip
+        Way("leave ", *left_out, ", or ask for a model that was fitted to more bags and calibrated", on=("service",)),
+    )
     return NotCalibratedError("", problem=f"{kind} is not calibrated", remedy=remedy)
 
 
@@ -133,26 +132,12 @@ class Conformal(IntervalMethod):
 def cross_estimates(
     fit_predict: Callable[[Bags, Bags], Floats], bags: Bags, folds: int, random_state: int = 0
 ) -> Floats:
-    """Estimate the bags of each fold by a model that is fitted to the bags of the remaining folds.
+    """Return cross-validated estimates (n_bags, n_classes) of bags with known prevalences.
 
-    Bags that share rows of the pool are refused, because a model would have seen the rows it estimates. Rows with equal
-    numbers in several bags are refused above a tenth of the rows; scores may be equal by chance and are not compared.
-
-    Parameters
-    ----------
-    fit_predict : callable
-        Training bags and bags to estimate -> estimates.
-    bags : Bags
-        Bags with known prevalences.
-    folds : int
-        Number of folds.
-    random_state : int, default=0
-        Seed of the folds.
-
-    Returns
-    -------
-    (n_bags, n_classes)
-        The estimates.
+    `fit_predict` takes training bags and held-out bags, and returns estimates of the held-out bags. Bags that share
+    rows of the pool are refused, because a model would be trained on the rows that it estimates. Rows with equal
+    numbers in several bags are refused if they are more than a tenth of all rows. Scores may be equal by chance and are
+    not compared.
     """
     _refuse_few_bags(len(bags))
     if not 2 <= check_whole("folds", folds) <= len(bags):
@@ -161,8 +146,8 @@ def cross_estimates(
     shared = same or (bags.scores is None and part_shared(bags, by_content=True))
     if same or shared > _MOST_ALIKE:
         raise ValueError(
-            f"bags: expected bags of different rows, as each is estimated by a model that was learned without it, got "
-            f"{shared:.0%} of the rows in several bags; keep bags of other rows apart, and calibrate by these."
+            "bags: expected bags that share no rows, as each bag is estimated by a model fitted without it, got "
+            f"{shared:.0%} of the rows in several bags; calibrate with held-out bags."
         )
     assert bags.prevalences is not None
     fold, found = np.random.default_rng(random_state).permutation(len(bags)) % folds, np.empty_like(bags.prevalences)
@@ -218,10 +203,10 @@ def _scale(terms: Floats, coefficients: Floats, floors: Floats) -> Floats:
 
 
 def _quantiles(scores: Floats, coverage: float, borrowed: int) -> Floats:
-    """Return an upper bound of a new score with this probability, for each class: (n_classes,).
+    """Return upper bounds (n_classes,) that contain a new score of each class with probability `coverage`.
 
-    The rows of `scores` (n_bags, n_classes) rise. The pooled scores of all classes count like `borrowed` bags. The new
-    score counts as larger than all others. Between two scores the bound is interpolated.
+    Each column of `scores` (n_bags, n_classes) is sorted. The pooled scores of all classes count like `borrowed` bags.
+    The new score counts as the largest one. The bound is interpolated between two scores.
     """
     n, n_classes = scores.shape
     pooled = np.quantile(scores, (np.arange(n) + 0.5) / n)

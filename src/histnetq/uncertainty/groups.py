@@ -1,4 +1,4 @@
-"""Rows in groups whose mixes of classes are known, which tell about the rows of each class."""
+"""Groups of rows with known mixes of classes, and estimates of class means from group means."""
 
 from __future__ import annotations
 
@@ -13,22 +13,22 @@ from histnetq.bags.bags import Bags
 from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]
-_LEAST_SHARE = 1e-9  # of a class in a group, so that proportions that are not exact rule out nothing
+_LEAST_SHARE = 1e-9  # smallest share of a class in a group, so that inexact proportions exclude no class
 
 
 @dataclass(frozen=True)
 class Groups:
-    """Rows in groups whose mixes of classes are known: the classes themselves, or bags.
+    """Groups of rows with known mixes of classes; each group is a class or a bag.
 
     Attributes
     ----------
     rows, group : (n_items,)
-        Row numbers, and the group of each.
+        Row numbers, and the group of each row.
     weights : (n_items,)
     mixes : (n_groups, n_classes)
         Proportions of the classes in each group.
     sizes : (n_groups,)
-        How many rows of equal weight would tell as much.
+        Effective number of rows of each group.
     """
 
     rows: Ints
@@ -39,7 +39,7 @@ class Groups:
 
     @classmethod
     def of(cls, bags: Bags) -> Groups:
-        """Labelled rows by their classes, each once; other rows by their bags."""
+        """Group labelled rows by class, each row once; group rows without labels by bag."""
         assert bags.prevalences is not None
         weights = np.ones(len(bags.index)) if bags.weights is None else bags.weights.astype(np.float64)
         if bags.labels is None or (bags.labels[bags.index] < 0).any():
@@ -52,38 +52,38 @@ class Groups:
         return cls(rows, group, weights, np.eye(bags.prevalences.shape[1])[present], sizes)
 
     def shuffled(self, rng: np.random.Generator) -> Groups:
-        """Give the same rows in random order."""
+        """Return the same groups with the rows in random order."""
         order = rng.permutation(len(self.rows))
         return replace(self, rows=self.rows[order], group=self.group[order], weights=self.weights[order])
 
     def first(self, n: int) -> Groups:
-        """Give the first rows; groups without any are left out."""
+        """Return the first `n` rows, without the groups that have none of them."""
         kept, group = np.unique(self.group[:n], return_inverse=True)
         sizes = self.sizes[kept] * np.bincount(group) / np.bincount(self.group)[kept]
         return Groups(self.rows[:n], group, self.weights[:n], self.mixes[kept], sizes)
 
     def as_bags(self, bags: Bags) -> Bags:
-        """The groups as bags of the pool of these bags."""
+        """Return the groups as bags; `bags` has the pool of rows."""
         order = np.argsort(self.group, kind="stable")
         offsets = np.concatenate([[0], np.cumsum(np.bincount(self.group))])
         return Bags.trusted(bags.rows, self.rows[order], offsets, weights=self.weights[order], weight_kind="survey")
 
     def centered(self, values: Floats) -> Floats:
-        """Values (n_items, k) less the mean of their group."""
+        """Subtract the weighted mean of its group from each value (n_items, k)."""
         w = sparse.csr_array((self.weights, (self.group, np.arange(len(values)))))
         return values - ((w @ values) / w.sum(1)[:, None])[self.group]
 
     def solver(self) -> Floats:
-        """(n_classes, n_groups): what makes means of classes of means of groups that are centered."""
+        """Return the ridge-regression matrix (n_classes, n_groups) that maps centered group means to class means."""
         weighted = self.mixes.T * self.sizes
         return np.asarray(np.linalg.solve(weighted @ self.mixes + np.eye(len(weighted)), weighted), np.float64)
 
     def design(self) -> Floats:
-        """(n_classes, n_classes, n_classes): how far the means of mixes that `solver` gives are off.
+        """Return the uncertainty of the class means that `solver` computes: (n_classes, n_classes, n_classes).
 
-        The mean of the mix *p* has the variance ``Σ_c V_c Σ_ij design[c, i, j] p_i p_j``, if *V_c* are those of a row.
-        A row in several groups counts in all of them at once, and is most likely of a class that all of them have much
-        of. Of a class that the groups lack, nothing is known but that it is off by about a row.
+        The mean of the mix *p* has the variance ``Σ_c V_c Σ_ij design[c, i, j] p_i p_j``, where *V_c* is the variance
+        of a row of class *c*. A row in several groups affects all of them, and most likely belongs to a class that is
+        common in all of them. The mean of a class that is in no group is as uncertain as a single row of the class.
         """
         solver = self.solver()
         missed = np.eye(len(solver)) - solver @ self.mixes
@@ -95,14 +95,17 @@ class Groups:
         return spread + np.einsum("ic,jc->cij", missed, missed)
 
     def _classes_of(self, row: Ints) -> Floats:
-        """(n_rows, n_classes): probabilities of the classes of rows that are drawn into their groups by class."""
+        """Return class probabilities (n_rows, n_classes) of distinct rows, given the mixes of all groups of a row."""
         usual = np.maximum(self.sizes @ self.mixes / self.sizes.sum(), _LEAST_SHARE)
         odds = np.log(np.maximum(self.mixes, _LEAST_SHARE) / usual)
         logs = sparse.csr_array((np.ones(len(row)), (row, self.group))) @ odds + np.log(usual)
         return np.asarray(softmax(logs, axis=1), np.float64)
 
     def row_weights(self) -> Floats:
-        """(n_classes, n_items): weights by which means over all items become those of the classes, by least squares."""
+        """Return the weights (n_classes, n_items) of all items in the mean of each class, by ridge regression.
+
+        A class that the groups hardly determine gets the mean of all items.
+        """
         within = self.weights / np.bincount(self.group, self.weights)[self.group]
         solver, every = self.solver(), self.weights / self.weights.sum()
         sums = solver.sum(1, keepdims=True)

@@ -26,9 +26,9 @@ class IntervalMethod:
     name : str
         Name in `Quantifier.predict_interval` and ``--interval``.
     needs : str
-        The attribute of `Capabilities` that a model must have.
+        Attribute of `Capabilities` that must not be None.
     needs_rows : str
-        The reason why sketches, which contain no rows, do not suffice; empty if they do.
+        Reason why the method needs rows instead of sketches; empty if sketches suffice.
     options : tuple of str
         Names of the options.
     """
@@ -39,11 +39,11 @@ class IntervalMethod:
     options: tuple[str, ...] = ()
 
     def refusal(self, kind: str) -> Exception:
-        """Return the error for a model of this kind that lacks the capability."""
+        """Return the error for a model of this kind without the required capability."""
         raise NotImplementedError
 
     def intervals(self, model: Capabilities, bags: Bags | BagSketch, coverage: float, **options: Any) -> Intervals:
-        """Return the intervals of a fitted model that has the capability."""
+        """Return the intervals of bags, from capabilities that include the required one."""
         raise NotImplementedError
 
 
@@ -63,7 +63,7 @@ class Region:
     radius: Floats
 
     def contains(self, p: ArrayLike) -> NDArray[np.bool_]:
-        """(n_bags,): whether the prevalences ``(n_bags, n_classes)`` lie in the bags' regions."""
+        """Return whether the prevalences ``(n_bags, n_classes)`` are inside the regions of the bags: (n_bags,)."""
         p = np.atleast_2d(np.asarray(p, dtype=np.float64))
         p = check_prevalences(p, len(self.estimates), self.estimates.shape[1])
         inside: NDArray[np.bool_] = hellinger(p, self.estimates) <= self.radius + 1e-9
@@ -74,8 +74,8 @@ class Region:
 class Intervals:
     """Estimates with an interval for each class and a joint region for each bag.
 
-    By calibration, an interval holds the truth of a bag that is exchangeable with the calibration bags with probability
-    `coverage`, and so does its joint region. Bags that came about otherwise have no such promise.
+    A calibrated interval contains the true prevalence with probability `coverage`, and so does a joint region, if the
+    bag is exchangeable with the calibration bags. There is no such guarantee for bags of another origin.
 
     Parameters
     ----------
@@ -88,7 +88,7 @@ class Intervals:
     sizes : (n_bags,)
         Sizes of the bags.
     coverage : float
-        Probability with which an interval is meant to hold the truth.
+        Intended probability that an interval contains the true prevalence.
     region : Region
         The joint region of each bag.
 
@@ -112,20 +112,20 @@ class Intervals:
     def around(
         cls, estimates: Floats, lower: Floats, upper: Floats, sizes: ArrayLike, coverage: float, radius: Floats
     ) -> Intervals:
-        """Make intervals that lie in [0, 1] and hold the estimates.
+        """Make intervals that are within [0, 1] and contain the estimates.
 
         Parameters
         ----------
         estimates : (n_bags, n_classes)
             The estimated prevalences.
         lower : (n_bags, n_classes)
-            Lower ends, which are moved to the estimate or to 0 where they lie beyond.
+            Lower ends; an end above the estimate is moved to the estimate, and an end below 0 to 0.
         upper : (n_bags, n_classes)
-            Upper ends, which are moved to the estimate or to 1 where they lie beyond.
+            Upper ends; an end below the estimate is moved to the estimate, and an end above 1 to 1.
         sizes : (n_bags,)
             Sizes of the bags.
         coverage : float
-            Probability with which an interval is meant to hold the truth.
+            Intended probability that an interval contains the true prevalence.
         radius : (n_bags,)
             Radius of each joint region.
 
@@ -144,7 +144,7 @@ class Intervals:
         return cls(estimates, low, high, np.asarray(sizes, np.float64), coverage, Region(estimates, radius))
 
     def of_one(self) -> Intervals:
-        """Drop the axis of bags of intervals of a single bag.
+        """Drop the axis of bags from the intervals of a single bag.
 
         Returns
         -------
@@ -160,7 +160,7 @@ class Intervals:
         return replace(self, estimates=self.estimates[0], lower=self.lower[0], upper=self.upper[0])
 
     def contains(self, p: ArrayLike) -> NDArray[np.bool_]:
-        """Tell whether each class's interval holds its prevalence.
+        """Return whether each interval contains the prevalence of its class.
 
         Parameters
         ----------
@@ -170,7 +170,7 @@ class Intervals:
         Returns
         -------
         array of bool
-            One answer for each interval, in the shape of the estimates.
+            True for each interval that contains the prevalence, in the shape of the estimates.
 
         Examples
         --------
@@ -216,5 +216,5 @@ class Intervals:
 
 
 def hellinger(p: Floats, q: Floats) -> Floats:
-    """Hellinger distance between prevalences ``(..., n_classes)``."""
+    """Return the Hellinger distance between prevalences ``(..., n_classes)``."""
     return np.sqrt(np.square(np.sqrt(p) - np.sqrt(np.maximum(q, 0))).sum(-1) / 2)

@@ -1,6 +1,7 @@
-"""How likely rows are under each class, and how uncertain that is, from labelled rows that the classifier had not seen.
+"""Likelihoods of rows under each class and their uncertainty, learned from held-out labelled rows.
 
-Both ways give draws: each stands for what as many other labelled rows might have taught.
+Both classes hold draws of the likelihoods. Each draw stands for the result of learning from another sample of labelled
+rows of the same size.
 """
 
 from __future__ import annotations
@@ -15,22 +16,23 @@ from scipy.special import log_softmax, softmax
 
 from histnetq.simplex import Floats, Ints
 
-_FLOOR = 1e-6  # posteriors below this say the same: no labelled rows teach to tell such rare events apart
-_WEAK = 1.0  # precision of the parameters before any row is seen, in units of rows
+_FLOOR = 1e-6  # smallest posterior; there are too few labelled rows to distinguish rarer events
+_WEAK = 1.0  # precision of the parameters' prior, in units of rows
 
 
 @dataclass(frozen=True)
 class RowLikelihoods:
-    """Likelihoods of rows from their posteriors, which are rescaled as labelled rows ask for.
+    """Likelihoods of rows from their posteriors, which are rescaled by labelled rows.
 
-    Posteriors become ``softmax(scale · log p + bias)``; divided by the prevalences in training, they are likelihoods up
-    to a factor per row. The scale and the biases are drawn from a normal distribution around those that make the labels
-    most likely, with the covariance that they have over draws of as many rows of each class.
+    Rescaled posteriors are ``softmax(scale · log p + bias)``. Divided by the training prevalences, they are likelihoods
+    up to a factor per row. The scale and the biases are drawn from a normal distribution. Its mean maximises the
+    penalised likelihood of the labels. Its covariance is the sampling covariance of this maximum, over samples with the
+    same number of rows of each class.
 
     Attributes
     ----------
     prior : (n_classes,)
-        Prevalences in training.
+        Training prevalences.
     parameters : (n_draws, n_classes + 1)
         The logarithm of the scale, and the biases.
 
@@ -47,7 +49,7 @@ class RowLikelihoods:
     def drawn(
         cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator
     ) -> RowLikelihoods:
-        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw."""
+        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods."""
         n_classes = posteriors.shape[1]
         w = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
         prior = np.bincount(labels, w, minlength=n_classes) / w.sum()
@@ -55,7 +57,7 @@ class RowLikelihoods:
         known = np.where(prior > 0, logs, 0.0)
 
         def slopes(parameters: Floats, scores: Floats) -> Floats:
-            """(n_rows, n_classes + 1): how the log-likelihood of each row's label changes with the parameters."""
+            """Return the gradient of the log-likelihood of each row's label: (n_rows, n_classes + 1)."""
             error = np.eye(n_classes)[labels] - softmax(scores, axis=1)
             return np.column_stack([np.exp(parameters[0]) * (error * known).sum(1), error])
 
@@ -75,7 +77,7 @@ class RowLikelihoods:
         return cls(prior, found + rng.normal(size=(n_draws, n_classes + 1)) @ root.T)
 
     def of(self, posteriors: Floats) -> Iterator[Floats]:
-        """Give the likelihoods ``(n_rows, n_classes)`` of rows with these posteriors, in one draw after the other."""
+        """Yield the likelihoods ``(n_rows, n_classes)`` of rows with these posteriors, for each draw."""
         logs, share = np.where(self.prior > 0, _logs(posteriors), -np.inf), np.where(self.prior > 0, self.prior, 1.0)
         for parameters in self.parameters:
             yield softmax(np.exp(parameters[0]) * logs + parameters[1:], axis=1) / share
@@ -83,16 +85,16 @@ class RowLikelihoods:
 
 @dataclass(frozen=True)
 class CellLikelihoods:
-    """Likelihoods of rows from the class that each is assigned to.
+    """Likelihoods of rows from their predicted classes.
 
-    The share of the rows of a class that is assigned to each class is drawn from its posterior, a Dirichlet
-    distribution. Before any row is seen, one row of each class is known: it is assigned as often to its own class as
-    all rows are, and to all others alike.
+    For each true class, the shares of the predicted classes are drawn from their posterior, a Dirichlet distribution.
+    Its prior counts as one row of each class. This row is predicted correctly as often as all labelled rows, and its
+    errors are divided equally among the wrong classes.
 
     Attributes
     ----------
     shares : (n_draws, n_classes, n_classes)
-        Share of the rows of each class, in columns, that is assigned to each class.
+        Share of each predicted class (second axis) among the rows of each true class (third axis).
     """
 
     shares: Floats
@@ -101,7 +103,7 @@ class CellLikelihoods:
     def drawn(
         cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator
     ) -> CellLikelihoods:
-        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw."""
+        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods."""
         n_classes = posteriors.shape[1]
         w = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
         cells = np.bincount(posteriors.argmax(1) * n_classes + labels, w, minlength=n_classes**2)
@@ -113,13 +115,14 @@ class CellLikelihoods:
 
     @classmethod
     def around(cls, concentrations: Floats, n_draws: int, rng: np.random.Generator) -> CellLikelihoods:
-        """Draw shares from Dirichlet distributions, whose concentrations stand in columns."""
+        """Draw shares from Dirichlet distributions; each column of `concentrations` is one distribution."""
         drawn = rng.standard_gamma(np.broadcast_to(concentrations, (n_draws, *concentrations.shape)))
-        drawn = np.maximum(drawn, np.finfo(np.float64).tiny)  # which a column of very small ones needs
+        # A column of very small concentrations may be all 0, which would give 0 / 0.
+        drawn = np.maximum(drawn, np.finfo(np.float64).tiny)
         return cls(drawn / drawn.sum(1, keepdims=True))
 
     def of(self, posteriors: Floats) -> Iterator[Floats]:
-        """Give the likelihoods ``(n_rows, n_classes)`` of rows with these posteriors, in one draw after the other."""
+        """Yield the likelihoods ``(n_rows, n_classes)`` of rows with these posteriors, for each draw."""
         cells = posteriors.argmax(1)
         for shares in self.shares:
             yield shares[cells]
@@ -130,7 +133,7 @@ def _logs(posteriors: Floats) -> Floats:
 
 
 def _class_means(values: Floats, labels: Ints, weights: Floats, n_classes: int) -> Floats:
-    """Means of the values ``(n_rows, k)`` of each class: (n_classes, k)."""
+    """Return the weighted mean of the values ``(n_rows, k)`` in each class: (n_classes, k)."""
     member = np.zeros((len(labels), n_classes))
     member[np.arange(len(labels)), labels] = weights
     totals = member.sum(0)

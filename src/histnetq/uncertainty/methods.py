@@ -1,4 +1,4 @@
-"""The interval methods, by name."""
+"""Interval methods by name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""True prevalence of a condition from the share of positive tests, and from how good the test is."""
+"""True prevalence of a condition, from test results and the sensitivity and specificity of the test."""
 
 from __future__ import annotations
 
@@ -31,31 +31,37 @@ class Prevalence(NamedTuple):
 
 
 def rogan_gladen(
-    positives: int, n: int, sensitivity: float, specificity: float, *, n_sensitivity: int | None = None,
-    n_specificity: int | None = None, coverage: float = 0.9,
-) -> Prevalence:  # fmt: skip
-    """Estimate the true prevalence in a population from tests of a random sample of it.
+    positives: int,
+    n: int,
+    sensitivity: float,
+    specificity: float,
+    *,
+    n_sensitivity: int | None = None,
+    n_specificity: int | None = None,
+    coverage: float = 0.9,
+) -> Prevalence:
+    """Estimate the true prevalence in a population from tests of a random sample.
 
-    The estimate is ``(positives / n + specificity − 1) / (sensitivity + specificity − 1)``, brought into [0, 1]. The
-    interval allows for the sample and, if their numbers are given, for the sensitivity and specificity having been
-    estimated too.
+    The estimate is ``(positives / n + specificity − 1) / (sensitivity + specificity − 1)``, clipped to [0, 1].
+    The interval allows for the sampling error. It also allows for errors of the sensitivity and the specificity, if
+    `n_sensitivity` and `n_specificity` are given.
 
     Parameters
     ----------
     positives : int
-        How many tests were positive.
+        Number of positive tests.
     n : int
-        How many tests were made.
+        Number of tests.
     sensitivity : float
-        The part of tests that are positive where the condition is present.
+        Share of tests that are positive if the condition is present.
     specificity : float
-        The part of tests that are negative where it is absent.
+        Share of tests that are negative if the condition is absent.
     n_sensitivity : int, default=None
-        How many tests with the condition the sensitivity was estimated from; None takes it for exact.
+        Number of tests with the condition that gave the sensitivity; None treats the sensitivity as exact.
     n_specificity : int, default=None
-        How many tests without the condition the specificity was estimated from; None takes it for exact.
+        Number of tests without the condition that gave the specificity; None treats the specificity as exact.
     coverage : float, default=0.9
-        Probability, between 0 and 1, with which the interval is meant to hold the truth.
+        Intended probability, between 0 and 1, that the interval contains the true prevalence.
 
     Returns
     -------
@@ -80,11 +86,11 @@ def rogan_gladen(
     positives, n = int(positives), int(n)
     se, sp = _check_share("sensitivity", sensitivity), _check_share("specificity", specificity)
     if se + sp <= 1:
-        way_out = "a test that is no better than chance tells nothing, or positive and negative are swapped"
+        way_out = "use a test that is better than chance, or swap positive and negative"
         raise InputError("sensitivity, specificity", "a sum of more than 1", f"{se + sp:g}", way_out)
     z = float(ndtri((1 + check_fraction("coverage", coverage)) / 2))
     estimate = (positives / n + sp - 1) / (se + sp - 1)
-    # Pseudo-tests bring the counts away from 0 and all: z²/2 of each outcome in the sample, one where a rate is known.
+    # Pseudo-tests keep all rates away from 0 and 1: z²/2 of each outcome in the sample, 1 of each for a given rate.
     apparent = (positives + z**2 / 2) / (n + z**2)
     se, se_variance = _shrunk("n_sensitivity", se, n_sensitivity)
     sp, sp_variance = _shrunk("n_specificity", sp, n_specificity)
@@ -105,7 +111,7 @@ def _check_share(name: str, value: Any) -> float:
 
 
 def _shrunk(name: str, rate: float, n: int | None) -> tuple[float, float]:
-    """A rate with one pseudo-test of each outcome, and its variance; as it is where it is exact."""
+    """Return a rate after adding one pseudo-test of each outcome, and its variance; an exact rate does not change."""
     if n is None:
         return rate, 0.0
     check_whole(name, n)

@@ -1,4 +1,4 @@
-"""Which rows of a bag to label: strata by predicted class and doubt, and a random draw from each of them."""
+"""Stratified random samples of rows to label, with strata by predicted class and certainty."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from histnetq.bags.checks import check_index
 from histnetq.errors import InputError
 from histnetq.simplex import Floats, Ints
 
-FEWEST_LABELS = 10  # of a bag that has as many rows
-_FEWEST = 3  # labels of a stratum that has as many rows
-_OWN, _HALVED = 6, 16  # labels that a predicted class must expect for a stratum of its own, and for two
-_NEYMAN = 0.5  # part of the labels that goes where the model expects errors; the others go by size
-_UNFORESEEN = 0.1  # variance of every row's label beside the one that its posteriors foresee
+FEWEST_LABELS = 10  # smallest number of labels of a bag with at least 10 rows
+_FEWEST = 3  # smallest number of labels of a stratum with at least 3 rows
+_OWN, _HALVED = 6, 16  # smallest expected number of labels of a predicted class with one stratum, and with two strata
+_NEYMAN = 0.5  # share of the labels that are allocated by expected errors; the remaining labels are allocated by size
+_UNFORESEEN = 0.1  # variance of every row's label in addition to the variance that its posteriors predict
 
 
 @dataclass(frozen=True)
@@ -26,7 +26,7 @@ class RowSample:
     Parameters
     ----------
     entries : (n_drawn,) of int
-        Places of the drawn rows among the entries of the bags.
+        Positions of the drawn rows among the entries of the bags.
     rows : (n_drawn,) of int
         Numbers of the drawn rows in the pool of the bags, ``bags.rows``.
     bags : (n_drawn,) of int
@@ -34,9 +34,9 @@ class RowSample:
     strata : (n_drawn,) of int
         The stratum of each drawn row, numbered from 0 in its bag.
     stratum_rows : (n_drawn,) of int
-        How many rows the stratum has.
+        Number of rows of the stratum.
     shares : (n_drawn,)
-        The part of its bag's weight, or rows, that the stratum has.
+        Share of the stratum in the weight of its bag, or in the number of rows without weights.
 
     Examples
     --------
@@ -54,14 +54,14 @@ class RowSample:
 
     @classmethod
     def simple(cls, bags: Bags, rows: ArrayLike) -> RowSample:
-        """Describe rows that were drawn otherwise: a simple random sample of each bag, without replacement.
+        """Describe rows that were drawn without strata: a simple random sample of each bag, without replacement.
 
         Parameters
         ----------
         bags : Bags
             The bags.
         rows : (n_drawn,) of int
-            Numbers of the drawn rows in the pool of the bags, each in one bag alone.
+            Numbers of the drawn rows in the pool of the bags; each row is in exactly one bag.
 
         Returns
         -------
@@ -77,35 +77,39 @@ class RowSample:
         times = np.bincount(bags.index, minlength=bags.rows.shape[0])[chosen]
         if (times != 1).any() or len(np.unique(chosen)) < len(chosen):
             raise InputError(
-                "rows", "different rows, each in one bag alone", "others", "name each row of the bags once"
+                "rows", "different rows, each in exactly one bag", "others", "name each row of the bags once"
             )
         order = np.argsort(bags.index, kind="stable")
         entries = order[np.searchsorted(bags.index[order], chosen)]
         bag = bags.bag_of_entry[entries]
         return cls(
-            entries, bags.index[entries], bag, np.zeros(len(bag), np.int64), np.diff(bags.offsets)[bag],
+            entries,
+            bags.index[entries],
+            bag,
+            np.zeros(len(bag), np.int64),
+            np.diff(bags.offsets)[bag],
             np.ones(len(bag)),
-        )  # fmt: skip
+        )
 
     def __len__(self) -> int:
         return len(self.entries)
 
     @property
     def groups(self) -> tuple[Ints, Ints]:
-        """The first drawn row of each stratum of each bag, and (n_drawn,): which of these strata each row is of."""
+        """First drawn row of each stratum of each bag, and the stratum of each drawn row: (n_drawn,)."""
         names = self.bags * (self.strata.max(initial=0) + 1) + self.strata
         _, first, group = np.unique(names, return_index=True, return_inverse=True)
         return first, group
 
     @property
     def probabilities(self) -> Floats:
-        """(n_drawn,): the probability with which each drawn row was drawn."""
+        """Probability of each drawn row to be drawn: (n_drawn,)."""
         group = self.groups[1]
         return np.bincount(group)[group] / self.stratum_rows
 
 
 def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) -> RowSample:
-    """Draw up to `n` rows of each bag by these posteriors ``(n_entries, n_classes)`` of its rows."""
+    """Draw up to `n` rows of each bag, with strata from the posteriors ``(n_entries, n_classes)`` of its rows."""
     weights, bag = bags.entry_weights().astype(np.float64), bags.bag_of_entry
     n_labels = np.minimum(n, np.diff(bags.offsets))
     totals = np.bincount(bag, weights)
@@ -114,7 +118,7 @@ def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) 
     bag_of = bag[first]
     n_rows, weight = np.bincount(stratum), np.bincount(stratum, weights)
     foreseen = 1 - (posteriors**2).sum(1) + _UNFORESEEN
-    # Of rows with weights, the label counts in units of their mean weight.
+    # The standard deviation is of weight times label, in units of the mean weight of the stratum.
     spread = np.sqrt(np.bincount(stratum, weights**2 * foreseen) * n_rows) / weight
     shares = weight / totals[bag_of]
     n_drawn = _allocate(n_labels, bag_of, n_rows, shares, spread)
@@ -127,14 +131,14 @@ def draw_rows(posteriors: Floats, bags: Bags, n: int, rng: np.random.Generator) 
 
 
 def _stratify(posteriors: Floats, bag: Ints, shares: Floats, n_labels: Ints) -> Ints:
-    """(n_entries,): the stratum of each entry, numbered bag by bag."""
+    """Return the stratum of each entry, numbered bag by bag: (n_entries,)."""
     n_classes = posteriors.shape[1]
     predicted = bag * n_classes + posteriors.argmax(1)
     doubt = np.sqrt(np.maximum(1 - posteriors.max(1), 0)) + 1e-9
-    # Labels of rows with different weights tell as much as fewer of equal ones.
+    # With unequal weights, the labels are worth as much as fewer labels of rows with equal weights.
     effective = n_labels / np.bincount(bag, shares**2) / np.bincount(bag)
     expected = np.bincount(predicted, shares, len(n_labels) * n_classes) * np.repeat(effective, n_classes)
-    # Rows of a class are cut in two where the sum of their standard deviations is halved.
+    # Split a predicted class where the cumulative sum of its standard deviations reaches half of the total.
     order = np.lexsort((doubt, predicted))
     summed, total = np.cumsum(doubt[order]), np.bincount(predicted, doubt, len(expected))
     unsure = np.empty(len(doubt), bool)
@@ -146,13 +150,13 @@ def _stratify(posteriors: Floats, bag: Ints, shares: Floats, n_labels: Ints) -> 
 
 
 def _allocate(n_labels: Ints, bag: Ints, n_rows: Ints, shares: Floats, spread: Floats) -> Ints:
-    """(n_strata,): how many rows are drawn of each stratum; those of a bag add up to its number of labels."""
+    """Return the number of rows to draw from each stratum, which add up to the labels of each bag: (n_strata,)."""
     neyman = shares * spread
     wanted = (1 - _NEYMAN) * shares + _NEYMAN * neyman / np.bincount(bag, neyman)[bag]
     fewest = np.minimum(n_rows, _FEWEST)
     low, high = np.zeros(len(n_labels)), np.zeros(len(n_labels))
     np.maximum.at(high, bag, n_rows / wanted)
-    for _ in range(60):  # the factor by which what is wanted, within its bounds, adds up
+    for _ in range(60):  # bisect for the factor that makes the clipped numbers add up
         middle = (low + high) / 2
         enough = np.bincount(bag, np.clip(middle[bag] * wanted, fewest, n_rows)) >= n_labels
         low, high = np.where(enough, low, middle), np.where(enough, middle, high)

@@ -15,7 +15,7 @@ from histnetq.uncertainty.intervals import IntervalMethod, Intervals
 class StandardErrors(IntervalMethod):
     """Normal intervals from the standard errors of a model.
 
-    The joint region is computed on the scale of the Hellinger distance, as if classes were independent.
+    The joint region is computed on the scale of the Hellinger distance, with classes treated as independent.
     """
 
     name = "standard-errors"
@@ -24,7 +24,8 @@ class StandardErrors(IntervalMethod):
 
     def refusal(self, kind: str) -> Exception:
         return ValueError(
-            f"interval: {kind} has no standard errors, which EMNetQ has; fit with more bags, so that some calibrate it."
+            f"interval: {kind} has no standard errors; use EMNetQ, or fit with more bags, "
+            "so that some calibrate conformal intervals."
         )
 
     def intervals(  # type: ignore[override]

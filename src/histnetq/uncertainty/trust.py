@@ -1,4 +1,4 @@
-"""Whether bags are mixes of the classes that calibration bags are made of: a p-value of what no mix explains."""
+"""Test whether bags are mixes of the classes in the calibration bags, with a p-value per bag."""
 
 from __future__ import annotations
 
@@ -19,41 +19,42 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Floats = NDArray[np.float64]
-DOUBT = 0.01  # p-value from which a bag is doubted
-_FEWEST_IN_TAIL, _TAIL = 10, 0.1  # of the scores, by which p-values go on beyond them
-_LEAST_OWN = 0.3  # of the variance of a calibration bag, however much of what is known comes from itself
-_RARE = 0.001  # part of the rows that lie outside the range, on each side
-_EQUAL = 1e-12  # variance of a feature within a bag, up to which all rows count as equal: rounding
-_LEAST_VARIED = 0.005  # variance of a class over its squared range, below which its rows may all be equal
-_MOST_VARIED = 0.25  # the same of a class with one half of its rows at each end
-_TESTS = 3  # of which the smallest p-value is taken
-_MOST_NAMED = 3  # features in one sentence
+DOUBT = 0.01  # largest p-value of a doubted bag
+_FEWEST_IN_TAIL, _TAIL = 10, 0.1  # smallest number, and share, of the scores that determine the exponential tail
+_LEAST_OWN = 0.3  # smallest variance of a calibration bag, as a share of the variance of a new bag with known classes
+_RARE = 0.001  # share of the rows outside the range, on each side
+_EQUAL = 1e-12  # largest variance of a feature in a bag of equal rows, by rounding
+_LEAST_VARIED = 0.005  # smallest variance over squared range of a class whose rows should not all be equal
+_MOST_VARIED = 0.25  # variance over squared range of a class with half of its rows at each end
+_TESTS = 3  # number of p-values per bag; the smallest one counts
+_MOST_NAMED = 3  # largest number of features that are named in a sentence
 
 
 @dataclass(frozen=True)
 class Trust:
-    """What calibration bags are made of, and how far they are from mixes of their classes.
+    """Means of test functions in the classes, and residuals of the calibration bags.
 
-    The mean over a bag of any function of its rows is the mix of its means over the classes, whatever the proportions.
-    What is left of the means of some functions (`Tests`) when the best mix (`Mixes`) is taken out is small, and how
-    small is known for each mix and size (`Chance`). Three tests look at the largest of what is left, at the squares
-    along the main directions, and at those of their products. The smallest of the three p-values is compared with those
-    of the calibration bags, whose tail is continued by an exponential one, and is three times itself at least.
+    Whatever the proportions are, the mean of a function over the rows of a bag is the mix of the means over the
+    classes. So if the best mix (`Mixes`) is subtracted from the means of some functions (`Tests`), the residual is
+    small. The distribution of the residual is known for each mix and size (`Chance`). Three tests use the largest
+    residual, the sum of squares along the main directions, and the sum of squares of products of main directions. The
+    smallest of the three p-values is compared with the smallest p-values of the calibration bags, with an exponential
+    tail. The result is at least three times the smallest p-value.
 
     Attributes
     ----------
     columns, origin, unit, paired
-        Those of `Moments`.
+        Attributes of `Moments`.
     whitening
-        That of `Tests`.
+        Attribute of `Tests`.
     center, classes, solver, mix
-        Those of `Mixes`.
+        Attributes of `Mixes`.
     design, precision, variance, third, unsure, blur, cross, fourth, between
-        Those of `Chance`.
+        Attributes of `Chance`.
     low, high : (n_columns,)
-        Range of all but one in a thousand rows on each side, in units from the origin.
+        Range of each feature without one in a thousand rows on each side, in units from the origin.
     scores : (n_bags,), rising
-        Minus logarithms of the smallest p-values of the calibration bags.
+        Negative logarithms of the smallest p-values of the calibration bags.
     smallest : (1,)
         Size of the smallest calibration bag.
     """
@@ -82,13 +83,13 @@ class Trust:
     smallest: Floats
 
     def __post_init__(self) -> None:
-        # In the order that files have: matrix products round otherwise for another one.
+        # Arrays in C order, as in files, because matrix products round differently in another memory order.
         for name, array in vars(self).items():
             object.__setattr__(self, name, np.ascontiguousarray(array))
 
     @classmethod
     def of(cls, bags: Bags, random_state: int = 0) -> Trust:
-        """Learn from calibration bags with known prevalences; the seed draws rows to look at one by one."""
+        """Learn from calibration bags with known prevalences, and from a random sample of their rows."""
         if bags.rows.dtype.kind not in "biuf":
             return cls.unchecked(bags.sizes)
         groups = Groups.of(bags).shuffled(np.random.default_rng(random_state))
@@ -112,32 +113,38 @@ class Trust:
         scores = -chance.log_p(left, found, sizes, parts, tests.summed)
         low, high = np.quantile(rows[:, : len(tests.moments.columns)], [_RARE, 1 - _RARE], axis=0)
         return cls(
-            **vars(tests.moments), whitening=tests.whitening, **vars(mixes), **vars(chance), low=low, high=high,
-            scores=np.sort(np.maximum(scores, 0)), smallest=np.array([sizes.min()]),
-        )  # fmt: skip
+            **vars(tests.moments),
+            whitening=tests.whitening,
+            **vars(mixes),
+            **vars(chance),
+            low=low,
+            high=high,
+            scores=np.sort(np.maximum(scores, 0)),
+            smallest=np.array([sizes.min()]),
+        )
 
     @classmethod
     def unchecked(cls, sizes: ArrayLike) -> Trust:
-        """Trust that knows no more than the sizes of calibration bags."""
+        """Return a `Trust` that knows only the sizes of the calibration bags."""
         known: dict[str, Any] = {"smallest": np.array([np.min(sizes)], dtype=np.float64)}
         return cls(**{field.name: known.get(field.name, np.zeros(0)) for field in fields(cls)})
 
     @classmethod
     def from_stored(cls, arrays: dict[str, NDArray], n_features: int, n_classes: int) -> Trust:
-        """Trust that was saved; of the first version, which was blind to dependence, the sizes alone."""
+        """Restore a saved `Trust`; the first file version ignored dependent features, so only its sizes are used."""
         if any(array.dtype.kind not in "iuf" or not np.isfinite(array).all() for array in arrays.values()):
-            raise ValueError("path: trust has something else than finite numbers; calibrate and save again.")
+            raise ValueError("path: the stored trust has values that are not finite numbers; calibrate and save again.")
         smallest = arrays.get("smallest", np.zeros(0))
         if "columns" not in arrays and smallest.shape == (1,):
             return cls.unchecked(smallest)
         if arrays.keys() != {field.name for field in fields(cls)} or not _fits(arrays, n_features, n_classes):
-            raise ValueError("path: trust has arrays of sizes that do not belong together; calibrate and save again.")
+            raise ValueError("path: the stored trust has arrays of inconsistent sizes; calibrate and save again.")
         kinds: dict[str, Any] = {"columns": np.int64}
         return cls(**{name: array.astype(kinds.get(name, np.float64)) for name, array in arrays.items()})
 
     @property
     def moments(self) -> Moments | None:
-        """Which sums over a bag's rows it needs; None if it knows sizes alone."""
+        """Sums over the rows of a bag that `judge` needs; None if only sizes are known."""
         return Moments(self.columns, self.origin, self.unit, self.paired) if len(self.columns) else None
 
     @property
@@ -145,7 +152,7 @@ class Trust:
         return Tests(Moments(self.columns, self.origin, self.unit, self.paired), self.whitening)
 
     def p_values(self, means: Floats, sizes: ArrayLike) -> Floats:
-        """(n_bags,): how often bags are as far from every mix by chance, from the means of their moments."""
+        """Return the p-values of bags from the means of their moments: (n_bags,)."""
         tests = self._tests
         mixes = Mixes(self.center, self.classes, self.solver, self.mix)
         chance = Chance(**{field.name: getattr(self, field.name) for field in fields(Chance)})
@@ -153,23 +160,18 @@ class Trust:
         sizes, found = np.asarray(sizes, dtype=np.float64), project(found)
         parts = found / sizes[:, None] + chance.unknown(found)
         scores = -chance.log_p(left, found, sizes, parts, tests.summed)
-        # Calibration bags may seem nearer than new ones, as the classes were learned from their rows.
+        # Calibration bags may fit better than new bags, because the classes were learned from their rows.
         by_chance = np.minimum(_TESTS * np.exp(-scores), 1)
         return np.maximum(by_chance, tail_probabilities(scores, self.scores))
 
     def judge(
         self, sums: Floats | None, totals: NDArray, sizes: ArrayLike, names: Sequence[str] | None = None
     ) -> pd.DataFrame:
-        """One row per bag: p_value (NaN without sums), small (smaller than every calibration bag), trust.
+        """Return a table with p_value, small (smaller than every calibration bag) and trust of each bag.
 
-        Parameters
-        ----------
-        sums : (n_bags, n_sums), optional
-            What `moments` gives; by default bags are unchecked.
-        totals, sizes : (n_bags,)
-            Total weights and sizes of the bags.
-        names : sequence of str, optional
-            Names of all features.
+        `sums` (n_bags, n_sums) are the sums that `moments` defines; without them, p_value is NaN and the bags are
+        unchecked. `totals` and `sizes` (n_bags,) are total weights and sizes of the bags. `names` are names of all
+        features.
         """
         import pandas as pd
 
@@ -180,18 +182,18 @@ class Trust:
         means = moments.means(sums, totals)
         p = self.p_values(means, sizes)
         outside = self._outside(means[:, : len(self.columns)], np.asarray(sizes, dtype=np.float64))
-        told = np.array([""] + [self._tell(bag, names) for bag in outside[outside.any(1)]], dtype=object)
-        told = told[np.where(outside.any(1), np.cumsum(outside.any(1)), 0)]
-        words = np.where((p <= DOUBT) | outside.any(1), "unusual", "").astype(object) + told
+        details = np.array([""] + [self._describe(bag, names) for bag in outside[outside.any(1)]], dtype=object)
+        details = details[np.where(outside.any(1), np.cumsum(outside.any(1)), 0)]
+        words = np.where((p <= DOUBT) | outside.any(1), "unusual", "").astype(object) + details
         for found, word in ((self._repeated(means, np.asarray(sizes)), "repeated rows"), (small, "small")):
             words = words + np.where(found & (words != ""), "; ", "") + np.where(found, word, "")
         return pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
 
     def _outside(self, values: Floats, sizes: Floats) -> NDArray[np.bool_]:
-        """(n_bags, n_columns): whether the mean of a feature is one that hardly a row has.
+        """Return whether the mean of a feature is outside the range of almost all rows: (n_bags, n_columns).
 
-        The fewer rows, the farther: the mean of one row has to be as far outside the range as the range is wide. Of a
-        feature that never varied, half of the rows have to be elsewhere.
+        The mean of *n* rows must be outside by more than the width of the range divided by *n*. If a feature never
+        varied in calibration, at least half of the rows must have another value.
         """
         width = self.high - self.low
         margin = np.where(width > 0, width / sizes[:, None], FARTHEST / 2)
@@ -199,22 +201,22 @@ class Trust:
         return found
 
     def _repeated(self, means: Floats, sizes: NDArray) -> NDArray[np.bool_]:
-        """(n_bags,): whether all rows of a bag are equal, and rows of the known classes would hardly be so by chance.
+        """Return whether all rows of a bag are equal although rows of the known classes vary: (n_bags,).
 
-        A class with variance *v* of a feature within a range of width *r* has at least the part ``v / r²`` of its rows
-        off any one value, so that *n* of its rows are equal with a probability of at most ``(1 - v / r²)ⁿ``.
+        If a feature has the variance *v* in a class and a range of width *r*, at least the share ``v / r²`` of the rows
+        of the class differs from any given value. So *n* rows are equal with probability ``(1 - v / r²)ⁿ`` at most.
         """
         n, known = len(self.columns), self.center + self.classes
         values = means[:, :n]
         equal = (means[:, n : 2 * n] - values**2 <= _EQUAL).all(1)
         variance, width = (known[:, self._tests.squares] - known[:, :n] ** 2).min(0), self.high - self.low
         varied = np.minimum(variance / np.where(width > 0, width, np.inf) ** 2, _MOST_VARIED)
-        # Clipped values are alike whatever they were.
+        # Clipped values are equal even if the original values were different.
         most = np.where(np.abs(values) < FARTHEST, varied, 0.0).max(1)
         found: NDArray[np.bool_] = equal & (most >= _LEAST_VARIED) & (sizes * np.log1p(-most) <= np.log(DOUBT))
         return found
 
-    def _tell(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:
+    def _describe(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:
         columns = self.columns[outside].tolist()
         named = [f"feature {j}" if names is None else names[j] for j in columns[:_MOST_NAMED]]
         more = f" and {len(columns) - _MOST_NAMED} more" if len(columns) > _MOST_NAMED else ""
@@ -222,7 +224,9 @@ class Trust:
 
 
 def tail_probabilities(scores: Floats, known: Floats) -> Floats:
-    """(n,): how often scores are as high, by known ones that rise; beyond most of these by an exponential tail.
+    """Return the probability of scores at least as high as these, given sorted known scores: (n,).
+
+    High scores get the probability from an exponential tail, which is fitted to the highest known scores.
 
     Examples
     --------
@@ -231,7 +235,7 @@ def tail_probabilities(scores: Floats, known: Floats) -> Floats:
     """
     n, n_tail = len(known), min(len(known), max(_FEWEST_IN_TAIL, round(_TAIL * len(known))))
     begin = known[n - n_tail]
-    # As wide as that of one p-value at least, and by two standard errors wider than it looks.
+    # The tail is at least as wide as the tail of one p-value, and two standard errors wider than its estimate.
     width = max(1.0, (known[n - n_tail :] - begin).mean()) * (1 + 2 * n_tail**-0.5)
     beyond = (1 + n_tail) / (1 + n) * np.exp(-np.maximum(scores - begin, 0) / width)
     counted = (1 + n - np.searchsorted(known, scores, side="left")) / (1 + n)
@@ -243,7 +247,7 @@ def _means(moments: Moments, bags: Bags) -> Floats:
 
 
 def _fits(arrays: dict[str, NDArray], n_features: int, n_classes: int) -> bool:
-    """Whether stored arrays have the sizes that belong together, and name columns that there are."""
+    """Return whether stored arrays have consistent sizes and refer to existing columns."""
     columns, paired, whitening = (arrays[name] for name in ("columns", "paired", "whitening"))
     n, c, shape = len(columns), n_classes, {name: array.shape for name, array in arrays.items()}
     if n == 0:

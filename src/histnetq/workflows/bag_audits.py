@@ -19,27 +19,28 @@ from histnetq.uncertainty.row_samples import FEWEST_LABELS, RowSample, draw_rows
 
 
 def sample_rows(model: Quantifier, bags: Bags, n: int = 200, *, random_state: int | None = 0) -> RowSample:
-    """Draw rows of each bag to be labelled, more of them where the model is in doubt.
+    """Draw rows of each bag to be labelled, and more rows where the model is uncertain.
 
-    The rows that are predicted to be of one class form a stratum, or two, the surer and the less sure ones; classes
-    that are rare in a bag share one. Half of the labels are spread over the strata by size, half by size times the
-    standard deviation that the posteriors foresee (Neyman), so that a wrong model costs little.
+    Rows with the same predicted class form one stratum, or two strata of more and less certain rows if the class is
+    common. Predicted classes that are rare in a bag share one stratum. Half of the labels are allocated to the strata
+    by size. The other half is allocated by size times the standard deviation that the posteriors predict (Neyman
+    allocation), so that a wrong model costs little precision.
 
     Parameters
     ----------
     model : Quantifier
         A fitted quantifier with posteriors of rows, such as `EMQ`, `PACC` or `EMNetQ`.
     bags : Bags
-        The bags, of which nothing needs to be known.
+        Bags; neither labels nor proportions are needed.
     n : int, default=200
-        How many rows of each bag are drawn, at least 10; all rows of a bag that has no more.
+        Number of rows to draw from each bag, at least 10; all rows of a bag with fewer rows.
     random_state : int, default=0
-        Seed of the draw; None draws others each time.
+        Seed of the draw; None draws different rows each time.
 
     Returns
     -------
     RowSample
-        The drawn rows, whose labels `histnetq.audit` takes.
+        The drawn rows; pass their labels to `histnetq.audit`.
 
     Examples
     --------
@@ -59,29 +60,35 @@ def sample_rows(model: Quantifier, bags: Bags, n: int = 200, *, random_state: in
 
 
 def audit(
-    model: Quantifier, bags: Bags, sample: RowSample, labels: ArrayLike, *, coverage: float = 0.9,
+    model: Quantifier,
+    bags: Bags,
+    sample: RowSample,
+    labels: ArrayLike,
+    *,
+    coverage: float = 0.9,
     classes: Sequence[Any] | NDArray | None = None,
-) -> Intervals:  # fmt: skip
-    """Estimate the classes' shares in bags from labels of some of their own rows, and from a model's posteriors.
+) -> Intervals:
+    """Estimate the prevalences in bags from labels of some of their rows and from a model's posteriors.
 
-    Nothing is assumed of how the bags came about, or of the model: an interval holds the share of its class in the bag
-    with probability `coverage`, because the rows were drawn at random. The better the model, the narrower it is. The
-    model must not have learned from these labels.
+    Because the rows were drawn at random, an interval contains the prevalence of its class in the bag with probability
+    `coverage`. This needs no assumption about the bags or the model. A better model gives narrower intervals. The model
+    must not be trained on these labels.
 
     Parameters
     ----------
     model : Quantifier
         A fitted quantifier with posteriors of rows, such as `EMQ`, `PACC` or `EMNetQ`.
     bags : Bags
-        The bags, of which each has drawn rows.
+        Bags; each bag must have drawn rows.
     sample : RowSample
-        What `histnetq.sample_rows` gave for these bags, or `RowSample.simple` for a simple random sample.
+        The result of `histnetq.sample_rows` for these bags, or of `RowSample.simple` for a simple random sample.
     labels : (n_drawn,)
         The class of each drawn row.
     coverage : float, default=0.9
-        Probability, between 0 and 1, with which an interval is meant to hold the truth.
+        Intended probability, between 0 and 1, that an interval contains the true prevalence.
     classes : sequence, default=None
-        Names of the classes, those of the model first; others follow that it has not learned. None takes the model's.
+        Names of the classes: first all classes of the model, then classes that the model does not know. None uses the
+        classes of the model.
 
     Returns
     -------
@@ -95,7 +102,7 @@ def audit(
     >>> y = rng.integers(2, size=2000)
     >>> X = rng.normal(size=(2000, 1)) + 2 * y[:, None]
     >>> q = hq.PACC(random_state=0).fit(X[:200], y[:200])
-    >>> bags = hq.Bags(X[200:] + 1)  # rows that have all moved, which no model can know
+    >>> bags = hq.Bags(X[200:] + 1)  # all rows have shifted, and the model does not know it
     >>> q.predict(bags).round(2)
     array([[0.14, 0.86]])
     >>> drawn = hq.sample_rows(q, bags, 100, random_state=1)
@@ -107,28 +114,26 @@ def audit(
     names = model.classes_ if classes is None else check_names("classes", classes, np.size(classes), "class")
     if names[: len(model.classes_)].tolist() != model.classes_.tolist():
         raise InputError(
-            "classes", f"those of the model first, {model.classes_.tolist()}", names.tolist(), "reorder them"
+            "classes", f"the model's classes {model.classes_.tolist()} first", names.tolist(), "reorder them"
         )
     if not isinstance(sample, RowSample):
-        raise InputTypeError("sample", "what sample_rows gave", type(sample).__name__, "draw rows by it first")
+        raise InputTypeError("sample", "a RowSample", type(sample).__name__, "draw rows with sample_rows first")
     found, codes = np.unique(check_names("labels", np.asarray(labels), len(sample), "drawn row"), return_inverse=True)
     refusal = "labels: {} is not among the classes {}; correct it, or name it in classes=."
     codes = match_names(found, names, refusal)[codes]
     if len(sample) == 0 or len(np.unique(sample.bags)) != len(bags):
         got = f"rows of {len(np.unique(sample.bags)):,}"
-        raise InputError("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags that have some")
+        raise InputError("sample", f"rows of each of the {len(bags):,} bags", got, "select the bags with drawn rows")
     entries = np.clip(sample.entries, 0, len(bags.index) - 1)
     if (bags.index[entries] != sample.rows).any() or (bags.bag_of_entry[entries] != sample.bags).any():
-        raise InputError(
-            "sample", "rows that were drawn from these bags", "others", "pass the bags that they were drawn from"
-        )
+        raise InputError("sample", "rows drawn from these bags", "different rows", "pass the bags that were sampled")
     return extend_labels(posteriors, bags, sample, codes, len(names), coverage)
 
 
 def _row_posteriors(model: Any, bags: Any) -> Floats:
-    """Return the posteriors of the rows of bags; refuse other types."""
+    """Return the posteriors of the rows of bags; raise an error for other types."""
     if not isinstance(bags, Bags):
-        raise InputTypeError("bags", "Bags", type(bags).__name__, "make them by Bags.from_arrays or read_bags")
+        raise InputTypeError("bags", "Bags", type(bags).__name__, "make them with Bags.from_arrays or read_bags")
     if not hasattr(model, "predict_rows"):
         raise InputTypeError("model", "a fitted quantifier such as EMQ", type(model).__name__, "fit or load one")
     found: Floats = model.predict_rows(bags)

@@ -636,7 +636,7 @@ def test_a_model_of_a_network_has_to_be_calibrated(files):
     hq.MLPE().fit(pd.DataFrame({"x": [0.0, 1.0], "z": [0.0, 1.0]}), ["a", "b"]).save("model", overwrite=True)
     done = run(*files, *TYPED)
     assert done.exit_code == 2
-    assert "MODEL: MLPE is not calibrated, so that nothing tells how far its estimates go by chance" in done.output
+    assert "MODEL: MLPE is not calibrated, so the random error of its estimates is unknown" in done.output
 
 
 # The page

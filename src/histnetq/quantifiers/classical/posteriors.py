@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 import numpy as np
@@ -23,7 +23,7 @@ from histnetq.simplex import Floats, Ints, check_estimates
 from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
-from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors, Quantify
+from histnetq.uncertainty.capabilities import HeldOutPosteriors, Quantify
 from histnetq.uncertainty.intervals import Intervals
 
 _ROWS_AT_ONCE = 1 << 16
@@ -335,18 +335,10 @@ class PosteriorQuantifier(Quantifier):
         options = {"target": target, "prior": prior, "n_draws": n_draws, "random_state": random_state}
         return self.predict_interval(X, coverage, method="bayes", **options)
 
-    def capabilities(self) -> Capabilities:
-        """Return what this fitted model offers to interval methods, monitoring and audits.
-
-        Returns
-        -------
-        Capabilities
-            Data and callables; None for what the model lacks.
-        """
-        found = super().capabilities()
+    def _held_out_posteriors(self) -> HeldOutPosteriors | None:
         if not self.resamples:
-            return found
-        held_out = HeldOutPosteriors(
+            return None
+        return HeldOutPosteriors(
             self.training_posteriors_,
             self.training_labels_,
             self.training_weights_,
@@ -355,7 +347,6 @@ class PosteriorQuantifier(Quantifier):
             self._quantify,
             self._relearned,
         )
-        return replace(found, posteriors=held_out)
 
     def _relearned(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> Quantify:
         """Fit a copy to posteriors of labelled rows."""

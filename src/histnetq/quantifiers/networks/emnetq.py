@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -20,7 +21,6 @@ from histnetq.quantifiers.networks.encoders import Encoder, make_scores
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start
 from histnetq.training.pretraining.emnetq_start import start_scores
-from histnetq.uncertainty.capabilities import Capabilities
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -133,15 +133,8 @@ class EMNetQ(DeepQuantifier):
         ).numpy()
         return errors if self._are_several(X) else errors[0]
 
-    def capabilities(self) -> Capabilities:
-        """Return what this fitted model offers to interval methods, monitoring and audits.
-
-        Returns
-        -------
-        Capabilities
-            Data and callables; None for what the model lacks.
-        """
-        return replace(super().capabilities(), standard_errors=self.standard_errors)
+    def _standard_errors(self) -> Callable[[Bags], NDArray[np.float64]]:
+        return self.standard_errors
 
     def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         scores, index = self._scores(bags)

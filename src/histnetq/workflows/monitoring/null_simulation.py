@@ -1,4 +1,4 @@
-"""Simulated estimates of chunks without a change, from held-out rows or from calibration errors of a model."""
+"""Simulated estimates of chunks without a change, from a model's held-out rows or calibration errors."""
 
 from __future__ import annotations
 
@@ -10,24 +10,25 @@ from histnetq.uncertainty.capabilities import HeldOutPosteriors
 from histnetq.uncertainty.conformal import Calibration
 from histnetq.workflows.monitoring.alerts import Draw
 
-_COVERAGE, _REACH = 0.8, 1.2816  # of intervals, and how many standard deviations they reach
+_COVERAGE, _REACH = 0.8, 1.2816  # coverage of intervals, and their half-width in standard deviations
 
 
 def drawing_of(model: Quantifier) -> Draw:
     """Return a function that simulates estimates of a fitted model.
 
     For methods on posteriors, it draws posteriors of held-out training rows by class and estimates from them. For other
-    methods, it draws the mix of a chunk and adds errors of the size that calibration measured.
+    methods, it draws the mix of a chunk and adds errors as large as the calibration errors.
 
     Parameters
     ----------
     model : Quantifier
-        A fitted quantifier; a network has to be calibrated.
+        A fitted quantifier. It must be calibrated if it is not a method on posteriors.
 
     Returns
     -------
     callable
-        As `histnetq.workflows.monitoring.alerts.find_alerts` takes it.
+        Function for `histnetq.workflows.monitoring.alerts.find_alerts`: the mix of a chunk, its size, the number of
+        draws and a random generator -> estimates (n_draws, n_classes).
 
     Examples
     --------
@@ -42,13 +43,13 @@ def drawing_of(model: Quantifier) -> Draw:
     if known.calibration is not None:
         return _ByErrors(known.calibration)
     raise ValueError(
-        f"model: {type(model).__name__} is not calibrated, so that nothing tells how far its estimates go by chance; "
-        "fit it to more bags, some of which calibrate it."
+        f"model: {type(model).__name__} is not calibrated, so the random error of its estimates is unknown; "
+        "fit it to more bags, so that some calibrate it."
     )
 
 
 class _ByRows:
-    """Draws posteriors of held-out rows, and estimates from them."""
+    """Draws posteriors of held-out rows by class, and estimates the prevalences from them."""
 
     def __init__(self, known: HeldOutPosteriors, n_classes: int) -> None:
         self.quantify, self.posteriors = known.quantify, known.posteriors.astype(np.float64)
@@ -71,7 +72,7 @@ class _ByRows:
 
 
 class _ByErrors:
-    """Draws the mix of a chunk, and adds normal errors as wide as calibration tells."""
+    """Draws the mix of a chunk, and adds normal errors as large as the calibration errors."""
 
     def __init__(self, calibration: Calibration) -> None:
         self.calibration = calibration
