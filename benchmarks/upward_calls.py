@@ -2,7 +2,8 @@
 
 The order of the packages is read from the import contract in ``pyproject.toml``. A call upward is allowed where the
 higher function was passed as an argument, or held by an object that was. It is also allowed where the higher function
-implements a method that a class of a lower package or of another library declares, such as scikit-learn's `get_params`. Imports are not counted. The script exits with 1 if any other call goes upward.
+implements a method that a class of a lower package or of another library declares, such as scikit-learn's `get_params`.
+Imports are not counted. The script exits with 1 if any other call goes upward.
 """
 
 from __future__ import annotations
