@@ -99,7 +99,29 @@ class PCC(PosteriorQuantifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ACC(PosteriorQuantifier):
+class AdjustedCounting(PosteriorQuantifier):
+    """Base of methods that find the prevalences whose expected counts, by a matrix of rates, fit the counts of a bag.
+
+    `reads` says what is counted: "class", the class that a row is assigned to, or "mean", the posteriors of a row.
+    """
+
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        rates = confusions_of if self.reads == "class" else misclassification
+        self.matrix_ = rates(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        count = assigned_shares if self.reads == "class" else bag_means
+        return self._adjust(count(posteriors, index, offsets, weights))
+
+    def _adjust(self, counted: Floats) -> Floats:
+        """Return the prevalences that explain the counts of each bag: (n_bags, n_classes) → the same."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ACC(AdjustedCounting):
     """Adjusted classify and count: the prevalences whose expected counts, by the misclassification matrix, fit best.
 
     Parameters
@@ -145,19 +167,12 @@ class ACC(PosteriorQuantifier):
     reads = "class"
     solver: str = "least-squares"
     smoothness: float = 0.0
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("solver", self.solver, ("least-squares", "inverse"))
         if check_smoothness(self.smoothness) and self.solver == "inverse":
             raise ValueError("smoothness: expected 0 with solver='inverse', which has no penalty; use 'least-squares'.")
-
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = confusions_of(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return self._adjust(assigned_shares(posteriors, index, offsets, weights))
 
     def _adjust(self, counted: Floats) -> Floats:
         if self.solver == "inverse":
@@ -211,12 +226,6 @@ class PACC(ACC):
 
     reads = "mean"
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = misclassification(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return self._adjust(bag_means(posteriors, index, offsets, weights))
-
 
 def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
     """Share of each bag's rows that is assigned to each class: (n_rows, n_classes) → (n_bags, n_classes).
@@ -232,10 +241,10 @@ def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDA
     return counts / counts.sum(1, keepdims=True)
 
 
-def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> Floats:
-    """Minimise ``‖matrix · p − target‖²`` over the simplex, exactly, for all targets at once.
+def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0, *, simplex: bool = True) -> Floats:
+    """Minimise ``‖matrix · p − target‖²`` over the simplex, or over ``p ≥ 0``, exactly, for all targets at once.
 
-    Prevalences of ordered classes may be kept smooth by a penalty of their squared second differences.
+    A penalty of squared second differences can make the prevalences of ordered classes smooth.
 
     Parameters
     ----------
@@ -243,6 +252,8 @@ def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> F
     targets : (n_bags, k)
     smoothness : float
         Weight of the penalty.
+    simplex : bool
+        Whether prevalences must sum to 1.
 
     Returns
     -------
@@ -257,4 +268,4 @@ def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> F
     gram = matrix.T @ matrix
     if smoothness > 0:
         gram = gram + smoothness * curvature(matrix.shape[1])
-    return solve_quadratic(gram, targets @ matrix)
+    return solve_quadratic(gram, targets @ matrix, simplex=simplex)

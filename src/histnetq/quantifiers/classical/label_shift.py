@@ -9,11 +9,9 @@ from numpy.typing import NDArray
 
 from histnetq.bags.checks import check_choice, check_number
 from histnetq.persistence.saving import StoredArrays
-from histnetq.quantifiers.classical.counting import assigned_shares
-from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.classical.counting import AdjustedCounting, solve_mixture
+from histnetq.quantifiers.classical.posteriors import Floats, Ints
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
-from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
-from histnetq.sketches.posteriors import bag_means
 
 _CONFIDENCE = 0.05  # with which the error of the confusions may exceed its bound
 _ROUNDS = 200  # of reweighting, at the most
@@ -22,7 +20,7 @@ _LEAST = 1e-12  # of norms that are divided by
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BBSE(PosteriorQuantifier):
+class BBSE(AdjustedCounting):
     """Black box shift estimation: class weights of at least 0 whose expected counts fit best, as prevalences.
 
     It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1 while they are sought: they
@@ -64,29 +62,22 @@ class BBSE(PosteriorQuantifier):
     """
 
     mode: str = "soft"
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
     @property
     def reads(self) -> str:  # type: ignore[override]
-        """What is seen of a row: its posteriors, of which the mean counts, or its class."""
+        """What is counted: the posteriors of a row, or the class that it is assigned to."""
         return "mean" if self.mode == "soft" else "class"
 
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("mode", self.mode, ("soft", "hard"))
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = (misclassification if self.mode == "soft" else confusions_of)(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        counted = (bag_means if self.mode == "soft" else assigned_shares)(posteriors, index, offsets, weights)
-        p = self._solve(counted)
-        p[p.sum(1) == 0] = self.train_prevalences_
-        return p / p.sum(1, keepdims=True)
+    def _adjust(self, counted: Floats) -> Floats:
+        return self._normalised(self._solve(counted))
 
     def _solve(self, counted: Floats) -> Floats:
-        """Prevalences that need not sum to 1, from mean posteriors or counts: (n_bags, n_classes)."""
-        return solve_quadratic(self.matrix_.T @ self.matrix_, counted @ self.matrix_, simplex=False)
+        """Return prevalences that need not sum to 1, from the counts of each bag: (n_bags, n_classes)."""
+        return solve_mixture(self.matrix_, counted, simplex=False)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -19,7 +19,4 @@ class OneAgainstRest(PosteriorQuantifier):
 
     def _normalise(self, p: Floats) -> Floats:
         """Prevalences from the proportions of the judged classes: (n_bags, n_judged) → (n_bags, n_classes)."""
-        if p.shape[1] == 1:
-            return np.concatenate([1 - p, p], axis=1)
-        p[p.sum(1) == 0] = self.train_prevalences_
-        return p / p.sum(1, keepdims=True)
+        return np.concatenate([1 - p, p], axis=1) if p.shape[1] == 1 else self._normalised(p)

@@ -349,6 +349,11 @@ class PosteriorQuantifier(Quantifier):
         """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes)."""
         raise NotImplementedError
 
+    def _normalised(self, p: Floats) -> Floats:
+        """Scale the prevalences of each bag to the sum 1; a bag with zeros only gets the training prevalences."""
+        p[p.sum(1) == 0] = self.train_prevalences_
+        return p / p.sum(1, keepdims=True)
+
     def _sketcher(self) -> Sketcher:
         parts, n_classes = (self._bag_posteriors, self._quantify, self.training_posteriors_), len(self.classes_)
         if self.reads == "mean":
