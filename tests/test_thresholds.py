@@ -195,7 +195,7 @@ def test_smoothness_is_a_number_and_zero_changes_nothing():
         plain, none = (method(**k).fit_posteriors(V, y).predict_posteriors(V[:50]) for k in ({}, {"smoothness": 0}))
         np.testing.assert_array_equal(plain, none)
     with pytest.raises(
-        ValueError, match=r"^smoothness: expected a number from 0 to 1, got 2; 0 takes classes as unord"
+        ValueError, match=r"^smoothness: expected a number from 0 to 1, got 2; 0 treats classes as unord"
     ):
         hq.EMQ(smoothness=2).fit_posteriors(V, y)
     with pytest.raises(ValueError, match=r"^smoothness: expected a number of at least 0, got -1"):

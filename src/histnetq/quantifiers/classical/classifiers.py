@@ -73,7 +73,7 @@ def check_classifier(classifier: Any) -> None:
 
 
 def last_step(classifier: Any) -> tuple[str, Any]:
-    """Give the classifier at the end of a pipeline, and what its parameters are prefixed by in the pipeline.
+    """Return the last step of a pipeline, after the prefix of its parameters; a classifier has the prefix "".
 
     Examples
     --------
@@ -87,7 +87,7 @@ def last_step(classifier: Any) -> tuple[str, Any]:
 
 
 def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
-    """Give a copy for such rows that is not fitted: seeded where it has no seed, and centring no sparse rows.
+    """Return an unfitted copy for these rows, with a seed if it has none; a scaler does not centre sparse rows.
 
     Examples
     --------
@@ -97,7 +97,7 @@ def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
     changed: dict[str, Any] = {}
     for name, value in classifier.get_params().items():
         if name.rpartition("__")[2] == "random_state" and value is None:
-            # A seed of its own where none is given: scikit-learn would take one from the global generator.
+            # Without a seed, scikit-learn would draw from the global generator.
             changed[name] = int(np.random.default_rng().integers(2**31)) if random_state is None else int(random_state)
     if sparse.issparse(rows) and isinstance(classifier, Pipeline) and isinstance(classifier[0], StandardScaler):
         changed[f"{classifier.steps[0][0]}__with_mean"] = False
@@ -105,10 +105,11 @@ def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
 
 
 def shares_cores(classifier: Any) -> bool:
-    """Tell whether copies of a classifier are fitted side by side, in threads of one process.
+    """Return whether copies of a classifier may be fitted at the same time, in threads of one process.
 
-    Logistic regressions are, also behind a scaler: their time goes into products that release the interpreter, and they
-    draw nothing at random. Others may not be made for threads, or use all cores already, or a graphics card.
+    This holds for logistic regressions, also after a scaler: they spend their time in products that release the
+    interpreter lock, and they draw no random numbers. Other classifiers may not be thread-safe, or may already use all
+    cores or a graphics card.
 
     Examples
     --------
@@ -118,10 +119,10 @@ def shares_cores(classifier: Any) -> bool:
     from sklearn.linear_model import LogisticRegression
 
     steps = [step for _, step in classifier.steps] if type(classifier) is Pipeline else [classifier]
-    drawing_nothing = ("lbfgs", "newton-cg", "newton-cholesky")
-    # Subclasses are left out: what they do is unknown.
+    deterministic = ("lbfgs", "newton-cg", "newton-cholesky")
+    # Types are compared exactly, because a subclass may do anything.
     return (
         all(type(step) is StandardScaler for step in steps[:-1])
         and type(steps[-1]) is LogisticRegression
-        and steps[-1].solver in drawing_nothing
+        and steps[-1].solver in deterministic
     )

@@ -24,13 +24,13 @@ class CC(PosteriorQuantifier):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -65,13 +65,13 @@ class PCC(PosteriorQuantifier):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -102,7 +102,7 @@ class PCC(PosteriorQuantifier):
 class AdjustedCounting(PosteriorQuantifier):
     """Base of methods that find the prevalences whose expected counts, by a matrix of rates, fit the counts of a bag.
 
-    `reads` says what is counted: "class", the class that a row is assigned to, or "mean", the posteriors of a row.
+    With ``reads = "class"``, rows are counted in their assigned class; with "mean", posteriors are averaged.
     """
 
     stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
@@ -122,23 +122,26 @@ class AdjustedCounting(PosteriorQuantifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ACC(AdjustedCounting):
-    """Adjusted classify and count: the prevalences whose expected counts, by the misclassification matrix, fit best.
+    """Adjusted classify and count: the prevalences whose expected counts fit the counts of a bag best.
+
+    The expected counts follow from the misclassification rates of the training rows.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     smoothness : float, default=0.0
-        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
-        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
+        Penalty of the squared second differences of the prevalences, added to the squared residuals, for ordered
+        classes. The order is the order of `classes_`: sorted names, or the order in ``Bags.from_labels(...,
+        classes=[...])``.
 
     Attributes
     ----------
@@ -149,7 +152,7 @@ class ACC(AdjustedCounting):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Share of the rows of each class, in columns, that is assigned to each class.
+        Share of the rows of the class in the column that is assigned to the class in the row.
 
     References
     ----------
@@ -187,18 +190,19 @@ class PACC(ACC):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     smoothness : float, default=0.0
-        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
-        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
+        Penalty of the squared second differences of the prevalences, added to the squared residuals, for ordered
+        classes. The order is the order of `classes_`: sorted names, or the order in ``Bags.from_labels(...,
+        classes=[...])``.
 
     Attributes
     ----------
@@ -209,7 +213,7 @@ class PACC(ACC):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns.
+        Mean posteriors of the rows of the class in the column.
 
     References
     ----------

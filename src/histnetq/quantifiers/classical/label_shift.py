@@ -1,4 +1,4 @@
-"""Class weights under label shift, from confusions and counts: BBSE and RLLS."""
+"""Class weights under label shift, from misclassification rates and counts: BBSE and RLLS."""
 
 from __future__ import annotations
 
@@ -13,31 +13,31 @@ from histnetq.quantifiers.classical.counting import AdjustedCounting, solve_mixt
 from histnetq.quantifiers.classical.posteriors import Floats, Ints
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
 
-_CONFIDENCE = 0.05  # with which the error of the confusions may exceed its bound
-_ROUNDS = 200  # of reweighting, at the most
-_EXACT = 1e-9  # relative change of a penalty at which its search ends
-_LEAST = 1e-12  # of norms that are divided by
+_CONFIDENCE = 0.05  # probability that the error of the rates exceeds its bound
+_ROUNDS = 200  # largest number of reweighting rounds
+_EXACT = 1e-9  # the search ends when the relative change of a penalty is below this
+_LEAST = 1e-12  # smallest divisor
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class BBSE(AdjustedCounting):
-    """Black box shift estimation: class weights of at least 0 whose expected counts fit best, as prevalences.
+    """Black box shift estimation: the class weights of at least 0 whose expected counts fit best, as prevalences.
 
-    It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1 while they are sought: they
-    are normalised at the end. `class_weights` gives the weights.
+    It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1. They are normalised
+    afterwards. `class_weights` returns the weights.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     mode : {"soft", "hard"}, default="soft"
-        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+        "soft" averages the posteriors of rows, and "hard" counts the rows assigned to each class.
 
     Attributes
     ----------
@@ -48,7 +48,7 @@ class BBSE(AdjustedCounting):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+        Mean posteriors of the rows of the class in the column, or the shares of them assigned to each class.
 
     References
     ----------
@@ -65,7 +65,7 @@ class BBSE(AdjustedCounting):
 
     @property
     def reads(self) -> str:  # type: ignore[override]
-        """What is counted: the posteriors of a row, or the class that it is assigned to."""
+        """Return "mean" if posteriors are averaged, and "class" if assigned classes are counted."""
         return "mean" if self.mode == "soft" else "class"
 
     def _check_params(self) -> None:
@@ -82,22 +82,22 @@ class BBSE(AdjustedCounting):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RLLS(BBSE):
-    """Regularised learning under label shift: `BBSE` whose weights are drawn towards 1, the more the fewer rows.
+    """Regularised learning under label shift: `BBSE` with weights shrunk towards 1, more if there are fewer rows.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     mode : {"soft", "hard"}, default="soft"
-        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+        "soft" averages the posteriors of rows, and "hard" counts the rows assigned to each class.
     alpha : float, default=0.01
-        Factor of the penalty that the number of training rows gives.
+        Factor of the penalty, which decreases with the number of training rows.
 
     Attributes
     ----------
@@ -108,9 +108,9 @@ class RLLS(BBSE):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+        Mean posteriors of the rows of the class in the column, or the shares of them assigned to each class.
     bound_ : (1,)
-        Bound of the error of the confusions, by the number of training rows.
+        Bound of the error of the rates, from the number of training rows.
 
     References
     ----------
@@ -145,8 +145,8 @@ class RLLS(BBSE):
 def penalised_weights(joint: Floats, targets: Floats, penalty: float) -> Floats:
     """Minimise ``‖joint · w − target‖ + penalty ‖w − 1‖`` over ``w ≥ 0``: (n_bags, k) → (n_bags, n_classes).
 
-    The norms are not squared. Each round squares them and weights them by what they were before, which reaches the
-    minimum of all bags from any start.
+    The norms are not squared. Each round minimises squared norms that are divided by the norms of the previous round,
+    which converges to the minimum for all bags.
 
     Examples
     --------
@@ -159,7 +159,7 @@ def penalised_weights(joint: Floats, targets: Floats, penalty: float) -> Floats:
     ridge = np.full(len(targets), penalty)
     weights = np.ones((len(targets), n_classes))
     missing = targets - joint.sum(1)
-    # Weights of 1 are best where no change is worth its penalty.
+    # Weights of 1 are optimal if no change is worth its penalty.
     worth = np.linalg.norm(missing @ joint, axis=1) > penalty * np.linalg.norm(missing, axis=1)
     todo = np.flatnonzero(worth)
     for _ in range(_ROUNDS):
