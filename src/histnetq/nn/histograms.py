@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from histnetq.kernels import backend
 from histnetq.kernels.plain import Bins, Entries
-from histnetq.nn.pooling import MergeablePooling, State, bag_totals
+from histnetq.nn.pooling import MergeablePooling, PoolingState, bag_totals
 from histnetq.nn.squashing import in_parts, squashed, through_sigmoid, unsquashed
 
 _LN = math.log(1.01)
@@ -50,7 +50,7 @@ class Histogram(MergeablePooling):
         self.n_bins = n_bins
         self.squash = squash
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def bins(self) -> tuple[Tensor, Tensor]:
@@ -157,7 +157,7 @@ class HardHistogram(Histogram):
 
         def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
             counts = backend(rows).hard_count(codes, ranks, Entries(index, offsets, weights))
-            return self.finish(State(counts, bag_totals(offsets, weights))).to(rows.dtype)
+            return self.finish(PoolingState(counts, bag_totals(offsets, weights))).to(rows.dtype)
 
         return pool
 

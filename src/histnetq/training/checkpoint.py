@@ -1,4 +1,4 @@
-"""Checkpoints of a run: its tensors and where it stands, in one file that is replaced as a whole."""
+"""Checkpoints of a run: its tensors and its progress, in one file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,30 +19,30 @@ _OPTIMIZER = ("step", "exp_avg", "exp_avg_sq")
 
 
 def has_checkpoint(directory: str | None) -> bool:
-    """Tell whether a run with this directory goes on from where one has stopped."""
+    """Return whether the directory has a checkpoint, which a run would resume."""
     return directory is not None and (Path(directory) / _CHECKPOINT).exists()
 
 
 def make_directory(directory: str) -> None:
-    """Make the directory of a checkpoint before work is done."""
+    """Create the directory of a checkpoint before any training."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        told = f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
-        raise ValueError(told) from None
+        message = f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
+        raise ValueError(message) from None
 
 
 def write_checkpoint(
     directory: str, identity: str, progress: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Write groups of tensors and the progress of the run of this identity."""
+    """Write groups of tensors, the progress of the run and its identity."""
     flat = {f"{group}/{k}": v.detach().cpu().clone() for group, named in tensors.items() for k, v in named.items()}
     with whole_file(Path(directory) / _CHECKPOINT) as partial:
         save_file(flat, partial, {"identity": identity, "progress": json.dumps(progress)})
 
 
 def read_checkpoint(directory: str, identity: str) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
-    """Read what `write_checkpoint` wrote; refuse the checkpoint of another run."""
+    """Read the progress and the tensors of a checkpoint; refuse the checkpoint of a different run."""
     path = Path(directory) / _CHECKPOINT
     try:
         with safe_open(path, framework="pt") as file:
@@ -94,6 +94,6 @@ def _kind(value: Any) -> type:
 
 
 def damaged(directory: str) -> ValueError:
-    """Return the error of a checkpoint that was altered."""
+    """Return the error for an altered checkpoint."""
     path = Path(directory) / _CHECKPOINT
     return ValueError(f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew.")

@@ -1,4 +1,4 @@
-"""Encoding pool rows as features or as bins; the result of a row does not depend on the other rows."""
+"""Encoding of pool rows as features or as bins, such that the result of a row depends on this row only."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from histnetq.bags.checks import take_dense
 from histnetq.kernels import backend, compiled_kernels
 from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import code_dtype, widest
-from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Standardize
+from histnetq.nn import MLP, BagNetwork, HardHistogram, ScaledLogOdds, Standardize
 from histnetq.nn.histograms import hard_thresholds
-from histnetq.nn.pooling import State, bag_totals
+from histnetq.nn.pooling import PoolingState, bag_totals
 
 # The encoder takes blocks of one size, padded with zeros: matrix products round differently for different numbers of
 # rows, and a value that crosses a bin edge by rounding would change the estimate.
@@ -52,14 +52,8 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
 class BinCounts:
     """Counts in hard bins, where the compiled encoder writes the bin of each feature instead of the feature itself.
 
-    Parameters
-    ----------
-    kernels : module
-        Compiled kernels of the family "dense\\_".
-    layers : Layers
-        The encoder in the form that these kernels take.
-    thresholds, ranks : Tensor
-        Bin edges, from `hard_thresholds`.
+    The kernels are of the family "dense\\_", the layers are in the form that they take, and the thresholds and ranks of
+    the bin edges are from `hard_thresholds`.
     """
 
     kernels: Any
@@ -83,10 +77,10 @@ class BinCounts:
             self.kernels.encode_bins(rows, index, self.layers, self.thresholds, codes[part])
         return codes
 
-    def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> State:
+    def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> PoolingState:
         """Return the pooling state of the bags, from the codes of their rows."""
         values = backend(self.thresholds).hard_count(codes, self.ranks, Entries(index, offsets, weights))
-        return State(values, bag_totals(offsets, weights))
+        return PoolingState(values, bag_totals(offsets, weights))
 
 
 def rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
@@ -113,7 +107,7 @@ def _allocate(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
 def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
     """Convert the network's standardisation and encoder for the compiled kernels; None if they are not supported."""
     prepare, encoder, odds = network.prepare, network.encoder, None
-    if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, LogOdds]:
+    if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, ScaledLogOdds]:
         encoder, odds = encoder
     if type(encoder) is not MLP or type(prepare) not in (nn.Identity, Standardize):
         return None

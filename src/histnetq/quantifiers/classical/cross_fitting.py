@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -122,7 +122,7 @@ def entries_with_labels(given: Bags) -> tuple[Ints, Ints, NDArray | None]:
     return entries, given.labels[entries], _weights_of_one_sample(given, kept)
 
 
-def _side_by_side(fits: list[Callable[[], Any]]) -> list[Any]:
+def _side_by_side(fits: Sequence[Callable[[], Any]]) -> list[Any]:
     """Run fits in threads and return their results; BLAS uses one thread in each, so that rounding is reproducible."""
     # The limit is for the whole process: if two overlapped, the process would keep it.
     with _one_limit, threadpool_limits(1, "blas"):

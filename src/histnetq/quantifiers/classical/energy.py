@@ -14,10 +14,16 @@ from histnetq.bags.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.persistence.saving import Arrays, StoredArrays
-from histnetq.quantifiers.classical.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
+from histnetq.quantifiers.classical.on_features import (
+    Columns,
+    FeatureQuantifier,
+    class_shares,
+    row_chunks,
+    rows_of_classes,
+)
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
-from histnetq.sketches.posteriors import SummedPosteriors, bag_means
+from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import Sketcher
 
 _MOST_KNOTS = 512  # per feature; interpolated distances are wrong by 1e-6 of the range, or 1e-5 in its tails
@@ -89,11 +95,7 @@ class ED(PosteriorQuantifier):
     stored = (*PosteriorQuantifier.stored, _STORED)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        n_classes = posteriors.shape[1]
-        shares = class_shares(labels, weights, n_classes)
-        # A class without rows gets one row with the posterior 1, as if it were always recognised.
-        corners = np.eye(n_classes)[shares.sum(0) == 0]
-        values, shares = np.concatenate([posteriors, corners]), np.concatenate([shares, corners])
+        values, shares = rows_of_classes(posteriors, labels, weights)
         self.knots_, self.distances_ = distance_tables(Columns(values), shares)
         self.matrix_ = mean_distances(values, self.knots_, self.distances_).T @ shares
 
@@ -104,14 +106,8 @@ class ED(PosteriorQuantifier):
         return mean_distances(posteriors, self.knots_, self.distances_)
 
     def _sketcher(self) -> Sketcher:
-        def distances(bags: Bags) -> tuple[Floats, Ints]:
-            posteriors, index = self._bag_posteriors(bags)
-            return self._distances(posteriors), index
-
-        estimate = lambda means, *_: nearest_mixture(self.matrix_, means)  # noqa: E731
-        sketcher = SummedPosteriors(distances, estimate, self.training_posteriors_)
-        sketcher.name = f"sums of distances {digest_arrays(self.distances_)}"
-        return sketcher
+        name = f"sums of distances {digest_arrays(self.distances_)}"
+        return self._sums_sketcher(name, self._distances, lambda means: nearest_mixture(self.matrix_, means))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)

@@ -7,11 +7,10 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags.bags import Bags
 from histnetq.quantifiers.classical.counting import ACC
 from histnetq.quantifiers.classical.posteriors import Floats, Ints
 from histnetq.quantifiers.row_posteriors import misclassification
-from histnetq.sketches.posteriors import SummedPosteriors, bag_means
+from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import Sketcher
 
 
@@ -73,10 +72,4 @@ class Friedman(ACC):
         return (posteriors > self.train_prevalences_).astype(np.float64)
 
     def _sketcher(self) -> Sketcher:
-        def likelier(bags: Bags) -> tuple[Floats, Ints]:
-            posteriors, index = self._bag_posteriors(bags)
-            return self._likelier(posteriors), index
-
-        sketcher = SummedPosteriors(likelier, lambda means, *_: self._adjust(means), self.training_posteriors_)
-        sketcher.name = "sums above the prevalences"
-        return sketcher
+        return self._sums_sketcher("sums above the prevalences", self._likelier, self._adjust)

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from histnetq.bags.checks import check_number
 from histnetq.persistence.saving import Arrays, StoredArrays
 from histnetq.quantifiers.classical.emq import check_iterations, maximise_mixture
+from histnetq.quantifiers.classical.on_features import rows_of_classes
 from histnetq.quantifiers.classical.posterior_checks import describe_fault
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 
@@ -92,14 +93,7 @@ class KDEy(PosteriorQuantifier):
         check_iterations(self.tol, self.max_iter)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        n_classes = posteriors.shape[1]
-        shares = np.zeros((len(labels), n_classes))
-        shares[np.arange(len(labels)), labels] = 1 if weights is None else weights
-        absent = shares.sum(0) == 0
-        # A class without rows gets one kernel at the posterior 1, as if it were always recognised.
-        self.kernels_ = np.concatenate([posteriors, np.eye(n_classes)[absent]])
-        shares = np.concatenate([shares, np.eye(n_classes)[absent]])
-        self.shares_ = shares / shares.sum(0)
+        self.kernels_, self.shares_ = rows_of_classes(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         densities = kernel_densities(posteriors, self.kernels_, self.shares_, self.bandwidth)

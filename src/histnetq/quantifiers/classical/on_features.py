@@ -114,7 +114,7 @@ class _Summed(Sketcher):
         return self.q._estimate(values, totals)
 
 
-def class_shares(labels: Ints, weights: Floats | None, n_classes: int) -> Floats:
+def class_shares(labels: Ints, weights: NDArray | None, n_classes: int) -> Floats:
     """Return the weight of each row in the mean of each class: (n_rows, n_classes); 0 for a class without rows.
 
     Examples
@@ -128,6 +128,16 @@ def class_shares(labels: Ints, weights: Floats | None, n_classes: int) -> Floats
     shares[np.arange(len(labels)), labels] = 1.0 if weights is None else weights
     totals = shares.sum(0)
     return shares / np.where(totals > 0, totals, 1.0)
+
+
+def rows_of_classes(posteriors: Floats, labels: Ints, weights: NDArray | None) -> tuple[Floats, Floats]:
+    """Return the posteriors and the `class_shares` of rows, so that every class has rows: (n_rows, n_classes) each.
+
+    A class without rows gets one row with the posterior 1, as if it were always recognised.
+    """
+    shares = class_shares(labels, weights, posteriors.shape[1])
+    added = np.eye(posteriors.shape[1])[shares.sum(0) == 0]
+    return np.concatenate([posteriors, added]), np.concatenate([shares, added])
 
 
 def row_chunks(bags: Bags, numbers_of_a_row: int) -> Iterator[tuple[Floats, Any]]:

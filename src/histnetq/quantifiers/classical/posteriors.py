@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -360,6 +361,19 @@ class PosteriorQuantifier(Quantifier):
         if self.reads == "class":
             return CountedCells(*parts, Corners(n_classes))
         return CountedCells(*parts, LogOdds() if n_classes == 2 else self._nearest_points())
+
+    def _sums_sketcher(
+        self, name: str, values: Callable[[Floats], Floats], estimate: Callable[[Floats], Floats]
+    ) -> Sketcher:
+        """Return a sketcher that sums values of the posteriors over rows, and estimates from their means."""
+
+        def bag_values(bags: Bags) -> tuple[Floats, Ints]:
+            posteriors, index = self._bag_posteriors(bags)
+            return values(posteriors), index
+
+        sketcher = SummedPosteriors(bag_values, lambda means, *_: estimate(means), self.training_posteriors_)
+        sketcher.name = name
+        return sketcher
 
     def _nearest_points(self) -> NearestPoints:
         # They are computed once, and kept together with the posteriors that they were computed from.

@@ -205,13 +205,20 @@ class PooledQuantifier(DeepQuantifier):
         """Build the layers that map a pooled bag to scores of the classes."""
         return MLP(width, (*self.head, n_classes), self.training.dropout)
 
+    def _encoder(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        """Build the layers that map rows to features."""
+        return make_encoder(self.encoder, shape, self.training)
+
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
-        encoder = make_encoder(self.encoder, shape, self.training)
-        pooling = self._pooling(n_outputs(encoder, shape))
-        network = BagNetwork(
-            encoder, pooling, self._head(pooling.width, n_classes), n_classes,
-            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
+        encoder = self._encoder(shape, n_classes)
+        return self._assemble(encoder, self._pooling(n_outputs(encoder, shape)), n_classes, prepare)
+
+    def _assemble(
+        self, encoder: nn.Module, pooling: Pooling, n_classes: int, prepare: Standardize | None
+    ) -> BagNetwork:
+        """Build the network from its encoder and its pooling."""
+        head, classify = self._head(pooling.width, n_classes), self.label_weight > 0 or self.training.warmup > 0
+        network = BagNetwork(encoder, pooling, head, n_classes, prepare=prepare, classify=classify)
         return network.to(getattr(torch, self.training.dtype))
 
 

@@ -144,14 +144,11 @@ class EMNetQ(DeepQuantifier):
         encoder = make_scores(self.encoder, shape, n_classes, self.training)
         pooling = Likelihood if self.ridge is None else ShrunkLikelihood
         shift = _Shift(n_classes) if self.label_weight > 0 or self.training.warmup > 0 else False
-        network = BagNetwork(
-            encoder, pooling(n_classes, self.prior), None, n_classes,
-            prepare=prepare, classify=shift,
-        )  # fmt: skip
+        network = BagNetwork(encoder, pooling(n_classes, self.prior), None, n_classes, prepare=prepare, classify=shift)
         return network.to(getattr(torch, self.training.dtype))
 
     def _start(self) -> Start | None:
-        return None if self.ridge is None else partial(start_scores, self.ridge, self.training.weight_decay)
+        return None if self.ridge is None else partial(start_scores, self.ridge)
 
     def _check_params(self) -> None:
         super()._check_params()

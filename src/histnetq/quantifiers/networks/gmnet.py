@@ -104,19 +104,14 @@ class GMNet(PooledQuantifier):
     def _start(self) -> Start | None:
         from histnetq.training.pretraining.gmnet_start import start_gaussians
 
-        return partial(start_gaussians, self.ridge, self.training)
+        return partial(start_gaussians, self.ridge)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
         pooling = self._pooling(self.n_blocks * self.n_dims)
         # Dropout before the Gaussians would spread training rows wider than the rows of bags to estimate.
         whole = dataclasses.replace(self.training, dropout=0.0)
-        network = BagNetwork(
-            make_scores(hidden, shape, pooling.n_features, whole), pooling,
-            self._head(pooling.width, n_classes), n_classes, prepare=prepare,
-            classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
-        return network.to(getattr(torch, self.training.dtype))
+        return self._assemble(make_scores(hidden, shape, pooling.n_features, whole), pooling, n_classes, prepare)
 
     def _pooling(self, n_features: int) -> Pooling:
         return Gaussians(n_features, self.n_blocks, self.n_gaussians)

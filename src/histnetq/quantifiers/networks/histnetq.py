@@ -6,12 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import torch
 from torch import nn
 
 from histnetq.bags.checks import check_choice, check_flag, check_integer
 from histnetq.bags.limits import MOST_BINS
-from histnetq.nn import BINS, BagNetwork, Cumulative, LogOdds, Pooling, Standardize, Unmixing
+from histnetq.nn import BINS, Cumulative, Pooling, ScaledLogOdds, Unmixing
 from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.training.fitting import Start
@@ -120,23 +119,19 @@ class HistNetQ(PooledQuantifier):
             return None
         from histnetq.training.pretraining.histnetq_start import start_histograms
 
-        return partial(start_histograms, self.ridge, self.training)
+        return partial(start_histograms, self.ridge)
 
-    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
+    def _encoder(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         if self.head != "unmix":
-            return super()._network(shape, n_classes, prepare)
-        log_odds = LogOdds(n_classes)
+            return super()._encoder(shape, n_classes)
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
-        network = BagNetwork(
-            nn.Sequential(make_scores(hidden, shape, n_classes, self.training), log_odds),
-            self._pooling(log_odds.n_features), Unmixing(log_odds.n_features, self.n_bins, n_classes), n_classes,
-            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
-        return network.to(getattr(torch, self.training.dtype))
+        return nn.Sequential(make_scores(hidden, shape, n_classes, self.training), ScaledLogOdds(n_classes))
 
     def _pooling(self, n_features: int) -> Pooling:
         return BINS[self.bins](n_features, self.n_bins)
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
+        if self.head == "unmix":
+            return Unmixing(width // self.n_bins, self.n_bins, n_classes)
         head = super()._head(width, n_classes)
         return nn.Sequential(Cumulative(self.n_bins), head) if self.cumulative else head

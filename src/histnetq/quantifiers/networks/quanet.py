@@ -136,17 +136,14 @@ class QuaNet(PosteriorQuantifier):
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         kind = _weight_kind(weights)
-        rows = Bags(posteriors, labels=labels, classes=range(n_classes), weights=weights, weight_kind=kind)
+        given = Bags(posteriors, labels=labels, classes=range(n_classes), weights=weights, weight_kind=kind)
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
             assert held.rows is not None
-            rates = (
-                rate(posteriors[held.rows.index], labels[held.rows.index], held.rows.weights)
-                for rate in (confusions_of, misclassification)
-            )
-            return self._network(_Estimates(*rates, self.train_prevalences_))
+            rows = posteriors[held.rows.index], labels[held.rows.index], held.rows.weights
+            return self._network(_Estimates(confusions_of(*rows), misclassification(*rows), self.train_prevalences_))
 
-        keep_trained(self, Task(self).train(Supervision(rows, None), make))
+        keep_trained(self, Task(self).train(Supervision(given, None), make))
 
     def _network(self, estimates: _Estimates) -> BagNetwork:
         n_classes = len(estimates.prior)

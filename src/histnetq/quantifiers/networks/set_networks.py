@@ -27,7 +27,7 @@ class _OnFeatures(PooledQuantifier):
             return None
         from histnetq.training.pretraining.features_start import start_features
 
-        return partial(start_features, self.ridge, self.training)
+        return partial(start_features, self.ridge)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
