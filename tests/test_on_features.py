@@ -149,7 +149,7 @@ def test_readme_averages_over_subsets_and_takes_sparse_rows():
     p = q.fit(X, y).predict(bag)
     assert np.abs(p - truth).max() < 0.05
     np.testing.assert_allclose(q.fit(sparse.csr_matrix(X), y).predict(sparse.csr_matrix(bag)), p, atol=1e-12)
-    message = "subset_size: expected at most 16, got 17; lower it."
+    message = "subset_size: expected at most 16, got 17; take fewer."
     with pytest.raises(ValueError, match=exactly(message)):
         hq.ReadMe(subset_size=17).fit(X, y)
 

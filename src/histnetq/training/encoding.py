@@ -85,8 +85,11 @@ class BinCounts:
 
 def rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return some pool rows as a dense tensor, in the type that they are standardised in."""
+    found = bags.rows.dtype
+    # Values such as coordinates in metres need float64 until the mean is subtracted.
+    wide = found.itemsize > 4 or (found.kind in "iu" and found.itemsize == 4)
     # numpy converts them, because it supports every number type and byte order.
-    kind = _numpy_name(widest(device) if _is_wide(bags.rows.dtype) else dtype)
+    kind = _numpy_name(widest(device) if wide else dtype)
     return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
 
 
@@ -143,11 +146,6 @@ def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, ND
         some = slice(start, start + step)
         part = rows_tensor(bags, used[some], torch.device("cpu"), torch.float32).flatten(1).numpy()
         yield some, part, np.arange(len(part))
-
-
-def _is_wide(dtype: np.dtype) -> bool:
-    """Return whether values need float64 until the mean is subtracted, such as coordinates in metres."""
-    return dtype.itemsize > 4 or (dtype.kind in "iu" and dtype.itemsize == 4)
 
 
 def _numpy_name(dtype: torch.dtype) -> str:

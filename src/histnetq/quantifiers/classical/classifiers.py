@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,36 +16,14 @@ from histnetq.bags.limits import brief
 from histnetq.registry import CLASSIFIERS
 
 DEFAULT = next(iter(CLASSIFIERS))
-
-
-def make_logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-
-
-def make_forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(n_estimators=100)
-
-
-def make_boosting() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier()
-
-
-def make_mlp() -> Any:
-    from sklearn.neural_network import MLPClassifier
-
-    return make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True))
-
-
-def make_bayes() -> Any:
-    from sklearn.naive_bayes import GaussianNB
-
-    return GaussianNB()
+# Module and name of the class in scikit-learn, which is imported on first use; parameters; whether features are scaled.
+_CLASSES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
+    "logistic": ("linear_model", "LogisticRegression", {"max_iter": 1000}, True),
+    "forest": ("ensemble", "RandomForestClassifier", {"n_estimators": 100}, False),
+    "boosting": ("ensemble", "HistGradientBoostingClassifier", {}, False),
+    "mlp": ("neural_network", "MLPClassifier", {"early_stopping": True}, True),
+    "bayes": ("naive_bayes", "GaussianNB", {}, False),
+}
 
 
 def made(classifier: Any) -> Any:
@@ -57,8 +36,9 @@ def made(classifier: Any) -> Any:
     """
     if classifier is not None and not isinstance(classifier, str):
         return classifier
-    name = check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))
-    return globals()[f"make_{name}"]()
+    module, name, params, scaled = _CLASSES[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))]
+    found = getattr(import_module(f"sklearn.{module}"), name)(**params)
+    return make_pipeline(StandardScaler(), found) if scaled else found
 
 
 def check_classifier(classifier: Any) -> None:

@@ -36,7 +36,7 @@ class _StoredFeatureHistograms(StoredArrays):
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
-        wanted = int(np.prod(model.input_shape_)), sum(model._bins()), len(model.classes_)
+        wanted = int(np.prod(model.input_shape_)), sum(check_bins(model.n_bins)), len(model.classes_)
         if model.histograms_.shape != wanted:
             raise ValueError(
                 f"path: the histograms have shape {model.histograms_.shape}, expected {wanted}; save again."
@@ -93,16 +93,13 @@ class HDx(FeatureQuantifier):
     max_iter: int = 100
     stored = (_StoredFeatureHistograms(low_="features", high_="features", histograms_="share: features bins classes"),)
 
-    def _bins(self) -> list[int]:
-        return check_bins(self.n_bins)
-
     def _check_params(self) -> None:
         super()._check_params()
         check_bins(self.n_bins)
         check_iterations(self.tol, self.max_iter, _MOST_STEPS)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
-        n_classes, bins = len(self.train_prevalences_), self._bins()
+        n_classes, bins = len(self.train_prevalences_), check_bins(self.n_bins)
         shares = class_shares(labels, weights, n_classes)[np.arange(len(labels)), labels]
         self.low_, self.high_ = np.empty(columns.n_columns), np.empty(columns.n_columns)
         self.histograms_ = np.empty((columns.n_columns, sum(bins), n_classes))
@@ -122,11 +119,11 @@ class HDx(FeatureQuantifier):
         place = (rows - low) / width
         # NaN fails the comparison and falls into the first bin: its conversion to an integer is undefined.
         place = np.where(place > 0, np.minimum(place, 1), 0.0)
-        return [np.minimum(place * n, n - 1).astype(np.int32) for n in self._bins()]
+        return [np.minimum(place * n, n - 1).astype(np.int32) for n in check_bins(self.n_bins)]
 
     def _sums(self, bags: Bags) -> NDArray:
         """Return the weight of each bag's rows in each bin of each feature: (n_bags, n_features, sum of bins)."""
-        counts, starts = np.zeros((len(bags), *self.histograms_.shape[:2])), np.cumsum([0, *self._bins()])
+        counts, starts = np.zeros((len(bags), *self.histograms_.shape[:2])), np.cumsum([0, *check_bins(self.n_bins)])
         for rows, member in row_chunks(bags, len(self.low_)):
             for codes, start in zip(self._codes(rows), starts, strict=False):
                 _count(codes + np.int32(start), member.indptr, member.indices, member.data, counts)
@@ -138,7 +135,7 @@ class HDx(FeatureQuantifier):
         return np.concatenate([predict(bags[a : a + step]) for a in range(0, len(bags), step)])
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
-        starts = np.cumsum([0, *self._bins()])
+        starts = np.cumsum([0, *check_bins(self.n_bins)])
         found = [
             match_features(sums[:, :, a:b], self.histograms_[:, a:b], self.tol, self.max_iter)
             for a, b in pairwise(starts)
@@ -147,7 +144,7 @@ class HDx(FeatureQuantifier):
         return p / p.sum(1, keepdims=True)
 
     def _sums_of(self) -> str:
-        return f"counts in {self._bins()} bins between {digest_arrays(self.low_, self.high_)}"
+        return f"counts in {check_bins(self.n_bins)} bins between {digest_arrays(self.low_, self.high_)}"
 
 
 @njit(cache=True, nogil=True)

@@ -90,7 +90,7 @@ class ReadMe(FeatureQuantifier):
         check_integer("n_subsets", self.n_subsets, 1, 1_000_000)
         check_whole("subset_size", self.subset_size)
         if self.subset_size > _MOST_FEATURES:
-            raise ValueError(f"subset_size: expected at most {_MOST_FEATURES}, got {self.subset_size}; lower it.")
+            raise ValueError(f"subset_size: expected at most {_MOST_FEATURES}, got {self.subset_size}; take fewer.")
         check_seed(self.random_state)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:

@@ -43,6 +43,7 @@ class DeepQuantifier(Quantifier):
     label_weight: float = 0.0
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None
+    ridge: float | None = None
 
     stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
 
@@ -122,6 +123,7 @@ class DeepQuantifier(Quantifier):
         super()._check_params()
         check_task(self)
         check_encoder(self.encoder)
+        check_number("ridge", self.ridge, 0, 1e12, above=True, or_none=True)
 
     def _start(self) -> Start | None:
         """Return the function that pretrains the network, or None to start from random weights."""
@@ -220,11 +222,6 @@ class PooledQuantifier(DeepQuantifier):
         head, classify = self._head(pooling.width, n_classes), self.label_weight > 0 or self.training.warmup > 0
         network = BagNetwork(encoder, pooling, head, n_classes, prepare=prepare, classify=classify)
         return network.to(getattr(torch, self.training.dtype))
-
-
-def check_ridge(ridge: Any) -> None:
-    """Refuse anything but None and a penalty of a logistic regression."""
-    check_number("ridge", ridge, 0, 1e12, above=True, or_none=True)
 
 
 def make_standardize(statistics: tuple[NDArray, NDArray] | None, scored: bool) -> Standardize | None:

@@ -15,7 +15,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, used_rows
 from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
 from histnetq.persistence.saving import Arrays
-from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 from histnetq.quantifiers.networks.encoders import Encoder, make_scores
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start
@@ -152,7 +152,6 @@ class EMNetQ(DeepQuantifier):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         check_number("prior", self.prior, 0, 1e6, what="a pseudo-count")
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:

@@ -11,7 +11,7 @@ from torch import nn
 
 from histnetq.bags.checks import check_integer
 from histnetq.nn import BagNetwork, Gaussians, Pooling, Standardize
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, MOST_UNITS, make_scores
 from histnetq.training.fitting import Start
 
@@ -46,13 +46,13 @@ class GMNet(PooledQuantifier):
         Epochs, learning rate, device and other options; its `dropout` acts in the head only.
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
     ridge : float or None, default=None
         A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
         by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
         number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
         rows, starts from random weights.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
 
     Attributes
     ----------
@@ -93,11 +93,9 @@ class GMNet(PooledQuantifier):
     n_blocks: int = field(default=9, kw_only=False)
     n_gaussians: int = field(default=30, kw_only=False)
     n_dims: int = field(default=5, kw_only=False)
-    ridge: float | None = None
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         for name in ("n_blocks", "n_gaussians", "n_dims"):
             check_integer(name, getattr(self, name), 1, MOST_UNITS)
 

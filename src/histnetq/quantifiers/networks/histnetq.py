@@ -11,7 +11,7 @@ from torch import nn
 from histnetq.bags.checks import check_choice, check_flag, check_integer
 from histnetq.bags.limits import MOST_BINS
 from histnetq.nn import BINS, Cumulative, Pooling, ScaledLogOdds, Unmixing
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.training.fitting import Start
 
@@ -48,15 +48,15 @@ class HistNetQ(PooledQuantifier):
         Epochs, learning rate, device and other options.
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
+    ridge : float or None, default=0.01
+        Penalty of the logistic regressions that recover implied labels, and that are the encoder if it has no hidden
+        layers. None, or fewer than 100 different rows, starts from random weights.
     head : "unmix" or tuple of int, default="unmix"
         Maps histograms to prevalences: "unmix" finds the mixture of class histograms, and a tuple has the sizes of
         hidden layers, as in the paper.
     cumulative : bool, default=False
         Whether a head of hidden layers reads cumulative histograms. It then learns from many weak features (texts of
         many classes) in fewer epochs, but learns less well from a few strong features.
-    ridge : float or None, default=0.01
-        Penalty of the logistic regressions that recover implied labels, and that are the encoder if it has no hidden
-        layers. None, or fewer than 100 different rows, starts from random weights.
 
     Attributes
     ----------
@@ -103,7 +103,6 @@ class HistNetQ(PooledQuantifier):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         check_choice("bins", self.bins, tuple(BINS))
         check_integer("n_bins", self.n_bins, 1, MOST_BINS)
         check_flag("cumulative", self.cumulative)

@@ -7,7 +7,7 @@ from functools import partial
 
 from histnetq.bags.checks import check_choice, check_integer
 from histnetq.nn import POOLINGS, Pooling, SetAttention
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import MOST_UNITS
 from histnetq.training.fitting import Start
 
@@ -15,12 +15,6 @@ from histnetq.training.fitting import Start
 @dataclass(eq=False, repr=False, kw_only=True)
 class _OnFeatures(PooledQuantifier):
     """Base of both networks, which are pretrained if `ridge` is a number."""
-
-    ridge: float | None = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_ridge(self.ridge)
 
     def _start(self) -> Start | None:
         if self.ridge is None:
@@ -52,13 +46,13 @@ class DeepSets(_OnFeatures):
         Epochs, learning rate, device and other options.
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
     ridge : float or None, default=None
         A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
         by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
         number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
         rows, starts from random weights.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
 
     Attributes
     ----------
@@ -134,13 +128,13 @@ class SetTransformer(_OnFeatures):
         Epochs, learning rate, device and other options.
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
-    head : tuple of int, default=(512,)
-        Hidden layers between the pooled bag and the prevalences.
     ridge : float or None, default=None
         A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
         by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
         number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
         rows, starts from random weights.
+    head : tuple of int, default=(512,)
+        Hidden layers between the pooled bag and the prevalences.
 
     Attributes
     ----------

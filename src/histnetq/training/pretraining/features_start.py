@@ -8,19 +8,14 @@ Cross-validation would not do here: features of encoders trained on different fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
 
 from histnetq.nn import BagNetwork
 from histnetq.training.fitting import Pretraining
-from histnetq.training.pretraining.head_pretraining import (
-    EstimatedBags,
-    SimulatedBags,
-    blur,
-    pretrain_head,
-    pretraining_steps,
-)
+from histnetq.training.pretraining.head_pretraining import SimulatedBags, blur, pretrain_head, pretraining_steps
 from histnetq.training.pretraining.label_pretraining import apply_in_batches, class_shares, learn_scores
 from histnetq.training.pretraining.training_rows import TrainingRows, row_protocol
 
@@ -66,9 +61,9 @@ def start_features(
     limits = {"n_bags": training.batch_bags, "n_entries": _ATTENDED} if attention else {}
     draw = SimulatedBags(shares, bags, protocol, rng, **limits)
 
-    def estimate_batch() -> EstimatedBags:
-        return draw(lambda offsets, rows: network.quantify(pooling(features, offsets, None, rows)), rng)
+    def estimate(offsets: Tensor, rows: Tensor) -> Tensor:
+        return network.quantify(pooling(features, offsets, None, rows))
 
     rates = [([*attention, *head.parameters()], _RATE)]
-    pretrain_head(rates, estimate_batch, task.loss, pretraining_steps(training_rows, training))
+    pretrain_head(rates, partial(draw, estimate, rng), task.loss, pretraining_steps(training_rows, training))
     return True

@@ -33,8 +33,6 @@ _CLIP = 1.0  # largest norm of the gradient
 # Beta distribution, times log-normal noise of this width. Otherwise the head would memorise the training bags.
 _ENDS, _JITTER = 0.3, 0.5
 
-EstimatedBags = tuple[Tensor, Tensor, Tensor]  # p_true, p_pred and sizes of simulated bags
-
 
 def blur(
     features: Tensor, shares: Floats, rng: np.random.Generator, spread: float | Tensor = 1.0
@@ -94,8 +92,8 @@ class SimulatedBags:
             weight_kind="survey",
         )
 
-    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> EstimatedBags:
-        """Draw bags, and estimate their prevalences with ``estimate(offsets, rows)``."""
+    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> tuple[Tensor, ...]:
+        """Draw bags, estimate them with ``estimate(offsets, rows)``, and return p_true, p_pred and sizes."""
         counts = self._counts(rng)
         sizes = counts.sum(1)
         n_bags, n_classes = counts.shape
@@ -137,7 +135,7 @@ def pretraining_steps(training_rows: TrainingRows, training: Training) -> int:
 
 def pretrain_head(
     rates: list[tuple[list[nn.Parameter], float]],
-    estimate_batch: Callable[[], EstimatedBags],
+    estimate_batch: Callable[[], tuple[Tensor, ...]],
     loss: Measure,
     n_steps: int,
 ) -> None:

@@ -7,6 +7,7 @@ labels. They are the templates of the unmixing head, which is then trained on si
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,13 +19,7 @@ from histnetq.metrics import Measure
 from histnetq.nn import ScaledLogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.training.fitting import Pretraining
-from histnetq.training.pretraining.head_pretraining import (
-    EstimatedBags,
-    SimulatedBags,
-    blur,
-    pretrain_head,
-    pretraining_steps,
-)
+from histnetq.training.pretraining.head_pretraining import SimulatedBags, blur, pretrain_head, pretraining_steps
 from histnetq.training.pretraining.label_pretraining import class_shares, learn_scores
 from histnetq.training.pretraining.training_rows import Floats, Ints, TrainingRows, row_protocol
 
@@ -70,11 +65,11 @@ def start_histograms(ridge: float, task: Pretraining) -> bool:
     draw = SimulatedBags(shares, bags if known is None else known, protocol, rng)
     head.set_templates(_templates(pool, draw.rows, shares, head))
 
-    def estimate_batch() -> EstimatedBags:
-        return draw(lambda offsets, rows: head(pool(offsets, rows)).softmax(1), rng)
+    def estimate(offsets: Tensor, rows: Tensor) -> Tensor:
+        return head(pool(offsets, rows)).softmax(1)
 
     n_steps = pretraining_steps(training_rows, task.training)
-    _pretrain_if_useful(head, estimate_batch, (bags, histograms), task.loss, n_steps)
+    _pretrain_if_useful(head, partial(draw, estimate, rng), (bags, histograms), task.loss, n_steps)
     return True
 
 
@@ -106,7 +101,7 @@ def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Flo
 
 def _pretrain_if_useful(
     head: Unmixing,
-    estimate_batch: Callable[[], EstimatedBags],
+    estimate_batch: Callable[[], tuple[Tensor, ...]],
     judging: tuple[Bags, Tensor],
     loss: Measure,
     n_steps: int,
