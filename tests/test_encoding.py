@@ -13,7 +13,7 @@ from scipy import sparse
 
 import histnetq as hq
 from histnetq.kernels import compiled, dense_compiled, using
-from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean, ScaledLogOdds, Standardize, Unmixing
+from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Mean, Standardize, Unmixing
 from histnetq.nn.histograms import hard_thresholds
 from histnetq.nn.squashing import squashed
 from histnetq.training import encoding
@@ -37,7 +37,7 @@ def network(n_inputs: int, sizes, seed: int = 0, n_bins: int = 5, squash: str | 
 
 def odds_network(n_inputs: int, hidden, n_classes: int, seed: int = 0, n_bins: int = 5) -> BagNetwork:
     """HistNetQ's own network: scores, log-odds with any centre and scale, bins as above, and a head that unmixes."""
-    net, odds = network(n_inputs, (*hidden, n_classes), seed, n_bins), ScaledLogOdds(n_classes)
+    net, odds = network(n_inputs, (*hidden, n_classes), seed, n_bins), LogOdds(n_classes)
     generator = torch.Generator().manual_seed(seed)
     odds.center += torch.randn(odds.n_features, generator=generator)
     odds.scale *= 0.5 + torch.rand(odds.n_features, generator=generator)

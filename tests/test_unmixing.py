@@ -8,7 +8,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from histnetq.nn import BINS, ScaledLogOdds, Unmixing
+from histnetq.nn import BINS, LogOdds, Unmixing
 
 CAP = -np.log(np.expm1(1e-7))  # log-odds above are taken for this
 
@@ -27,7 +27,7 @@ def random_scores(n_rows: int, n_classes: int, spread: float, seed: int = 0) -> 
 @pytest.mark.parametrize("n_classes", [2, 3, 5, 28])
 @pytest.mark.parametrize("spread", [0.1, 3.0, 50.0])
 def test_log_odds_are_the_plain_formula(n_classes, spread):
-    layer, scores = ScaledLogOdds(n_classes).double(), random_scores(50, n_classes, spread)
+    layer, scores = LogOdds(n_classes).double(), random_scores(50, n_classes, spread)
     expected = plain_odds(scores)
     expected = expected[:, 1:] if n_classes == 2 else expected.clamp(max=CAP)
     torch.testing.assert_close(layer(scores), expected, rtol=1e-7, atol=1e-9)
@@ -43,7 +43,7 @@ def test_log_odds_of_extreme_scores_and_their_gradients_are_finite(n_classes, dt
     scores[:n_classes] = 100.0 * torch.eye(n_classes) - 50.0
     scores[-1] = 0.0
     scores.requires_grad_()
-    odds = ScaledLogOdds(n_classes).to(dtype)(scores)
+    odds = LogOdds(n_classes).to(dtype)(scores)
     assert odds.shape == (40, 1 if n_classes <= 2 else n_classes)
     odds.square().sum().backward()
     assert odds.isfinite().all()
@@ -52,12 +52,12 @@ def test_log_odds_of_extreme_scores_and_their_gradients_are_finite(n_classes, dt
 
 @pytest.mark.parametrize("n_classes", [2, 3, 6])
 def test_gradients_of_log_odds(n_classes):
-    layer = ScaledLogOdds(n_classes).double()
+    layer = LogOdds(n_classes).double()
     assert torch.autograd.gradcheck(layer, random_scores(6, n_classes, 2.0).requires_grad_())
 
 
 def test_log_odds_of_a_row_do_not_depend_on_others():
-    layer, scores = ScaledLogOdds(5), random_scores(37, 5, 3.0).float()
+    layer, scores = LogOdds(5), random_scores(37, 5, 3.0).float()
     whole = layer(scores)
     for step in (1, 2, 9):
         assert torch.equal(torch.cat([layer(part) for part in scores.split(step)]), whole)

@@ -22,7 +22,7 @@ from histnetq.kernels.jit import njit
 
 _TILE = 192  # rows: no power of two, as rows of arrays would then compete for the same places in the cache
 _STEP = 4  # inputs and thresholds handled together; the numbers of both are filled up to a multiple
-_LEAST_OTHERS = np.float32(-math.expm1(-1e-7))  # share of all other classes together, as in `histnetq.nn.ScaledLogOdds`
+_LEAST_OTHERS = np.float32(-math.expm1(-1e-7))  # share of all other classes together, as in `histnetq.nn.LogOdds`
 _LOWEST = np.float32(-87)  # whose exponential is nothing beside one, and has all its digits
 _LN2, _PER_LN2 = np.float32(math.log(2)), np.float32(1 / math.log(2))
 # In two parts, as whole multiples of the first are exact.

@@ -21,13 +21,13 @@ from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
 from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, PoolingState
 from histnetq.nn.sequence import SortedLSTM
-from histnetq.nn.unmixing import ScaledLogOdds, Unmixing
+from histnetq.nn.unmixing import LogOdds, Unmixing
 
 __all__ = [
     "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "Gaussians",
-    "HardHistogram", "Likelihood", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "PoolingState",
-    "RBFHistogram", "ScaledLogOdds", "SetAttention", "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram",
-    "SortedLSTM", "Standardize", "StandardizeScores", "Unmixing",
+    "HardHistogram", "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "PoolingState",
+    "RBFHistogram", "SetAttention", "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM",
+    "Standardize", "StandardizeScores", "Unmixing",
 ]  # fmt: skip
 
 # Values of `histnetq.DeepSets(pooling=...)`; each takes n_features.

@@ -28,7 +28,7 @@ _SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # inputs of the factor are divided by 3 sta
 _TILT = 2.0  # how much the templates of the classes differ before training
 
 
-class ScaledLogOdds(nn.Module):
+class LogOdds(nn.Module):
     """A layer that maps class scores to the log-odds of each class against all other classes, shifted and scaled.
 
     Scores are log-likelihoods up to a constant per row. With two classes, it returns the log-odds of the second only.
@@ -45,7 +45,7 @@ class ScaledLogOdds(nn.Module):
 
     Examples
     --------
-    >>> ScaledLogOdds(3)(torch.tensor([[0.0, 0.0, 1.0]]))
+    >>> LogOdds(3)(torch.tensor([[0.0, 0.0, 1.0]]))
     tensor([[-1.3133, -1.3133,  0.3069]])
     """
 

@@ -18,7 +18,7 @@ from histnetq.bags.checks import take_dense
 from histnetq.kernels import backend, compiled_kernels
 from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import code_dtype, widest
-from histnetq.nn import MLP, BagNetwork, HardHistogram, ScaledLogOdds, Standardize
+from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Standardize
 from histnetq.nn.histograms import hard_thresholds
 from histnetq.nn.pooling import PoolingState, bag_totals
 
@@ -110,7 +110,7 @@ def _allocate(n_rows: int, network: BagNetwork, dtype: torch.dtype) -> Tensor:
 def _layers(network: BagNetwork, kernels: Any, bags: Bags) -> Any:
     """Convert the network's standardisation and encoder for the compiled kernels; None if they are not supported."""
     prepare, encoder, odds = network.prepare, network.encoder, None
-    if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, ScaledLogOdds]:
+    if type(encoder) is nn.Sequential and [type(part) for part in encoder] == [MLP, LogOdds]:
         encoder, odds = encoder
     if type(encoder) is not MLP or type(prepare) not in (nn.Identity, Standardize):
         return None

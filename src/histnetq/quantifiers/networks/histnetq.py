@@ -10,7 +10,7 @@ from torch import nn
 
 from histnetq.bags.checks import check_choice, check_flag, check_integer
 from histnetq.bags.limits import MOST_BINS
-from histnetq.nn import BINS, Cumulative, Pooling, ScaledLogOdds, Unmixing
+from histnetq.nn import BINS, Cumulative, LogOdds, Pooling, Unmixing
 from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.training.fitting import Start
@@ -124,7 +124,7 @@ class HistNetQ(PooledQuantifier):
         if self.head != "unmix":
             return super()._encoder(shape, n_classes)
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
-        return nn.Sequential(make_scores(hidden, shape, n_classes, self.training), ScaledLogOdds(n_classes))
+        return nn.Sequential(make_scores(hidden, shape, n_classes, self.training), LogOdds(n_classes))
 
     def _pooling(self, n_features: int) -> Pooling:
         return BINS[self.bins](n_features, self.n_bins)

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from histnetq.bags.bags import Bags
 from histnetq.metrics import Measure
-from histnetq.nn import ScaledLogOdds, Unmixing
+from histnetq.nn import LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
 from histnetq.training.fitting import Pretraining
 from histnetq.training.pretraining.head_pretraining import SimulatedBags, blur, pretrain_head, pretraining_steps
@@ -35,12 +35,12 @@ _RATES = {"factor": 1e-3, "other": 3e-2}  # learning rates of the head
 def start_histograms(ridge: float, task: Pretraining) -> bool:
     """Pretrain the encoder and the head; return False if there are too few or too many rows.
 
-    The network has an encoder of scores and `ScaledLogOdds`, a histogram layer, and an `Unmixing` head. `ridge` is the
+    The network has an encoder of scores and `LogOdds`, a histogram layer, and an `Unmixing` head. `ridge` is the
     penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     """
     parts: Any = task.network.encoder
     scores, log_odds, pooling, head = parts[0], parts[1], task.network.pooling, task.network.head
-    assert isinstance(log_odds, ScaledLogOdds)
+    assert isinstance(log_odds, LogOdds)
     assert isinstance(pooling, Histogram)
     assert isinstance(head, Unmixing)
     rng = np.random.default_rng(task.seed)
@@ -74,7 +74,7 @@ def start_histograms(ridge: float, task: Pretraining) -> bool:
 
 
 @torch.no_grad()
-def _spread(log_odds: ScaledLogOdds, scores: Tensor, shares: Floats) -> None:
+def _spread(log_odds: LogOdds, scores: Tensor, shares: Floats) -> None:
     """Shift and scale the log-odds so that a sigmoid spreads them over (0, 1), for the rows of a class and for all."""
     odds = log_odds(scores).double().numpy()
     order = np.argsort(odds, axis=0)
