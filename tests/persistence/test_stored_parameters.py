@@ -225,7 +225,7 @@ def test_deep_json_is_refused(saved, levels):
 def test_columns_of_a_classifier_are_different_classes(saved, columns):
     model = saved("CC")
     inside("learned", "columns", value=columns)(model)
-    told = "path: the classes of the stored classifier are not those of the model; save again."
+    told = "path: the stored classifier has other classes than the model; save again."
     assert refusal(model) == told
 
 

@@ -473,4 +473,4 @@ def test_distances_without_knots_are_refused(tmp_path):
     hq.EDx().fit(*labelled()).save(tmp_path / "model")
     for name in ("knots", "distances"):
         array(name, lambda found: found[:, :0])(tmp_path / "model")
-    assert refusal(tmp_path / "model") == "path: the arrays of distances are not those of the features; save again."
+    assert refusal(tmp_path / "model") == "path: the arrays of distances do not fit the features; save again."

@@ -218,7 +218,7 @@ class Least(hq.nn.Max):
     [
         (Midrange, "Midrange, which needs a whole bag at once, parts of it do not add up; make Midrange a "
          "histnetq.nn.MergeablePooling, or use"),
-        (Least, "Least, whose states are merged otherwise than by a sum or a maximum; use"),
+        (Least, "Least, whose states are not merged by a sum or a maximum; use"),
     ],
 )  # fmt: skip
 def test_a_pooling_of_ones_own_tells_why_it_cannot_be_sketched(layer, why):

@@ -57,7 +57,8 @@ def bags_of_rings(n_bags: int = 60, size: int = 20, seed: int = 0) -> hq.Bags:
 @pytest.fixture
 def small_forests(monkeypatch):
     """Forests of few trees, which tell rings apart as well."""
-    monkeypatch.setattr(classifiers, "make_forest", lambda: RandomForestClassifier(n_estimators=20))
+    forest = "ensemble", "RandomForestClassifier", {"n_estimators": 20}, False
+    monkeypatch.setitem(classifiers._CLASSES, "forest", forest)
 
 
 @pytest.fixture

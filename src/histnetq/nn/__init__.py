@@ -19,15 +19,15 @@ from histnetq.nn.gaussians import Gaussians
 from histnetq.nn.histograms import Cumulative, HardHistogram, Histogram, RBFHistogram, SigmoidHistogram, SoftHistogram
 from histnetq.nn.likelihood import Likelihood, ShrunkLikelihood
 from histnetq.nn.network import BagNetwork
-from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, State
+from histnetq.nn.pooling import Max, Mean, Median, MergeablePooling, Pooling, PoolingState
 from histnetq.nn.sequence import SortedLSTM
 from histnetq.nn.unmixing import LogOdds, Unmixing
 
 __all__ = [
     "BINS", "CNN", "ISAB", "MAB", "MLP", "PMA", "POOLINGS", "SAB", "BagNetwork", "Cumulative", "Gaussians",
-    "HardHistogram", "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "RBFHistogram",
-    "SetAttention", "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM", "Standardize",
-    "StandardizeScores", "State", "Unmixing",
+    "HardHistogram", "Likelihood", "LogOdds", "Max", "Mean", "Median", "MergeablePooling", "Pooling", "PoolingState",
+    "RBFHistogram", "SetAttention", "ShrunkLikelihood", "SigmoidHistogram", "SoftHistogram", "SortedLSTM",
+    "Standardize", "StandardizeScores", "Unmixing",
 ]  # fmt: skip
 
 # Values of `histnetq.DeepSets(pooling=...)`; each takes n_features.

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 
 from histnetq.kernels import backend
 from histnetq.kernels.plain import Entries
-from histnetq.nn.pooling import MergeablePooling, State, bag_totals
+from histnetq.nn.pooling import MergeablePooling, PoolingState, bag_totals
 from histnetq.nn.squashing import squashed, through_sigmoid
 
 _FAMILY = "gaussians_"
@@ -120,7 +120,7 @@ class Gaussians(MergeablePooling):
         centers, factors = self.centers.detach(), self.factors().detach()
         return backend(rows, _FAMILY).gaussian_sum(squashed(rows), centers, factors, entries)
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def extra_repr(self) -> str:

@@ -21,7 +21,7 @@ from torch.autograd.function import once_differentiable
 
 from histnetq.kernels import backend
 from histnetq.kernels.plain import Bins, Entries
-from histnetq.nn.pooling import MergeablePooling, State, bag_totals
+from histnetq.nn.pooling import MergeablePooling, PoolingState, bag_totals
 from histnetq.nn.squashing import in_parts, squashed, through_sigmoid, unsquashed
 
 _LN = math.log(1.01)
@@ -50,7 +50,7 @@ class Histogram(MergeablePooling):
         self.n_bins = n_bins
         self.squash = squash
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         return (state.values / state.totals[:, None, None]).flatten(1)
 
     def bins(self) -> tuple[Tensor, Tensor]:
@@ -157,7 +157,7 @@ class HardHistogram(Histogram):
 
         def pool(offsets: Tensor, index: Tensor, weights: Tensor | None = None) -> Tensor:
             counts = backend(rows).hard_count(codes, ranks, Entries(index, offsets, weights))
-            return self.finish(State(counts, bag_totals(offsets, weights))).to(rows.dtype)
+            return self.finish(PoolingState(counts, bag_totals(offsets, weights))).to(rows.dtype)
 
         return pool
 
@@ -296,10 +296,7 @@ def hard_edges(centers: Tensor, half_widths: Tensor) -> tuple[Tensor, Tensor]:
     """
     low, high = centers - half_widths, centers + half_widths
     past = torch.nextafter(centers, torch.full_like(centers, torch.inf))
-    own = torch.stack([low, torch.minimum(centers, high), torch.minimum(past, high), high], dim=1)
-    flat = own.flatten(1)
-    edges = flat.sort(dim=1).values
-    return edges, torch.searchsorted(edges, flat, right=True).view_as(own)
+    return _ranked(torch.stack([low, torch.minimum(centers, high), torch.minimum(past, high), high], dim=1))
 
 
 def hard_thresholds(layer: HardHistogram) -> tuple[Tensor, Tensor]:
@@ -313,11 +310,15 @@ def hard_thresholds(layer: HardHistogram) -> tuple[Tensor, Tensor]:
         least the first or second rank, and left it iff this number is at least the third or fourth rank.
     """
     centers, half_widths = (t.detach() for t in layer.bins())
-    own = torch.stack([centers - half_widths, centers + half_widths], dim=1)
-    flat = own.flatten(1)
-    edges = flat.sort(dim=1).values
-    ranks = torch.searchsorted(edges, flat, right=True).view_as(own)
+    edges, ranks = _ranked(torch.stack([centers - half_widths, centers + half_widths], dim=1))
     return unsquashed(edges) if layer.squash else edges, ranks.repeat_interleave(2, dim=1)
+
+
+def _ranked(edges: Tensor) -> tuple[Tensor, Tensor]:
+    """Sort the edges of each feature, (n_features, n, n_bins) → (n_features, n · n_bins), and return their ranks."""
+    flat = edges.flatten(1)
+    ordered = flat.sort(dim=1).values
+    return ordered, torch.searchsorted(ordered, flat, right=True).view_as(edges)
 
 
 class _HardFunction(torch.autograd.Function):

@@ -21,7 +21,7 @@ _SORT_CHUNK = 1 << 22  # numbers sorted at a time
 _PIECE = 512  # entries summed in the precision of the rows
 
 
-class State(NamedTuple):
+class PoolingState(NamedTuple):
     """The state of a mergeable pooling: a summary of the rows so far.
 
     Parameters
@@ -188,7 +188,7 @@ class MergeablePooling(Pooling):
 
     def partial(
         self, rows: Tensor, offsets: Tensor, weights: Tensor | None = None, index: Tensor | None = None
-    ) -> State:
+    ) -> PoolingState:
         """Reduce these entries to a state; bags may be empty here.
 
         Parameters
@@ -204,7 +204,7 @@ class MergeablePooling(Pooling):
 
         Returns
         -------
-        State
+        PoolingState
             Values and total weight of each bag.
 
         Examples
@@ -213,22 +213,22 @@ class MergeablePooling(Pooling):
         [[3.0], [-inf]]
         """
         entries = self._check(rows, offsets, weights, index, may_be_empty=True)
-        return State(self._values(rows.detach(), entries), bag_totals(entries.offsets, entries.weights))
+        return PoolingState(self._values(rows.detach(), entries), bag_totals(entries.offsets, entries.weights))
 
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         raise NotImplementedError
 
-    def merge(self, a: State, b: State) -> State:
+    def merge(self, a: PoolingState, b: PoolingState) -> PoolingState:
         """Merge the states of two sets of entries of the same bags.
 
         Parameters
         ----------
-        a, b : State
+        a, b : PoolingState
             Results of `partial` for the two sets.
 
         Returns
         -------
-        State
+        PoolingState
             The result of `partial` for both sets together.
 
         Examples
@@ -238,14 +238,14 @@ class MergeablePooling(Pooling):
         >>> Mean(1).merge(state, state).totals.tolist()
         [4.0]
         """
-        return State(a.values + b.values, a.totals + b.totals)
+        return PoolingState(a.values + b.values, a.totals + b.totals)
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         """Return the result of `forward` for all entries merged into a state, in the precision of the state.
 
         Parameters
         ----------
-        state : State
+        state : PoolingState
             The state of bags that are not empty.
 
         Returns
@@ -285,7 +285,7 @@ class Mean(MergeablePooling):
     def _values(self, rows: Tensor, entries: Entries) -> Tensor:
         return _sum_entries(rows.to(widest(rows.device)), *entries)
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         return state.values / state.totals[:, None]
 
 
@@ -314,10 +314,10 @@ class Max(MergeablePooling):
         values[entries.offsets.diff() == 0] = -torch.inf
         return values
 
-    def merge(self, a: State, b: State) -> State:
-        return State(torch.maximum(a.values, b.values), a.totals + b.totals)
+    def merge(self, a: PoolingState, b: PoolingState) -> PoolingState:
+        return PoolingState(torch.maximum(a.values, b.values), a.totals + b.totals)
 
-    def finish(self, state: State) -> Tensor:
+    def finish(self, state: PoolingState) -> Tensor:
         return state.values
 
 

@@ -41,7 +41,7 @@ def unsquashed(edges: Tensor) -> Tensor:
 @lru_cache(maxsize=16)  # the search takes milliseconds, and streams repeat it with the same edges
 def _search(numbers: bytes) -> NDArray[np.float32]:
     edges = torch.from_numpy(np.frombuffer(numbers, np.float32).copy())
-    # A bisection over the bits of floats, which are in the order of the numbers if negative bits are reversed..
+    # A bisection over the bits of floats, which are in the order of the numbers if negative bits are reversed.
     high = torch.full(edges.shape, torch.inf).view(torch.int32).long()
     low = -high
     for _ in range(32):

@@ -15,7 +15,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import used_rows
 from histnetq.kernels.precision import widest
 from histnetq.nn import BagNetwork, MergeablePooling
-from histnetq.nn.pooling import State
+from histnetq.nn.pooling import PoolingState
 from histnetq.training.encoding import BinCounts, encode_rows, fill_up, rows_tensor
 
 _BLOCK_BAGS = 32  # the head takes blocks of one size, because the rounding of matrix products depends on it
@@ -84,7 +84,7 @@ def predict_states(network: BagNetwork, values: NDArray, totals: NDArray) -> NDA
     for start in range(0, len(values), step):
         some = slice(start, start + step)
         # A copy, because torch warns about read-only arrays, such as those from files.
-        state = State(_wide(np.array(values[some]), device), _wide(totals[some].astype(np.float64), device))
+        state = PoolingState(_wide(np.array(values[some]), device), _wide(totals[some].astype(np.float64), device))
         parts.append(quantify_bags(network, pooling.finish(state)))
     return torch.cat(parts).numpy()
 

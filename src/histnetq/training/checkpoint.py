@@ -1,4 +1,4 @@
-"""Checkpoints of a run: its tensors and where it stands, in one file that is replaced as a whole."""
+"""Checkpoints of a run: its tensors and its progress, in one file that is replaced as a whole."""
 
 from __future__ import annotations
 
@@ -19,30 +19,40 @@ _OPTIMIZER = ("step", "exp_avg", "exp_avg_sq")
 
 
 def has_checkpoint(directory: str | None) -> bool:
-    """Tell whether a run with this directory goes on from where one has stopped."""
+    """Return whether the directory has a checkpoint, which a run would resume."""
     return directory is not None and (Path(directory) / _CHECKPOINT).exists()
 
 
 def make_directory(directory: str) -> None:
-    """Make the directory of a checkpoint before work is done."""
+    """Create the directory of a checkpoint before any training."""
     try:
         Path(directory).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        told = f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
-        raise ValueError(told) from None
+        message = f"checkpoint: {directory} cannot be made a directory ({error.strerror}); name another."
+        raise ValueError(message) from None
 
 
 def write_checkpoint(
     directory: str, identity: str, progress: Mapping[str, Any], tensors: Mapping[str, Mapping[str, Tensor]]
 ) -> None:
-    """Write groups of tensors and the progress of the run of this identity."""
+    """Write groups of tensors, the progress of the run and its identity."""
     flat = {f"{group}/{k}": v.detach().cpu().clone() for group, named in tensors.items() for k, v in named.items()}
     with whole_file(Path(directory) / _CHECKPOINT) as partial:
         save_file(flat, partial, {"identity": identity, "progress": json.dumps(progress)})
 
 
-def read_checkpoint(directory: str, identity: str) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
-    """Read what `write_checkpoint` wrote; refuse the checkpoint of another run."""
+def read_checkpoint(
+    directory: str,
+    identity: str,
+    start: Mapping[str, Any],
+    layers: Mapping[str, Tensor],
+    parameters: Sequence[Tensor],
+) -> tuple[dict[str, Any], dict[str, dict[str, Tensor]]]:
+    """Read the progress and the tensors of a checkpoint; refuse the checkpoint of a different run.
+
+    The progress must have entries of `start`, with the same types. The tensors must be the weights of these layers, and
+    the optimiser's state of these parameters.
+    """
     path = Path(directory) / _CHECKPOINT
     try:
         with safe_open(path, framework="pt") as file:
@@ -59,18 +69,18 @@ def read_checkpoint(directory: str, identity: str) -> tuple[dict[str, Any], dict
         group, _, rest = name.partition("/")
         tensors[group][rest] = tensor
     try:
-        return json.loads(metadata["progress"]), tensors
+        progress = json.loads(metadata["progress"])
     except (KeyError, ValueError, RecursionError):
-        raise damaged(directory) from None
+        progress = None
+    if not _fit_run(tensors, layers, parameters) or not _fits_start(progress, start):
+        raise ValueError(f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew.")
+    return progress, tensors
 
 
-def refuse_other_tensors(
-    directory: str,
-    tensors: Mapping[str, Mapping[str, Tensor]],
-    layers: Mapping[str, Tensor],
-    parameters: Sequence[Tensor],
-) -> None:
-    """Refuse tensors that are not the weights of these layers, and the optimiser's state of these parameters."""
+def _fit_run(
+    tensors: Mapping[str, Mapping[str, Tensor]], layers: Mapping[str, Tensor], parameters: Sequence[Tensor]
+) -> bool:
+    """Return whether tensors are weights of these layers, and the optimiser's state of these parameters."""
     shapes = {name: tensor.shape for name, tensor in layers.items()}
     weights = [tensors["network"], tensors["best"], *([tensors["mean"]] if tensors["mean"] else [])]
     fits = all({name: tensor.shape for name, tensor in group.items()} == shapes for group in weights)
@@ -78,22 +88,14 @@ def refuse_other_tensors(
         place, _, key = name.partition("/")
         known = place.isdecimal() and int(place) < len(parameters) and key in _OPTIMIZER
         fits &= known and tensor.shape == (() if key == "step" else parameters[int(place)].shape)
-    if not fits:
-        raise damaged(directory)
+    return fits
 
 
-def refuse_other_progress(directory: str, progress: Any, start: Mapping[str, Any]) -> None:
-    """Refuse a progress whose entries, or their types, differ from the start."""
+def _fits_start(progress: Any, start: Mapping[str, Any]) -> bool:
+    """Return whether the entries of the progress, and their types, are those at the start of a run."""
     fits = isinstance(progress, dict) and progress.keys() <= start.keys()
-    if not fits or not all(_kind(value) is _kind(start[name]) for name, value in progress.items()):
-        raise damaged(directory)
+    return fits and all(_kind(value) is _kind(start[name]) for name, value in progress.items())
 
 
 def _kind(value: Any) -> type:
     return float if type(value) is int else type(value)
-
-
-def damaged(directory: str) -> ValueError:
-    """Return the error of a checkpoint that was altered."""
-    path = Path(directory) / _CHECKPOINT
-    return ValueError(f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew.")

@@ -1,4 +1,4 @@
-"""Encoding pool rows as features or as bins; the result of a row does not depend on the other rows."""
+"""Encoding of pool rows as features or as bins, such that the result of a row depends on this row only."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from histnetq.kernels.plain import Entries
 from histnetq.kernels.precision import code_dtype, widest
 from histnetq.nn import MLP, BagNetwork, HardHistogram, LogOdds, Standardize
 from histnetq.nn.histograms import hard_thresholds
-from histnetq.nn.pooling import State, bag_totals
+from histnetq.nn.pooling import PoolingState, bag_totals
 
 # The encoder takes blocks of one size, padded with zeros: matrix products round differently for different numbers of
 # rows, and a value that crosses a bin edge by rounding would change the estimate.
@@ -52,14 +52,8 @@ def encode_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Ten
 class BinCounts:
     """Counts in hard bins, where the compiled encoder writes the bin of each feature instead of the feature itself.
 
-    Parameters
-    ----------
-    kernels : module
-        Compiled kernels of the family "dense\\_".
-    layers : Layers
-        The encoder in the form that these kernels take.
-    thresholds, ranks : Tensor
-        Bin edges, from `hard_thresholds`.
+    The kernels are of the family "dense\\_", the layers are in the form that they take, and the thresholds and ranks of
+    the bin edges are from `hard_thresholds`.
     """
 
     kernels: Any
@@ -83,16 +77,19 @@ class BinCounts:
             self.kernels.encode_bins(rows, index, self.layers, self.thresholds, codes[part])
         return codes
 
-    def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> State:
+    def count(self, codes: Tensor, offsets: Tensor, weights: Tensor | None, index: Tensor) -> PoolingState:
         """Return the pooling state of the bags, from the codes of their rows."""
         values = backend(self.thresholds).hard_count(codes, self.ranks, Entries(index, offsets, weights))
-        return State(values, bag_totals(offsets, weights))
+        return PoolingState(values, bag_totals(offsets, weights))
 
 
 def rows_tensor(bags: Bags, used: NDArray[np.int64], device: torch.device, dtype: torch.dtype) -> Tensor:
     """Return some pool rows as a dense tensor, in the type that they are standardised in."""
+    found = bags.rows.dtype
+    # Values such as coordinates in metres need float64 until the mean is subtracted.
+    wide = found.itemsize > 4 or (found.kind in "iu" and found.itemsize == 4)
     # numpy converts them, because it supports every number type and byte order.
-    kind = _numpy_name(widest(device) if _is_wide(bags.rows.dtype) else dtype)
+    kind = _numpy_name(widest(device) if wide else dtype)
     return torch.from_numpy(np.ascontiguousarray(take_dense(bags.rows, used), dtype=kind)).to(device)
 
 
@@ -149,11 +146,6 @@ def _plain_rows(bags: Bags, used: NDArray[np.int64]) -> Iterator[tuple[slice, ND
         some = slice(start, start + step)
         part = rows_tensor(bags, used[some], torch.device("cpu"), torch.float32).flatten(1).numpy()
         yield some, part, np.arange(len(part))
-
-
-def _is_wide(dtype: np.dtype) -> bool:
-    """Return whether values need float64 until the mean is subtracted, such as coordinates in metres."""
-    return dtype.itemsize > 4 or (dtype.kind in "iu" and dtype.itemsize == 4)
 
 
 def _numpy_name(dtype: torch.dtype) -> str:

@@ -33,7 +33,37 @@ from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision, check_sampler
 
 Make = Callable[[Supervision, Supervision], BagNetwork]
-Start = Callable[[BagNetwork, Supervision, SamplingProtocol | None, Measure, int], bool]
+
+
+@dataclass(frozen=True)
+class Pretraining:
+    """An untrained network, and the data and options of its pretraining.
+
+    Attributes
+    ----------
+    network : BagNetwork
+        The network, which is pretrained in place.
+    given : Supervision
+        Training data.
+    sampler : protocol or None
+        Protocol that draws bags from labelled rows if there are no bags.
+    loss : callable
+        Loss to minimise.
+    training : Training
+        Options of the training that follows.
+    seed : int
+        Seed of folds and draws.
+    """
+
+    network: BagNetwork
+    given: Supervision
+    sampler: SamplingProtocol | None
+    loss: Measure
+    training: Training
+    seed: int
+
+
+Start = Callable[[Pretraining], bool]
 
 
 @dataclass(frozen=True)
@@ -175,7 +205,8 @@ class Task:
             network = plan.make(part, plan.held)
             # A resumed run reads its weights from the checkpoint.
             started = has_checkpoint(training.checkpoint) or (
-                plan.start is not None and plan.start(network, part, plan.sampler, loss, plan.seed)
+                plan.start is not None
+                and plan.start(Pretraining(network, part, plan.sampler, loss, training, plan.seed))
             )
         return Run(
             network=network.to(device),
@@ -213,7 +244,7 @@ class Task:
         return message
 
     def _identity(self, learned: Supervision, validation: Bags, seed: int) -> str:
-        """Return text that is equal for two runs if one may resume the other's checkpoint."""
+        """Return text that is equal for two runs if they can share a checkpoint."""
         if self.random_state is None:
             raise ValueError(
                 "random_state: expected a number together with training.checkpoint, got None; only a repeatable run "

@@ -33,14 +33,7 @@ from histnetq.nn import BagNetwork, Mean
 from histnetq.nn.gaussians import Gaussians
 from histnetq.nn.histograms import Histogram
 from histnetq.training.batches import Batch, make_batch, predict_bags
-from histnetq.training.checkpoint import (
-    has_checkpoint,
-    make_directory,
-    read_checkpoint,
-    refuse_other_progress,
-    refuse_other_tensors,
-    write_checkpoint,
-)
+from histnetq.training.checkpoint import has_checkpoint, make_directory, read_checkpoint, write_checkpoint
 from histnetq.training.fingerprint import describe
 from histnetq.training.options import Training, TrainingInterrupted
 from histnetq.training.processes import Processes
@@ -421,10 +414,9 @@ class Run:
 
     def _resume(self, directory: str) -> None:
         """Restore the run from a checkpoint."""
-        progress, tensors = read_checkpoint(directory, self.identity)
         parameters = [p for group in self.optimizer.param_groups for p in group["params"]]
-        refuse_other_tensors(directory, tensors, self.network.state_dict(), parameters)
-        refuse_other_progress(directory, progress, dataclasses.asdict(self.progress))
+        start, layers = dataclasses.asdict(self.progress), self.network.state_dict()
+        progress, tensors = read_checkpoint(directory, self.identity, start, layers, parameters)
         device, state = next(self.network.parameters()).device, defaultdict[int, dict[str, Tensor]](dict)
         self.network.load_state_dict(tensors["network"])
         self.best, self.mean = tensors["best"], {k: v.to(device) for k, v in tensors["mean"].items()}

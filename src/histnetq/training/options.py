@@ -20,79 +20,81 @@ _LONGEST = {"device": 100, "checkpoint": 4096}  # characters
 _NOT_PART_OF_THE_RESULT = (
     "epochs", "minutes", "refit", "progress", "checkpoint", "checkpoint_every", "callbacks", "device",
 )  # fmt: skip
-# Options at these values are left out of identities, as in checkpoints from before there were such options.
+# Options with these values are not in identities, so that they equal the identities in checkpoints of earlier versions.
 _ABSENT = (("warmup", 0), ("input_dropout", 0.0), ("average", 1))
 
 
 class TrainingInterrupted(UserWarning):
-    """Training, or a search, was interrupted from the keyboard and keeps the best that it has found so far."""
+    """Warning that training, or a search, was interrupted from the keyboard and keeps its best result so far."""
 
 
 class LearnedNothing(UserWarning):
-    """A network estimates the bags that it was validated on no better than one estimate for all of them does."""
+    """Warning that a network is no better on the validation bags than one constant estimate."""
 
 
 @dataclass(frozen=True)
 class Training:
-    """How a network is trained. Immutable: ``dataclasses.replace`` and ``set_params(training__lr=…)`` make a copy.
+    """Options of the training of a network.
+
+    Objects are immutable: ``dataclasses.replace`` and ``set_params(training__lr=…)`` make a copy.
 
     Parameters
     ----------
     epochs : int, default=200
         Largest number of epochs.
     minutes : float, default=None
-        Training ends after so many minutes, those before a resumed checkpoint included, and an epoch that is not over
-        then is given up. Only a start, or the first epoch of a network without one, may take longer. None: no limit.
+        Time limit, including the time before a resumed checkpoint. An unfinished epoch is discarded. Only pretraining,
+        or the first epoch without pretraining, may take longer. None means no limit.
     bags_per_epoch : int, default=None
-        Bags drawn for each epoch. None takes as many as there are training bags, at least 200, and 500 for labelled
-        rows.
+        Number of bags drawn for each epoch. None draws as many as there are training bags, at least 200, and 500 from
+        labelled rows.
     batch_bags : int, default=20
-        Bags per update of the weights.
+        Number of bags per update of the weights.
     micro_bags : int, default=None
-        Bags in memory at a time; their gradients are averaged, so that the result is that of the whole batch. None
-        takes the whole batch at once.
+        Number of bags in memory at a time. Gradients are averaged, so that the result does not depend on it. None uses
+        the whole batch at once.
     average : int, default=1
-        The weights that are validated and kept are a running mean over about so many updates; with 1, the last ones.
+        The validated weights are a running mean over about this number of updates; 1 uses the last weights.
     lr : float, default=0.001
-        Learning rate at the start.
+        Initial learning rate.
     min_lr : float, default=0.0001
         Lowest learning rate.
     bin_lr : float, default=1.0
-        Learning rate of histogram bins and of Gaussians as a multiple of `lr`; 0 keeps them where they are.
+        Learning rate of histogram bins and Gaussians, as a multiple of `lr`; 0 does not train them.
     patience : int, default=10
-        Epochs without improvement after which the learning rate is halved, or, at the lowest rate, training stops.
+        Number of epochs without improvement after which the learning rate is halved, or training stops if the rate is
+        the lowest.
     warmup : int, default=0
-        Epochs at the start that are trained for the Kullback-Leibler divergence instead of the loss: of the estimates,
-        and of a linear classifier's mean probabilities of a bag's rows, by which the encoder learns to tell the classes
-        apart. RAE alone has a plateau, where all bags get the same estimate, that is left much faster so.
+        Number of first epochs that minimise the Kullback-Leibler divergence instead of the loss, of the estimates and
+        of the mean probabilities of a linear classifier of rows, so that the encoder learns to separate the classes.
+        RAE has a plateau where all bags get the same estimate, and a warm-up leaves it much faster.
     weight_decay : float, default=1e-05
-        Weight decay of AdamW. It acts on weights only: not on bins, Gaussians, biases and
-        norms.
+        Weight decay of AdamW. It acts on weight matrices only, not on bins, Gaussians, biases and norms.
     dropout : float, default=0.1
-        Dropout in encoders and heads that are given by sizes.
+        Dropout in encoders and heads that are given by layer sizes.
     input_dropout : float, default=0.0
-        Dropout of the rows' features, before an encoder that is given by sizes.
+        Dropout of the features of rows, before an encoder that is given by layer sizes.
     clip : float, default=None
-        Largest norm of the gradient; None leaves gradients as they are.
+        Largest norm of the gradient; None does not clip gradients.
     validation : float, default=0.3
-        Part of the bags, or of the labelled rows, that is held out to choose the best epoch.
+        Fraction of the bags, or of the labelled rows, that is held out to choose the best epoch.
     validation_bags : int, default=200
-        Bags that are drawn, once, from held-out labelled rows.
+        Number of validation bags drawn, once, from held-out labelled rows.
     refit : bool, default=False
-        After the best epoch is known, train anew up to it with the same learning rates, on what was held out as well
-        (and on bags that `fit` got for validation beside others); it takes up to twice as long.
+        After the best epoch is known, train again up to this epoch with the same learning rates on all data, including
+        the held-out data and bags given for validation. This takes up to twice as long.
     standardize : bool, default=True
-        Bring inputs to mean 0 and variance 1 (sparse: variance only; images: per channel).
+        Standardise inputs to mean 0 and variance 1 (sparse rows: variance only; images: per channel).
     dtype : str, default="float32"
         Type of the weights, "float32" or "float64".
     device : str, default="auto"
-        Device such as "cpu" or "cuda"; "auto" takes CUDA where there is one.
+        Device such as "cpu" or "cuda"; "auto" is CUDA if it is available.
     progress : bool, default=None
         Show a progress bar; None shows it on a terminal.
     checkpoint : path, default=None
-        Directory for checkpoints; a run that finds its own there continues it.
+        Directory for checkpoints; a run resumes its own checkpoint from there.
     checkpoint_every : int, default=1
-        Epochs between checkpoints.
+        Number of epochs between checkpoints.
     callbacks : tuple of callables, default=()
         Each is called with the epoch's record, a dict; training stops if one returns True.
 
@@ -134,7 +136,7 @@ class Training:
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
             if type(value).__module__ == "numpy" and hasattr(value, "item"):
-                object.__setattr__(self, option.name, value.item())  # numpy's numbers become Python's, which are stored
+                object.__setattr__(self, option.name, value.item())  # numbers of numpy cannot be stored as JSON
             _check_option(option, getattr(self, option.name))
         if not (self.lr > 0 and 0 <= self.dropout < 1 and 0 <= self.input_dropout < 1 and 0 < self.validation < 1):
             got = ", ".join(f"{name}={getattr(self, name)!r}" for name in _IN_A_RANGE)
@@ -147,12 +149,12 @@ class Training:
             raise TypeError(f"training: expected callbacks to be a tuple of functions, got {brief(self.callbacks)}.")
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Give all options by name, as scikit-learn does.
+        """Return all options by name, as in scikit-learn.
 
         Parameters
         ----------
         deep : bool, default=True
-            This has no effect, as no option has options of its own.
+            Has no effect, because no option has parameters.
 
         Returns
         -------
@@ -162,9 +164,9 @@ class Training:
         return {f.name: getattr(self, f.name) for f in dataclasses.fields(self)}
 
     def identity(self) -> dict[str, Any]:
-        """Give the options that two runs share if and only if they do the same work.
+        """Return the options that must be equal for two runs to have equal results.
 
-        How long a run is, where it runs and how it is watched is no part of this.
+        The length of a run, its device and its progress bar are not among them.
 
         Returns
         -------
@@ -190,7 +192,7 @@ class Training:
 
 
 def _check_option(option: dataclasses.Field[Any], value: Any) -> None:
-    """Refuse a value that is not of the option's type, or that is too low or too high."""
+    """Refuse a value with a wrong type, or that is too low or too high."""
     name, kind, lowest = option.name, str(option.type).partition(" ")[0], int(option.name != "warmup")
     if value is None and option.default is None:
         return

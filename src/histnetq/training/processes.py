@@ -1,7 +1,7 @@
 """Training on several processes started by torchrun: each takes a share of every batch, and all make the same updates.
 
 The loss of a batch and its gradient are sums over its bags, each weighted by its part of the whole batch. Their sums
-over the processes therefore equal those of a single process with the whole batch, even if the shares are unequal.
+over the processes therefore equal the loss and gradient of a single process, even if the shares are unequal.
 """
 
 from __future__ import annotations

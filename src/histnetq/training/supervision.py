@@ -97,7 +97,7 @@ class Supervision:
 
     @property
     def are_scores(self) -> bool:
-        """Whether rows are class probabilities, with columns in the order of the classes."""
+        """Return whether rows are class probabilities, with columns in the order of the classes."""
         return are_scores(self._first)
 
     @property

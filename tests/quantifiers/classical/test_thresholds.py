@@ -111,6 +111,16 @@ def test_bbse_is_adjusted_counting_inside_the_simplex():
         np.testing.assert_allclose(q.class_weights(bags), q.predict_posteriors(bags) / q.train_prevalences_)
 
 
+def test_bbse_and_adjusted_counting_share_their_rates_and_counts():
+    for method in (hq.PACC, hq.BBSE, hq.RLLS):
+        assert (method._quantify, method.stored[:3]) == (hq.ACC._quantify, hq.ACC.stored)
+    V, y = posteriors(300, 3)
+    for mode, same in (("soft", hq.PACC), ("hard", hq.ACC)):
+        q = same().fit_posteriors(V, y)
+        np.testing.assert_array_equal(hq.BBSE(mode=mode).fit_posteriors(V, y).matrix_, q.matrix_)
+        np.testing.assert_array_equal(hq.RLLS(mode=mode).fit_posteriors(V, y).matrix_, q.matrix_)
+
+
 @pytest.mark.parametrize("penalty", [0.0, 0.01, 0.1, 0.3, 2.0])
 def test_penalised_weights_minimise_what_they_should(penalty):
     rng = np.random.default_rng(0)
@@ -185,7 +195,7 @@ def test_smoothness_is_a_number_and_zero_changes_nothing():
         plain, none = (method(**k).fit_posteriors(V, y).predict_posteriors(V[:50]) for k in ({}, {"smoothness": 0}))
         np.testing.assert_array_equal(plain, none)
     with pytest.raises(
-        ValueError, match=r"^smoothness: expected a number from 0 to 1, got 2; 0 takes classes as unord"
+        ValueError, match=r"^smoothness: expected a number from 0 to 1, got 2; 0 treats classes as unord"
     ):
         hq.EMQ(smoothness=2).fit_posteriors(V, y)
     with pytest.raises(ValueError, match=r"^smoothness: expected a number of at least 0, got -1"):

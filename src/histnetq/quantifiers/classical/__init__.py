@@ -1,1 +1,1 @@
-"""Classical methods: pure functions from posteriors or features to prevalences, and thin estimators around them."""
+"""Classical methods: functions from posteriors or features to prevalences, and thin estimators around them."""

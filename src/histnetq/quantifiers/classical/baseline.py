@@ -1,4 +1,4 @@
-"""The floor under every method: MLPE."""
+"""The baseline of every method, which estimates the training prevalences: MLPE."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ from histnetq.training.supervision import Supervision
 
 
 class MLPE(Quantifier):
-    """Maximum likelihood prevalence estimation: the training prevalences, whatever the bag. What others must beat.
+    """Maximum likelihood prevalence estimation: the baseline that estimates the training prevalences for every bag.
 
-    It learns from labelled rows, or from bags of known proportions, whose mean it takes.
+    It learns from labelled rows, or takes the mean of bags of known proportions.
 
     Attributes
     ----------
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     train_prevalences_ : (n_classes,)
-        What is estimated for every bag.
+        Prevalences of the classes in training, the estimate of every bag.
 
     References
     ----------
@@ -64,7 +64,7 @@ class MLPE(Quantifier):
 
 
 class _Nothing(Sketcher):
-    """Sketches that keep nothing of the rows."""
+    """Sketches that keep nothing but the weights of the bags."""
 
     def __init__(self, prevalences: NDArray[np.float64]) -> None:
         self.prevalences = prevalences

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
 import numpy as np
@@ -15,36 +16,14 @@ from histnetq.bags.limits import brief
 from histnetq.registry import CLASSIFIERS
 
 DEFAULT = next(iter(CLASSIFIERS))
-
-
-def make_logistic() -> Any:
-    from sklearn.linear_model import LogisticRegression
-
-    return make_pipeline(StandardScaler(), LogisticRegression(max_iter=1000))
-
-
-def make_forest() -> Any:
-    from sklearn.ensemble import RandomForestClassifier
-
-    return RandomForestClassifier(n_estimators=100)
-
-
-def make_boosting() -> Any:
-    from sklearn.ensemble import HistGradientBoostingClassifier
-
-    return HistGradientBoostingClassifier()
-
-
-def make_mlp() -> Any:
-    from sklearn.neural_network import MLPClassifier
-
-    return make_pipeline(StandardScaler(), MLPClassifier(early_stopping=True))
-
-
-def make_bayes() -> Any:
-    from sklearn.naive_bayes import GaussianNB
-
-    return GaussianNB()
+# Module and name of the class in scikit-learn, which is imported on first use; parameters; whether features are scaled.
+_CLASSES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
+    "logistic": ("linear_model", "LogisticRegression", {"max_iter": 1000}, True),
+    "forest": ("ensemble", "RandomForestClassifier", {"n_estimators": 100}, False),
+    "boosting": ("ensemble", "HistGradientBoostingClassifier", {}, False),
+    "mlp": ("neural_network", "MLPClassifier", {"early_stopping": True}, True),
+    "bayes": ("naive_bayes", "GaussianNB", {}, False),
+}
 
 
 def made(classifier: Any) -> Any:
@@ -57,8 +36,9 @@ def made(classifier: Any) -> Any:
     """
     if classifier is not None and not isinstance(classifier, str):
         return classifier
-    name = check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))
-    return globals()[f"make_{name}"]()
+    module, name, params, scaled = _CLASSES[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))]
+    found = getattr(import_module(f"sklearn.{module}"), name)(**params)
+    return make_pipeline(StandardScaler(), found) if scaled else found
 
 
 def check_classifier(classifier: Any) -> None:
@@ -73,7 +53,7 @@ def check_classifier(classifier: Any) -> None:
 
 
 def last_step(classifier: Any) -> tuple[str, Any]:
-    """Give the classifier at the end of a pipeline, and what its parameters are prefixed by in the pipeline.
+    """Return the last step of a pipeline, after the prefix of its parameters; a classifier has the prefix "".
 
     Examples
     --------
@@ -87,7 +67,7 @@ def last_step(classifier: Any) -> tuple[str, Any]:
 
 
 def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
-    """Give a copy for such rows that is not fitted: seeded where it has no seed, and centring no sparse rows.
+    """Return an unfitted copy for these rows, with a seed if it has none; a scaler does not centre sparse rows.
 
     Examples
     --------
@@ -97,7 +77,7 @@ def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
     changed: dict[str, Any] = {}
     for name, value in classifier.get_params().items():
         if name.rpartition("__")[2] == "random_state" and value is None:
-            # A seed of its own where none is given: scikit-learn would take one from the global generator.
+            # Without a seed, scikit-learn would draw from the global generator.
             changed[name] = int(np.random.default_rng().integers(2**31)) if random_state is None else int(random_state)
     if sparse.issparse(rows) and isinstance(classifier, Pipeline) and isinstance(classifier[0], StandardScaler):
         changed[f"{classifier.steps[0][0]}__with_mean"] = False
@@ -105,10 +85,11 @@ def prepared(classifier: Any, rows: Any, random_state: int | None) -> Any:
 
 
 def shares_cores(classifier: Any) -> bool:
-    """Tell whether copies of a classifier are fitted side by side, in threads of one process.
+    """Return whether copies of a classifier may be fitted at the same time, in threads of one process.
 
-    Logistic regressions are, also behind a scaler: their time goes into products that release the interpreter, and they
-    draw nothing at random. Others may not be made for threads, or use all cores already, or a graphics card.
+    This holds for logistic regressions, also after a scaler: they spend their time in products that release the
+    interpreter lock, and they draw no random numbers. Other classifiers may not be thread-safe, or may already use all
+    cores or a graphics card.
 
     Examples
     --------
@@ -118,10 +99,10 @@ def shares_cores(classifier: Any) -> bool:
     from sklearn.linear_model import LogisticRegression
 
     steps = [step for _, step in classifier.steps] if type(classifier) is Pipeline else [classifier]
-    drawing_nothing = ("lbfgs", "newton-cg", "newton-cholesky")
-    # Subclasses are left out: what they do is unknown.
+    deterministic = ("lbfgs", "newton-cg", "newton-cholesky")
+    # Types are compared exactly, because a subclass may do anything.
     return (
         all(type(step) is StandardScaler for step in steps[:-1])
         and type(steps[-1]) is LogisticRegression
-        and steps[-1].solver in drawing_nothing
+        and steps[-1].solver in deterministic
     )

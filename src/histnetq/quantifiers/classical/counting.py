@@ -24,13 +24,13 @@ class CC(PosteriorQuantifier):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -65,13 +65,13 @@ class PCC(PosteriorQuantifier):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -99,24 +99,49 @@ class PCC(PosteriorQuantifier):
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class ACC(PosteriorQuantifier):
-    """Adjusted classify and count: the prevalences whose expected counts, by the misclassification matrix, fit best.
+class AdjustedCounting(PosteriorQuantifier):
+    """Base of methods that find the prevalences whose expected counts, by a matrix of rates, fit the counts of a bag.
+
+    With ``reads = "class"``, rows are counted in their assigned class; with "mean", posteriors are averaged.
+    """
+
+    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        rates = confusions_of if self.reads == "class" else misclassification
+        self.matrix_ = rates(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        count = assigned_shares if self.reads == "class" else bag_means
+        return self._adjust(count(posteriors, index, offsets, weights))
+
+    def _adjust(self, counted: Floats) -> Floats:
+        """Return the prevalences that explain the counts of each bag: (n_bags, n_classes) → the same."""
+        raise NotImplementedError
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class ACC(AdjustedCounting):
+    """Adjusted classify and count: the prevalences whose expected counts fit the counts of a bag best.
+
+    The expected counts follow from the misclassification rates of the training rows.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     smoothness : float, default=0.0
-        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
-        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
+        Penalty of the squared second differences of the prevalences, added to the squared residuals, for ordered
+        classes. The order is the order of `classes_`: sorted names, or the order in ``Bags.from_labels(...,
+        classes=[...])``.
 
     Attributes
     ----------
@@ -127,7 +152,7 @@ class ACC(PosteriorQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Share of the rows of each class, in columns, that is assigned to each class.
+        Share of the rows of the class in the column that is assigned to the class in the row.
 
     References
     ----------
@@ -145,19 +170,12 @@ class ACC(PosteriorQuantifier):
     reads = "class"
     solver: str = "least-squares"
     smoothness: float = 0.0
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("solver", self.solver, ("least-squares", "inverse"))
         if check_smoothness(self.smoothness) and self.solver == "inverse":
             raise ValueError("smoothness: expected 0 with solver='inverse', which has no penalty; use 'least-squares'.")
-
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = confusions_of(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return self._adjust(assigned_shares(posteriors, index, offsets, weights))
 
     def _adjust(self, counted: Floats) -> Floats:
         if self.solver == "inverse":
@@ -172,18 +190,19 @@ class PACC(ACC):
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     smoothness : float, default=0.0
-        Penalty of the squared second differences of the prevalences beside the squared residuals, for ordered classes.
-        Their order is that of `classes_`: sorted names, or as given by ``Bags.from_labels(..., classes=[...])``.
+        Penalty of the squared second differences of the prevalences, added to the squared residuals, for ordered
+        classes. The order is the order of `classes_`: sorted names, or the order in ``Bags.from_labels(...,
+        classes=[...])``.
 
     Attributes
     ----------
@@ -194,7 +213,7 @@ class PACC(ACC):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns.
+        Mean posteriors of the rows of the class in the column.
 
     References
     ----------
@@ -211,12 +230,6 @@ class PACC(ACC):
 
     reads = "mean"
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = misclassification(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        return self._adjust(bag_means(posteriors, index, offsets, weights))
-
 
 def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
     """Share of each bag's rows that is assigned to each class: (n_rows, n_classes) → (n_bags, n_classes).
@@ -232,10 +245,10 @@ def assigned_shares(posteriors: Floats, index: Ints, offsets: Ints, weights: NDA
     return counts / counts.sum(1, keepdims=True)
 
 
-def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> Floats:
-    """Minimise ``‖matrix · p − target‖²`` over the simplex, exactly, for all targets at once.
+def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0, *, simplex: bool = True) -> Floats:
+    """Minimise ``‖matrix · p − target‖²`` over the simplex, or over ``p ≥ 0``, exactly, for all targets at once.
 
-    Prevalences of ordered classes may be kept smooth by a penalty of their squared second differences.
+    A penalty of squared second differences can make the prevalences of ordered classes smooth.
 
     Parameters
     ----------
@@ -243,6 +256,8 @@ def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> F
     targets : (n_bags, k)
     smoothness : float
         Weight of the penalty.
+    simplex : bool
+        Whether prevalences must sum to 1.
 
     Returns
     -------
@@ -257,4 +272,4 @@ def solve_mixture(matrix: Floats, targets: Floats, smoothness: float = 0.0) -> F
     gram = matrix.T @ matrix
     if smoothness > 0:
         gram = gram + smoothness * curvature(matrix.shape[1])
-    return solve_quadratic(gram, targets @ matrix)
+    return solve_quadratic(gram, targets @ matrix, simplex=simplex)

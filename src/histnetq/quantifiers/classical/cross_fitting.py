@@ -1,8 +1,8 @@
-"""Posteriors of rows by a classifier that has not seen them, and the class of each of its columns."""
+"""Posteriors of labelled rows from a classifier that was not trained on them, by cross-fitting."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
 from numbers import Integral, Real
@@ -29,8 +29,8 @@ from histnetq.quantifiers.classical.posterior_checks import check_posteriors
 from histnetq.simplex import Floats, Ints
 
 CV = int | float | None
-# Bytes of rows that are learned from side by side. Fewer are learned from before threads have started (and BLAS uses
-# one thread for them); of more, a fit holds a copy or two, so that one at a time is enough.
+# Classifiers are fitted in threads if the rows have this many bytes. Smaller fits end before threads have started (and
+# BLAS uses one thread for them). Larger fits hold one or two copies of the rows, so that several would need too much.
 _SIDE_BY_SIDE = range(1 << 16, 1 << 30)
 _MOST_FOLDS = 1_000_000
 _one_limit = Lock()
@@ -38,22 +38,22 @@ _one_limit = Lock()
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """Posteriors of labelled rows by classifiers that have not seen them, and the classifier of all rows.
+    """Posteriors of labelled rows from classifiers that were not trained on them, and the classifier of all rows.
 
     Attributes
     ----------
     classifier : classifier or None
-        The classifier of all rows; None if the rows themselves are posteriors.
+        The classifier, fitted to all rows; None if the rows themselves are posteriors.
     columns : (n_columns,) or None
-        The class code of each of its columns.
-    posteriors : (n_judged, n_classes)
-        Posteriors by classifiers that have not seen the row.
-    labels : (n_judged,)
+        Class code of each column of the classifier's posteriors.
+    posteriors : (n_held_out, n_classes)
+        Held-out posteriors of the rows.
+    labels : (n_held_out,)
         Class codes of these rows.
-    weights : (n_judged,) or None
-        Their weights.
+    weights : (n_held_out,) or None
+        Weights of these rows.
     source : Bags
-        What was learned from.
+        The training data.
     """
 
     classifier: Any
@@ -65,23 +65,10 @@ class CrossFitted:
 
 
 def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> CrossFitted:
-    """Fit clones of a classifier to some of the labelled rows of bags, and one to all.
+    """Cross-fit clones of a classifier on the labelled rows of bags, and fit one clone to all of them.
 
-    Parameters
-    ----------
-    base : classifier
-        It is fitted already if `cv` is None, and cloned otherwise.
-    cv : int, float or None
-        Folds, or the fraction of rows that is held out.
-    random_state : int or None
-        Seed of the split, and of a classifier that has none.
-    given : Bags
-        Bags with labels; those without one, which have the code -1, are left out.
-
-    Returns
-    -------
-    CrossFitted
-        The classifier of all rows, and posteriors to learn from.
+    If `cv` is None, `base` is fitted already and is used as it is. The seed is of the split, and of a classifier that
+    has none. Rows without a label, which have the code -1, are ignored.
     """
     assert given.classes is not None
     entries, labels, weights = entries_with_labels(given)
@@ -92,7 +79,7 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         return CrossFitted(base, columns, posteriors, labels, weights, given)
     base = prepared(base, pool, random_state)
     p = np.zeros((len(labels), len(classes)))
-    # Rows are told apart, not entries: a row in several bags must not be learned from and judged.
+    # Folds divide rows, not entries: a row in several bags must not be both trained on and held out.
     _, first, place = np.unique(entries, return_index=True, return_inverse=True)
     folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], random_state)]
 
@@ -100,15 +87,17 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         kept = ~held
         return _fit(clone(base), pool[entries[kept]], labels[kept], None if weights is None else weights[kept])
 
-    def judge(held: NDArray[np.bool_]) -> None:
+    def score(held: NDArray[np.bool_]) -> None:
         model = learn(held)
         p[held] = posteriors_of(model, pool[entries[held]], columns_of(model, cv, classes), len(classes))
 
-    run = _side_by_side if shares_cores(base) and _bytes_of(pool, len(entries)) in _SIDE_BY_SIDE else _one_by_one
-    *_, whole = run([*(partial(judge, held) for held in folds), partial(learn, np.zeros(len(labels), bool))])
-    judged = np.any(folds, axis=0)
-    w = None if weights is None else weights[judged]
-    return CrossFitted(whole, columns_of(whole, cv, classes), p[judged], labels[judged], w, given)
+    fits = [*(partial(score, held) for held in folds), partial(learn, np.zeros(len(labels), bool))]
+    n_bytes = (pool.data if sparse.issparse(pool) else pool).nbytes * len(entries) // pool.shape[0]
+    in_threads = shares_cores(base) and n_bytes in _SIDE_BY_SIDE
+    *_, whole = _side_by_side(fits) if in_threads else [fit() for fit in fits]
+    scored = np.any(folds, axis=0)
+    w = None if weights is None else weights[scored]
+    return CrossFitted(whole, columns_of(whole, cv, classes), p[scored], labels[scored], w, given)
 
 
 def check_cv(cv: Any) -> None:
@@ -126,31 +115,22 @@ def check_cv(cv: Any) -> None:
 
 
 def entries_with_labels(given: Bags) -> tuple[Ints, Ints, NDArray | None]:
-    """Rows, class codes and weights of the entries that have a label; the code of one without is -1."""
+    """Return the rows, class codes and weights of the entries with a label, whose code is not -1."""
     assert given.labels is not None
     kept = given.labels[given.index] >= 0
     entries = given.index[kept]
     return entries, given.labels[entries], _weights_of_one_sample(given, kept)
 
 
-def _bytes_of(pool: Any, n_rows: int) -> int:
-    """Bytes of so many rows like these."""
-    return (pool.data if sparse.issparse(pool) else pool).nbytes * n_rows // pool.shape[0]
-
-
-def _one_by_one(fits: list[Callable[[], Any]]) -> list[Any]:
-    return [fit() for fit in fits]
-
-
-def _side_by_side(fits: list[Callable[[], Any]]) -> list[Any]:
-    """Results of fits that share the cores, with one thread each: rounding does not depend on the number of cores."""
-    # The limit is of the whole process: two that overlap would leave the lower one behind.
+def _side_by_side(fits: Sequence[Callable[[], Any]]) -> list[Any]:
+    """Run fits in threads and return their results; BLAS uses one thread in each, so that rounding is reproducible."""
+    # The limit is for the whole process: if two overlapped, the process would keep it.
     with _one_limit, threadpool_limits(1, "blas"):
         return Parallel(n_jobs=count_cores(), backend="threading")(delayed(fit)() for fit in fits)
 
 
 def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | None:
-    """Weights of these entries, which add up to their size together: classifiers mind the sum of the weights."""
+    """Return the weights of these entries, scaled to their size: the sum of the weights matters to classifiers."""
     if bags.weights is None:
         return None
     index, weights = bags.index[kept], bags.weights[kept]
@@ -158,7 +138,7 @@ def _weights_of_one_sample(bags: Bags, kept: NDArray[np.bool_]) -> NDArray | Non
 
 
 def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
-    """Tell the class code of each column of a classifier: one fitted here, or elsewhere, on names or on codes."""
+    """Return the class code of each column of a classifier, which may have been fitted elsewhere on names or codes."""
     if not hasattr(classifier, "predict_proba"):
         raise TypeError(
             f"classifier: expected one with predict_proba, got {type(classifier).__name__}; "
@@ -177,10 +157,7 @@ def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
 
 
 def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
-    """Posteriors in columns by class code; a class that the classifier never saw gets 0.
-
-    Every method gets the posteriors of its classifier here, so they are checked here.
-    """
+    """Return checked posteriors with one column per class code; a class that the classifier never saw gets 0."""
     p = np.asarray(classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None))))
     if p.shape != (rows.shape[0], len(columns)):
         raise ValueError(
@@ -193,7 +170,7 @@ def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> 
 
 
 def _named(rows: Any, names: NDArray | None) -> Any:
-    """Rows as a data frame for a classifier that was fitted to one elsewhere, and that may ask for columns by name."""
+    """Return rows as a data frame if the classifier was fitted to one, because it may select columns by name."""
     if names is None or not isinstance(rows, np.ndarray) or rows.shape[1:] != names.shape:
         return rows
     import pandas as pd
@@ -202,13 +179,13 @@ def _named(rows: Any, names: NDArray | None) -> Any:
 
 
 def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
-    """Pairs of positions to learn from and to judge, so that every class is among both."""
+    """Return pairs of training and held-out positions, both with rows of every class."""
     counts = np.bincount(labels)
     rare = counts[counts > 0].min()
     if rare < 2:
         remedy = ("add rows", Way(" or use ", Option("cv", None)))
         raise InputError("y", "at least 2 rows of each class for cross-fitting", f"{rare} of one", remedy)
-    # A seed of its own where none is given: scikit-learn would take one from the global generator.
+    # Without a seed, scikit-learn would draw from the global generator.
     seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
     if not isinstance(cv, Integral):
         return StratifiedShuffleSplit(1, test_size=float(cv), random_state=seed).split(np.zeros(len(labels)), labels)
@@ -220,13 +197,13 @@ def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
     weighted = {} if weights is None else {_weight_name(model): weights}
     if type(model).__module__ != "sklearn.ensemble._forest":
         return model.fit(_flat(rows), labels, **weighted)
-    # Trees grow side by side. Posteriors are added up in one thread: their last bits depend on the order.
+    # Trees are fitted in threads. Their posteriors are added up in one thread, because rounding depends on the order.
     with parallel_config(backend="threading", n_jobs=-1):
         return model.fit(_flat(rows), labels, **weighted)
 
 
 def _weight_name(model: Any) -> str:
-    """Tell by which name the weights of rows are given to a classifier, or to the last step of a pipeline."""
+    """Return the name of the argument of `fit` that takes the weights of rows, also in a pipeline."""
     prefix, last = last_step(model)
     if not has_fit_parameter(last, "sample_weight"):
         raise TypeError(
@@ -237,5 +214,5 @@ def _weight_name(model: Any) -> str:
 
 
 def _flat(rows: Any) -> Any:
-    """Rows as a classifier takes them: sparse matrices and texts as they are, images as vectors."""
+    """Return rows in the form that classifiers take: images become vectors, and other rows stay as they are."""
     return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)

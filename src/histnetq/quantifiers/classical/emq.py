@@ -24,29 +24,30 @@ _TILE = 1024  # rows worked on together
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EMQ(PosteriorQuantifier):
-    """Expectation maximisation (SLD): the prevalences under which the bag's rows are most likely, given the posteriors.
+    """Expectation maximisation (SLD): the prevalences that make the rows of a bag most likely, given their posteriors.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     rescaling : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
-        How posteriors are rescaled first: by a temperature; by a temperature and a bias for each class; by the same,
-        with biases drawn towards zero as far as chance explains them (our own: empirical Bayes); by a scale and a bias
-        for each class; by a scale for each class.
+        Rescaling of the posteriors before the iterations: None; "ts", a temperature; "bcts", a temperature and a bias
+        of each class; "shrunk", the same with biases shrunk in proportion to their sampling noise (our own, by
+        empirical Bayes); "vs", a scale and a bias of each class; "nbvs", a scale of each class.
     tol : float, default=1e-6
-        Mean change of a prevalence at which iterations end.
+        Iterations end when the mean change of a prevalence is below this.
     max_iter : int, default=1000
         Largest number of iterations, at most 100,000.
     smoothness : float, default=0.0
-        How far, from 0 to 1, each iteration draws the prevalences towards a parabola over the classes, for ordered
-        classes. Their order is that of `classes_`: sorted names, or as ``Bags.from_labels(..., classes=[...])`` has it.
+        Fraction of the way, from 0 to 1, that each iteration moves the prevalences towards a parabola over the classes,
+        for ordered classes. The order is the order of `classes_`: sorted names, or the order in
+        ``Bags.from_labels(..., classes=[...])``.
 
     Attributes
     ----------
@@ -59,7 +60,7 @@ class EMQ(PosteriorQuantifier):
     scale_ : (n_classes,)
         Factors of the logarithms of posteriors.
     bias_ : (n_classes,)
-        What is added to them.
+        Biases that are added to the scaled logarithms.
 
     References
     ----------
@@ -105,7 +106,7 @@ class EMQ(PosteriorQuantifier):
 
 
 def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
-    """Refuse a tolerance or a number of iterations that would keep a method running for hours."""
+    """Refuse a tolerance or a number of iterations that would let a method run for hours."""
     check_number("tol", tol, 0, 1)
     check_integer("max_iter", max_iter, 1, most)
 
@@ -120,10 +121,10 @@ def maximise_likelihood(
     max_iter: int = 1000,
     smooth: Floats | None = None,
 ) -> Floats:
-    """EM from the prior, each bag until its own convergence: (n_rows, n_classes) → (n_bags, n_classes).
+    """Run EM from the prior until each bag converges: (n_rows, n_classes) → (n_bags, n_classes).
 
-    A class of prior 0 gets a prior of `tol` (at least 1e-12) first, else it could never be found. The prevalences of
-    each iteration may be multiplied by a matrix that smooths them.
+    A class with a prior of 0 could never be found, so it first gets a prior of `tol`, at least 1e-12. If there is a
+    matrix `smooth`, the prevalences of each iteration are multiplied by it.
 
     Examples
     --------
@@ -138,11 +139,8 @@ def maximise_likelihood(
     w = np.ones(1) if weights is None else weights.astype(np.float64)
     out = np.empty((len(offsets) - 1, len(prior)))
     matrix = np.empty((0, 0)) if smooth is None else smooth
-
-    def work(first: int, last: int) -> None:
-        _em(posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, matrix, first, last, out)
-
-    over_bags(work, offsets)
+    arguments = posteriors, prior, index, offsets, w, weights is not None, tol, max_iter, matrix
+    over_bags(lambda first, last: _em(*arguments, first, last, out), offsets)
     return out
 
 
@@ -154,9 +152,9 @@ def maximise_mixture(
     tol: float = 1e-7,
     max_iter: int = 5000,
 ) -> Floats:
-    """The mixture of the classes under which each bag is most likely: (n_rows, n_classes) → (n_bags, n_classes).
+    """Return the mixture of the classes that makes each bag most likely: (n_rows, n_classes) → (n_bags, n_classes).
 
-    Each row's densities may be given up to a factor of its own.
+    The densities of a row may have any common factor.
 
     Examples
     --------
@@ -169,7 +167,7 @@ def maximise_mixture(
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _smooth(matrix, p, after):  # type: ignore[no-untyped-def]
-    """Multiply prevalences by a matrix, in place; what falls below 0 is 0, and the sum stays 1."""
+    """Multiply prevalences by a matrix in place, then raise negative ones to 0 and scale the sum to 1."""
     total = 0.0
     for j in range(len(p)):
         after[j] = 0.0
@@ -186,7 +184,7 @@ def _em(  # type: ignore[no-untyped-def]
     scores, prior, index, offsets, weights, weighted, tol, max_iter, smooth, first, last, out
 ):
     n_classes = len(prior)
-    # Rows of a tile lie side by side, so that the loops over them are vectorised; small bags are gathered once.
+    # The rows of a tile are contiguous, so that the loops over them are vectorised; small bags are gathered once.
     tile = np.empty((n_classes, _TILE))
     share, new, after = np.empty(_TILE), np.empty(n_classes), np.empty(n_classes)
     for bag in range(first, last):

@@ -14,24 +14,30 @@ from histnetq.bags.fingerprint import digest_arrays
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
 from histnetq.persistence.saving import Arrays, StoredArrays
-from histnetq.quantifiers.classical.on_features import Columns, FeatureQuantifier, class_shares, row_chunks
+from histnetq.quantifiers.classical.on_features import (
+    Columns,
+    FeatureQuantifier,
+    class_shares,
+    row_chunks,
+    rows_of_classes,
+)
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
-from histnetq.sketches.posteriors import SummedPosteriors, bag_means
+from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import Sketcher
 
-_MOST_KNOTS = 512  # per feature: between them mean distances are off by 1e-6 of the range, or 1e-5 in its tails
+_MOST_KNOTS = 512  # per feature; interpolated distances are wrong by 1e-6 of the range, or 1e-5 in its tails
 
 
 class _StoredDistances(StoredArrays):
-    """Mean distances from knots, which compiled code looks up."""
+    """Mean distances from knots, checked because compiled code looks them up."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         n_columns = int(np.prod(model.input_shape_)) if isinstance(model, EDx) else len(model.classes_)
         double = model.knots_.dtype == model.distances_.dtype == np.float64
         if len(model.knots_) != n_columns or not model.knots_.size or not double:
-            raise ValueError("path: the arrays of distances are not those of the features; save again.")
+            raise ValueError("path: the arrays of distances do not fit the features; save again.")
         if not (np.diff(model.knots_, axis=1) >= 0).all():
             raise ValueError("path: the array 'knots' is not sorted; save again.")
 
@@ -41,21 +47,22 @@ _STORED = _StoredDistances(knots_="features knots", distances_="features knots c
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ED(PosteriorQuantifier):
-    """Energy distance of posteriors: the mixture of the classes at the least energy distance from the bag.
+    """Energy distance of posteriors: the mixture of the classes with the smallest energy distance from the bag.
 
-    The distance of rows is the sum of the absolute differences of their posteriors. A bag is seen by the mean distances
-    of its rows from those of each class, and the rest is a quadratic programme. `EDx` is the same on features.
+    The distance between two rows is the sum of the absolute differences of their posteriors. A bag is summarised by the
+    mean distances of its rows from the rows of each class, and a quadratic programme finds the mixture. `EDx` uses
+    features instead of posteriors.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -66,9 +73,9 @@ class ED(PosteriorQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     knots_ : (n_classes, n_knots)
-        Values of each posterior at which mean distances are known; between them they are interpolated.
+        Values of each posterior with known mean distances, which are interpolated between them.
     distances_ : (n_classes, n_knots, n_classes)
-        Mean distance of each class's rows from each knot.
+        Mean distance of the rows of each class from each knot.
     matrix_ : (n_classes, n_classes)
         Mean distances between the rows of any two classes.
 
@@ -88,11 +95,7 @@ class ED(PosteriorQuantifier):
     stored = (*PosteriorQuantifier.stored, _STORED)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        n_classes = posteriors.shape[1]
-        shares = class_shares(labels, weights, n_classes)
-        # A class without rows is taken to be recognised without error: one row in its corner.
-        corners = np.eye(n_classes)[shares.sum(0) == 0]
-        values, shares = np.concatenate([posteriors, corners]), np.concatenate([shares, corners])
+        values, shares = rows_of_classes(posteriors, labels, weights)
         self.knots_, self.distances_ = distance_tables(Columns(values), shares)
         self.matrix_ = mean_distances(values, self.knots_, self.distances_).T @ shares
 
@@ -103,22 +106,16 @@ class ED(PosteriorQuantifier):
         return mean_distances(posteriors, self.knots_, self.distances_)
 
     def _sketcher(self) -> Sketcher:
-        def distances(bags: Bags) -> tuple[Floats, Ints]:
-            posteriors, index = self._bag_posteriors(bags)
-            return self._distances(posteriors), index
-
-        estimate = lambda means, *_: nearest_mixture(self.matrix_, means)  # noqa: E731
-        sketcher = SummedPosteriors(distances, estimate, self.training_posteriors_)
-        sketcher.name = f"sums of distances {digest_arrays(self.distances_)}"
-        return sketcher
+        name = f"sums of distances {digest_arrays(self.distances_)}"
+        return self._sums_sketcher(name, self._distances, lambda means: nearest_mixture(self.matrix_, means))
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class EDx(FeatureQuantifier):
-    """Energy distance of features: the mixture of the classes at the least energy distance from the bag.
+    """Energy distance of features: the mixture of the classes with the smallest energy distance from the bag.
 
-    It needs no classifier. The distance of rows is the sum of the absolute differences of their features, each in units
-    of its standard deviation in training. `ED` is the same on posteriors.
+    It needs no classifier. The distance between two rows is the sum of the absolute differences of their features, each
+    divided by its standard deviation in training. `ED` uses posteriors instead of features.
 
     Attributes
     ----------
@@ -127,9 +124,9 @@ class EDx(FeatureQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     knots_ : (n_features, n_knots)
-        Values of each feature at which mean distances are known; between them they are interpolated.
+        Values of each feature with known mean distances, which are interpolated between them.
     distances_ : (n_features, n_knots, n_classes)
-        Mean distance of each class's rows from each knot.
+        Mean distance of the rows of each class from each knot.
     matrix_ : (n_classes, n_classes)
         Mean distances between the rows of any two classes.
 
@@ -160,14 +157,14 @@ class EDx(FeatureQuantifier):
             self.matrix_ += mean_distances(rows, self.knots_, self.distances_).T @ shares[some]
 
     def _sums(self, bags: Bags) -> Floats:
-        """Sums of the rows' mean distances from each class: (n_bags, n_classes)."""
+        """Return the sums over rows of their mean distances from each class: (n_bags, n_classes)."""
         sums = np.zeros((len(bags), len(self.classes_)))
         for rows, member in row_chunks(bags, len(self.knots_)):
             sums += member @ mean_distances(rows, self.knots_, self.distances_)
         return sums
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
-        seen = self.train_prevalences_ > 0  # a class without rows has no distances, and is not estimated
+        seen = self.train_prevalences_ > 0  # a class without rows has no distances, so it is estimated as absent
         p, means = np.zeros(sums.shape), sums / np.asarray(totals, np.float64)[:, None]
         p[:, seen] = nearest_mixture(self.matrix_[np.ix_(seen, seen)], means[:, seen])
         return p
@@ -177,7 +174,7 @@ class EDx(FeatureQuantifier):
 
 
 def _deviations(columns: Columns, weights: Floats) -> Floats:
-    """Standard deviation of each column; 1 for one that does not vary."""
+    """Return the standard deviation of each column, or 1 if a column is constant."""
     found = np.empty(columns.n_columns)
     for d in range(columns.n_columns):
         values = columns.take([d])[:, 0]
@@ -186,7 +183,7 @@ def _deviations(columns: Columns, weights: Floats) -> Floats:
 
 
 def distance_tables(columns: Columns, shares: Floats) -> tuple[Floats, Floats]:
-    """Mean absolute differences of each class's rows from some values of each column, its knots.
+    """Return some values of each column, its knots, and the mean absolute differences of each class's rows from them.
 
     Parameters
     ----------
@@ -197,7 +194,7 @@ def distance_tables(columns: Columns, shares: Floats) -> tuple[Floats, Floats]:
     Returns
     -------
     knots : (n_columns, n_knots)
-        All different values, or so many of their quantiles; sorted, with repeats at the end.
+        All different values of a column, or 512 quantiles; sorted, with repeats at the end.
     distances : (n_columns, n_knots, n_classes)
 
     Examples
@@ -214,7 +211,7 @@ def distance_tables(columns: Columns, shares: Floats) -> tuple[Floats, Floats]:
         knots = np.unique(values)
         if len(knots) > _MOST_KNOTS:
             knots = np.unique(np.quantile(values, np.linspace(0, 1, _MOST_KNOTS), method="nearest"))
-        middle = ascending[len(ascending) // 2]  # digits of values far from 0 are not lost
+        middle = ascending[len(ascending) // 2]  # sums around it keep the digits of values far from 0
         below = np.concatenate([np.zeros((1, w.shape[1])), np.cumsum(w, axis=0)])
         moment = np.concatenate([np.zeros((1, w.shape[1])), np.cumsum(w * (ascending - middle)[:, None], axis=0)])
         at = np.searchsorted(ascending, knots, side="right")
@@ -228,10 +225,10 @@ def distance_tables(columns: Columns, shares: Floats) -> tuple[Floats, Floats]:
 
 
 def mean_distances(values: Floats, knots: Floats, distances: Floats) -> Floats:
-    """Mean distance of each row from each class's rows: (n_rows, n_columns) → (n_rows, n_classes).
+    """Return the mean distance of each row from the rows of each class: (n_rows, n_columns) → (n_rows, n_classes).
 
-    Beyond the first and the last knot the distances from all classes grow alike, which no mixture minds: values are cut
-    there.
+    Values are clipped to the first and last knot: beyond them, the distances from all classes grow by the same amount,
+    which does not change the best mixture.
 
     Examples
     --------
@@ -240,11 +237,7 @@ def mean_distances(values: Floats, knots: Floats, distances: Floats) -> Floats:
     """
     values = np.ascontiguousarray(values, dtype=np.float64)
     out = np.zeros((len(values), distances.shape[2]))
-
-    def work(first: int, last: int) -> None:
-        _interpolate(values, knots, distances, first, last, out)
-
-    over_bags(work, np.arange(len(values) + 1))
+    over_bags(lambda first, last: _interpolate(values, knots, distances, first, last, out), np.arange(len(values) + 1))
     return out
 
 
@@ -278,6 +271,6 @@ def nearest_mixture(matrix: Floats, distances: Floats) -> Floats:
     """
     matrix = (matrix + matrix.T) / 2
     scale = max(float(matrix.max()), 1e-300)
-    # A constant added to all entries changes nothing on the simplex, and makes the diagonal positive.
+    # Adding a constant to all entries does not change the minimum on the simplex, and makes the diagonal positive.
     gram = 2 - matrix / scale
     return solve_quadratic(gram, -(distances - distances.mean(1, keepdims=True)) / scale)

@@ -1,4 +1,4 @@
-"""Adjusted counts of the classes that are likelier for a row than in training: Friedman."""
+"""Adjusted counts of the classes that are more likely for a row than in training: Friedman."""
 
 from __future__ import annotations
 
@@ -7,35 +7,34 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from histnetq.bags.bags import Bags
 from histnetq.quantifiers.classical.counting import ACC
 from histnetq.quantifiers.classical.posteriors import Floats, Ints
 from histnetq.quantifiers.row_posteriors import misclassification
-from histnetq.sketches.posteriors import SummedPosteriors, bag_means
+from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import Sketcher
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Friedman(ACC):
-    """Friedman's method: ACC on how often each class is likelier for a row than it is in training.
+    """Friedman's method: ACC on the shares of rows whose posteriors exceed the training prevalences.
 
-    A row may count for several classes: for all whose posterior exceeds their prevalence in training. Where two classes
-    are told apart by a threshold, this one makes the estimate least uncertain.
+    A row may count for several classes. Among all thresholds that separate two classes, the training prevalence gives
+    the estimate with the smallest variance.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
         The exact constrained least-squares solution; or the pseudo-inverse, projected to the simplex.
     smoothness : float, default=0.0
-        Penalty of the curvature of the prevalences, for ordered classes; see `ACC`.
+        Penalty of the second differences of the prevalences, for ordered classes; see `ACC`.
 
     Attributes
     ----------
@@ -46,7 +45,7 @@ class Friedman(ACC):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Share of the rows of each class, in columns, for which each class is likelier than in training.
+        Share of the rows of the class in the column that count for the class in the row.
 
     References
     ----------
@@ -69,14 +68,8 @@ class Friedman(ACC):
         return self._adjust(bag_means(self._likelier(posteriors), index, offsets, weights))
 
     def _likelier(self, posteriors: Floats) -> Floats:
-        """Whether each class is likelier for a row than in training, as 0 and 1: (n_rows, n_classes)."""
+        """Return 1 for each class that is more likely for a row than in training, else 0: (n_rows, n_classes)."""
         return (posteriors > self.train_prevalences_).astype(np.float64)
 
     def _sketcher(self) -> Sketcher:
-        def likelier(bags: Bags) -> tuple[Floats, Ints]:
-            posteriors, index = self._bag_posteriors(bags)
-            return self._likelier(posteriors), index
-
-        sketcher = SummedPosteriors(likelier, lambda means, *_: self._adjust(means), self.training_posteriors_)
-        sketcher.name = "sums above the prevalences"
-        return sketcher
+        return self._sums_sketcher("sums above the prevalences", self._likelier, self._adjust)

@@ -1,4 +1,4 @@
-"""Posteriors that a model of the user's own gave: rows of probabilities in the place of features."""
+"""Posteriors from a custom model: rows of probabilities instead of features."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from histnetq.tables.scores import warn_exchanged
 
 
 def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
-    """Give posteriors, with labels or as bags, as bags that tell that their rows are scores.
+    """Convert posteriors, with labels or as bags, to bags whose rows are marked as scores.
 
     Examples
     --------
@@ -55,17 +55,17 @@ def _numbers(posteriors: Any) -> Floats:
 
 def _marked(bags: Bags, y: Any) -> Bags:
     if y is not None:
-        raise TypeError("y: expected none beside Bags, which carry their labels, got some; leave it out.")
+        raise TypeError("y: expected None with Bags, which have their own labels, got labels; leave it out.")
     if bags.scores is not None:
         return bags
     if bags.classes is None:
-        raise ValueError("posteriors: expected bags with classes, got some without; pass classes= when making them.")
+        raise ValueError("posteriors: expected bags with classes, got bags without; pass classes= when making them.")
     check_posteriors(np.asarray(bags.rows, dtype=np.float64), len(bags.classes))
     return bags.replaced(scores=bags.classes)
 
 
 def take_scores(given: Bags) -> CrossFitted:
-    """Give the scores of labelled rows in the place of posteriors by classifiers that have not seen them."""
+    """Return the scores of labelled rows as held-out posteriors, without a classifier."""
     are_scores(given)
     entries, labels, weights = entries_with_labels(given)
     p = check_posteriors(np.asarray(given.rows[entries], dtype=np.float64), len(given.classes))  # type: ignore[arg-type]
@@ -73,14 +73,14 @@ def take_scores(given: Bags) -> CrossFitted:
 
 
 def given_posteriors(bags: Bags, n_classes: int) -> tuple[Floats, Ints]:
-    """Give the rows that occur in the bags, each once, as posteriors, and which of them each entry is."""
+    """Return each row of the bags once, as checked posteriors, and the position of each entry among them."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
     rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
     return check_posteriors(np.asarray(rows, dtype=np.float64), n_classes), index
 
 
 def column_order(names: list[str] | None, classes: NDArray) -> Any:
-    """Tell which column of named posteriors belongs to each class; without names, or with 0, 1, …, as they stand.
+    """Return the column of each class among named posteriors; without names, or with 0, 1, …, the order is kept.
 
     Examples
     --------

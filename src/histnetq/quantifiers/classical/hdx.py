@@ -21,22 +21,22 @@ from histnetq.quantifiers.classical.on_features import Columns, FeatureQuantifie
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
 from histnetq.simplex import Floats, Ints
 
-_CELLS_AT_ONCE = 1 << 22  # of bags × features × bins
+_CELLS_AT_ONCE = 1 << 22  # bags × features × bins
 _LEAST = 1e-6  # distance of histograms below which they count as equal
-_FLOOR = 1e-12  # share of a mixture in a bin where its classes have no rows
-_REACH = 0.9  # of the way to 0 that a step goes at most
-_MOST_STEPS = 10_000  # of Newton
-_HALVINGS = 20  # of a step, at the most
-_FARTHEST = float(np.finfo(np.float32).max)  # that a number in a row may be
-_ROUNDING = 1e-12  # by which a distance may seem to grow
+_FLOOR = 1e-12  # smallest share of a mixture in a bin
+_REACH = 0.9  # largest fraction of the way to 0 in one step
+_MOST_STEPS = 10_000  # Newton steps
+_HALVINGS = 20  # largest number of halvings of a step
+_FARTHEST = float(np.finfo(np.float32).max)  # largest number in a row
+_ROUNDING = 1e-12  # growth of a distance that counts as rounding
 
 
-class _StoredHistograms(StoredArrays):
-    """Histograms of the classes, whose bins compiled code counts on."""
+class _StoredFeatureHistograms(StoredArrays):
+    """Histograms of the classes, checked because compiled code relies on their bins."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
-        wanted = int(np.prod(model.input_shape_)), sum(model._bins()), len(model.classes_)
+        wanted = int(np.prod(model.input_shape_)), sum(check_bins(model.n_bins)), len(model.classes_)
         if model.histograms_.shape != wanted:
             raise ValueError(
                 f"path: the histograms have shape {model.histograms_.shape}, expected {wanted}; save again."
@@ -49,18 +49,18 @@ class _StoredHistograms(StoredArrays):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HDx(FeatureQuantifier):
-    """Hellinger distance of features: the mixture whose histograms are nearest to the bag's, on average over features.
+    """Hellinger distance of features: the mixture whose histograms are closest to the bag's, on average over features.
 
-    It needs no classifier. Bins are equally wide over the range of a feature in training, and values beyond fall into
-    the outer ones.
+    It needs no classifier. Bins have equal widths over the training range of a feature, and values outside this range
+    fall into the outermost bins.
 
     Parameters
     ----------
     n_bins : int or sequence of int, default=10
-        Bins of each feature; of several numbers, the median of the prevalences is taken, and normalised. The first
-        publication has 10, 20, …, 110.
+        Number of bins of each feature. With several numbers, the estimate is the normalised median over them. The
+        original paper uses 10, 20, …, 110.
     tol : float, default=1e-7
-        Mean change of a prevalence at which iterations end.
+        Iterations end when the mean change of a prevalence is below this.
     max_iter : int, default=100
         Largest number of iterations, at most 10,000.
 
@@ -75,7 +75,7 @@ class HDx(FeatureQuantifier):
     high_ : (n_features,)
         Highest value of each feature in training.
     histograms_ : (n_features, sum of bins, n_classes)
-        Share of each class's rows in each bin.
+        Share of the rows of each class in each bin.
 
     References
     ----------
@@ -91,10 +91,7 @@ class HDx(FeatureQuantifier):
     n_bins: int | Sequence[int] = 10
     tol: float = 1e-7
     max_iter: int = 100
-    stored = (_StoredHistograms(low_="features", high_="features", histograms_="share: features bins classes"),)
-
-    def _bins(self) -> list[int]:
-        return check_bins(self.n_bins)
+    stored = (_StoredFeatureHistograms(low_="features", high_="features", histograms_="share: features bins classes"),)
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -102,7 +99,7 @@ class HDx(FeatureQuantifier):
         check_iterations(self.tol, self.max_iter, _MOST_STEPS)
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
-        n_classes, bins = len(self.train_prevalences_), self._bins()
+        n_classes, bins = len(self.train_prevalences_), check_bins(self.n_bins)
         shares = class_shares(labels, weights, n_classes)[np.arange(len(labels)), labels]
         self.low_, self.high_ = np.empty(columns.n_columns), np.empty(columns.n_columns)
         self.histograms_ = np.empty((columns.n_columns, sum(bins), n_classes))
@@ -116,17 +113,17 @@ class HDx(FeatureQuantifier):
             self.histograms_[d] = np.concatenate(counted)
 
     def _codes(self, rows: Floats, features: slice = slice(None)) -> list[NDArray[np.int32]]:
-        """The bin of each feature of each row, (n_rows, n_features), for each number of bins."""
+        """Return the bin of each feature of each row, (n_rows, n_features), for each number of bins."""
         low, high = self.low_[features], self.high_[features]
         width = np.where(high > low, high - low, 1.0)
         place = (rows - low) / width
         # NaN fails the comparison and falls into the first bin: its conversion to an integer is undefined.
         place = np.where(place > 0, np.minimum(place, 1), 0.0)
-        return [np.minimum(place * n, n - 1).astype(np.int32) for n in self._bins()]
+        return [np.minimum(place * n, n - 1).astype(np.int32) for n in check_bins(self.n_bins)]
 
     def _sums(self, bags: Bags) -> NDArray:
-        """Weight of each bag's rows in each bin of each feature: (n_bags, n_features, sum of bins)."""
-        counts, starts = np.zeros((len(bags), *self.histograms_.shape[:2])), np.cumsum([0, *self._bins()])
+        """Return the weight of each bag's rows in each bin of each feature: (n_bags, n_features, sum of bins)."""
+        counts, starts = np.zeros((len(bags), *self.histograms_.shape[:2])), np.cumsum([0, *check_bins(self.n_bins)])
         for rows, member in row_chunks(bags, len(self.low_)):
             for codes, start in zip(self._codes(rows), starts, strict=False):
                 _count(codes + np.int32(start), member.indptr, member.indices, member.data, counts)
@@ -138,7 +135,7 @@ class HDx(FeatureQuantifier):
         return np.concatenate([predict(bags[a : a + step]) for a in range(0, len(bags), step)])
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
-        starts = np.cumsum([0, *self._bins()])
+        starts = np.cumsum([0, *check_bins(self.n_bins)])
         found = [
             match_features(sums[:, :, a:b], self.histograms_[:, a:b], self.tol, self.max_iter)
             for a, b in pairwise(starts)
@@ -147,7 +144,7 @@ class HDx(FeatureQuantifier):
         return p / p.sum(1, keepdims=True)
 
     def _sums_of(self) -> str:
-        return f"counts in {self._bins()} bins between {digest_arrays(self.low_, self.high_)}"
+        return f"counts in {check_bins(self.n_bins)} bins between {digest_arrays(self.low_, self.high_)}"
 
 
 @njit(cache=True, nogil=True)
@@ -159,10 +156,10 @@ def _count(codes, starts, rows, weights, counts):  # type: ignore[no-untyped-def
 
 
 def match_features(counts: NDArray, histograms: Floats, tol: float = 1e-7, max_iter: int = 100) -> Floats:
-    """Minimise the mean Hellinger distance of mixture and bag over features: the prevalences (n_bags, n_classes).
+    """Return the prevalences ``(n_bags, n_classes)`` that minimise the Hellinger distance, averaged over features.
 
-    Newton's steps on the simplex, of all bags at once, halved until the distance falls. The curvature is that of a
-    bound that touches the distance, in which a feature weighs the more the nearer it is matched: it is never negative.
+    All bags take Newton steps on the simplex, which are halved until the distance falls. The curvature is the curvature
+    of an upper bound that touches the distance, so it is never negative. Features that match well get large weights.
 
     Parameters
     ----------
@@ -183,7 +180,7 @@ def match_features(counts: NDArray, histograms: Floats, tol: float = 1e-7, max_i
         scale = np.maximum(np.trace(curve, axis1=1, axis2=2) / n_classes, _LEAST)  # to entries of about 1
         right = ((curve @ here[:, :, None])[:, :, 0] - slope) / scale[:, None]
         goal = solve_quadratic(curve / scale[:, None, None], right)
-        # Never all the way to 0, where the slope of a bin that only one class explains is infinite.
+        # A prevalence never reaches 0, where the slope of a bin that only this class explains is infinite.
         near = (goal < (1 - _REACH) * here).any(1, keepdims=True)
         step = np.where(near, _REACH, 1.0) * (goal - here)
         for _ in range(_HALVINGS):
@@ -202,15 +199,12 @@ def match_features(counts: NDArray, histograms: Floats, tol: float = 1e-7, max_i
 
 
 def _slopes_of(counts: NDArray, histograms: Floats, bags: Ints, p: Floats) -> tuple[Floats, Floats, Floats]:
-    """Sum of the distances of each of these bags, its slope, and its curvature."""
+    """Return the sum of the distances of each of these bags, its slope and its curvature."""
     n, n_classes = p.shape
-    value, slope, curve = np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
-
-    def work(first: int, last: int) -> None:
-        _slopes(counts, histograms, bags, p, first, last, value, slope, curve)
-
-    over_bags(work, np.arange(n + 1) * counts[0].size)
-    return value, slope, curve
+    found = np.zeros(n), np.zeros((n, n_classes)), np.zeros((n, n_classes, n_classes))
+    arguments = counts, histograms, bags, p
+    over_bags(lambda first, last: _slopes(*arguments, first, last, *found), np.arange(n + 1) * counts[0].size)
+    return found
 
 
 @njit(cache=True, nogil=True)

@@ -11,17 +11,18 @@ from numpy.typing import NDArray
 from histnetq.bags.checks import check_number
 from histnetq.persistence.saving import Arrays, StoredArrays
 from histnetq.quantifiers.classical.emq import check_iterations, maximise_mixture
+from histnetq.quantifiers.classical.on_features import rows_of_classes
 from histnetq.quantifiers.classical.posterior_checks import describe_fault
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 
-_CELLS_AT_ONCE = 1 << 21  # of rows × kernels
-_SMOOTH = 0.02  # bandwidth from which single precision gives densities to 1e-3 and better
-_LEAST = -80.0  # exponents below this are cut: they change no sum, and single precision has no normal number for them
-_FAR = 1e-25  # sum of kernels under which a row counts as far from all of them
+_CELLS_AT_ONCE = 1 << 21  # rows × kernels
+_SMOOTH = 0.02  # with this bandwidth or more, single precision has relative errors below 1e-3
+_LEAST = -80.0  # smaller exponents are raised to this: they do not change sums, and float32 has no normal numbers there
+_FAR = 1e-25  # a row with a smaller sum of kernels is far from all of them
 
 
 class _StoredKernels(StoredArrays):
-    """Posteriors that kernels are around, and the share of each kernel in the density of each class."""
+    """Centres of the kernels, and the share of each kernel in the density of each class."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
@@ -33,22 +34,24 @@ class _StoredKernels(StoredArrays):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class KDEy(PosteriorQuantifier):
-    """Kernel densities of posteriors, one per class: the mixture under which the bag is most likely (KDEy-ML).
+    """Kernel density estimation: the mixture of the classes' densities of posteriors that makes the bag most likely.
+
+    This is the variant KDEy-ML of the paper.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     bandwidth : float, default=0.1
         Standard deviation of the Gaussian kernels on the simplex of posteriors.
     tol : float, default=1e-7
-        Mean change of a prevalence at which iterations end.
+        Iterations end when the mean change of a prevalence is below this.
     max_iter : int, default=5000
         Largest number of iterations, at most 100,000.
 
@@ -90,14 +93,7 @@ class KDEy(PosteriorQuantifier):
         check_iterations(self.tol, self.max_iter)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        n_classes = posteriors.shape[1]
-        shares = np.zeros((len(labels), n_classes))
-        shares[np.arange(len(labels)), labels] = 1 if weights is None else weights
-        absent = shares.sum(0) == 0
-        # A class without rows is taken to be recognised without error: one kernel in its corner.
-        self.kernels_ = np.concatenate([posteriors, np.eye(n_classes)[absent]])
-        shares = np.concatenate([shares, np.eye(n_classes)[absent]])
-        self.shares_ = shares / shares.sum(0)
+        self.kernels_, self.shares_ = rows_of_classes(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         densities = kernel_densities(posteriors, self.kernels_, self.shares_, self.bandwidth)
@@ -105,9 +101,9 @@ class KDEy(PosteriorQuantifier):
 
 
 def kernel_densities(values: Floats, kernels: Floats, shares: Floats, bandwidth: float) -> Floats:
-    """Density of each value under each class, up to a factor per value.
+    """Return the density of each value under each class, up to a factor per value.
 
-    By matrix products on tiles of rows: exponents, their exponentials, and the sums per class.
+    Tiles of rows are computed by matrix products: the exponents, their exponentials, and the sums per class.
 
     Parameters
     ----------
@@ -147,7 +143,7 @@ def kernel_densities(values: Floats, kernels: Floats, shares: Floats, bandwidth:
 
 
 def _powers(values: Floats) -> Floats:
-    """(n, d) → (n, d + 2): of the product with `_exponents`, −‖value − kernel‖² / 2h² results."""
+    """Extend values, (n, d) → (n, d + 2), so that their product with `_exponents` is −‖value − kernel‖² / 2h²."""
     return np.concatenate([values, (values**2).sum(1, keepdims=True), np.ones((len(values), 1))], axis=1)
 
 

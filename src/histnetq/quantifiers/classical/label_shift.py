@@ -1,4 +1,4 @@
-"""Class weights under label shift, from confusions and counts: BBSE and RLLS."""
+"""Class weights under label shift, from misclassification rates and counts: BBSE and RLLS."""
 
 from __future__ import annotations
 
@@ -9,37 +9,35 @@ from numpy.typing import NDArray
 
 from histnetq.bags.checks import check_choice, check_number
 from histnetq.persistence.saving import StoredArrays
-from histnetq.quantifiers.classical.counting import assigned_shares
-from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.classical.counting import AdjustedCounting, solve_mixture
+from histnetq.quantifiers.classical.posteriors import Floats, Ints
 from histnetq.quantifiers.classical.quadratic import solve_quadratic
-from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
-from histnetq.sketches.posteriors import bag_means
 
-_CONFIDENCE = 0.05  # with which the error of the confusions may exceed its bound
-_ROUNDS = 200  # of reweighting, at the most
-_EXACT = 1e-9  # relative change of a penalty at which its search ends
-_LEAST = 1e-12  # of norms that are divided by
+_CONFIDENCE = 0.05  # probability that the error of the rates exceeds its bound
+_ROUNDS = 200  # largest number of reweighting rounds
+_EXACT = 1e-9  # the search ends when the relative change of a penalty is below this
+_LEAST = 1e-12  # smallest divisor
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
-class BBSE(PosteriorQuantifier):
-    """Black box shift estimation: class weights of at least 0 whose expected counts fit best, as prevalences.
+class BBSE(AdjustedCounting):
+    """Black box shift estimation: the class weights of at least 0 whose expected counts fit best, as prevalences.
 
-    It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1 while they are sought: they
-    are normalised at the end. `class_weights` gives the weights.
+    It is `ACC` ("hard") or `PACC` ("soft") without the condition that prevalences sum to 1. They are normalised
+    afterwards. `class_weights` returns the weights.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     mode : {"soft", "hard"}, default="soft"
-        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+        "soft" averages the posteriors of rows, and "hard" counts the rows assigned to each class.
 
     Attributes
     ----------
@@ -50,7 +48,7 @@ class BBSE(PosteriorQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+        Mean posteriors of the rows of the class in the column, or the shares of them assigned to each class.
 
     References
     ----------
@@ -64,49 +62,42 @@ class BBSE(PosteriorQuantifier):
     """
 
     mode: str = "soft"
-    stored = (*PosteriorQuantifier.stored, StoredArrays(matrix_="share: classes classes"))
 
     @property
     def reads(self) -> str:  # type: ignore[override]
-        """What is seen of a row: its posteriors, of which the mean counts, or its class."""
+        """Return "mean" if posteriors are averaged, and "class" if assigned classes are counted."""
         return "mean" if self.mode == "soft" else "class"
 
     def _check_params(self) -> None:
         super()._check_params()
         check_choice("mode", self.mode, ("soft", "hard"))
 
-    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
-        self.matrix_ = (misclassification if self.mode == "soft" else confusions_of)(posteriors, labels, weights)
-
-    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        counted = (bag_means if self.mode == "soft" else assigned_shares)(posteriors, index, offsets, weights)
-        p = self._solve(counted)
-        p[p.sum(1) == 0] = self.train_prevalences_
-        return p / p.sum(1, keepdims=True)
+    def _adjust(self, counted: Floats) -> Floats:
+        return self._normalised(self._solve(counted))
 
     def _solve(self, counted: Floats) -> Floats:
-        """Prevalences that need not sum to 1, from mean posteriors or counts: (n_bags, n_classes)."""
-        return solve_quadratic(self.matrix_.T @ self.matrix_, counted @ self.matrix_, simplex=False)
+        """Return prevalences that need not sum to 1, from the counts of each bag: (n_bags, n_classes)."""
+        return solve_mixture(self.matrix_, counted, simplex=False)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class RLLS(BBSE):
-    """Regularised learning under label shift: `BBSE` whose weights are drawn towards 1, the more the fewer rows.
+    """Regularised learning under label shift: `BBSE` with weights shrunk towards 1, more if there are fewer rows.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     mode : {"soft", "hard"}, default="soft"
-        Whether posteriors are added up, or rows are counted in the class that they are assigned to.
+        "soft" averages the posteriors of rows, and "hard" counts the rows assigned to each class.
     alpha : float, default=0.01
-        Factor of the penalty that the number of training rows gives.
+        Factor of the penalty, which decreases with the number of training rows.
 
     Attributes
     ----------
@@ -117,9 +108,9 @@ class RLLS(BBSE):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
-        Mean posteriors of the rows of each class, which stand in columns; or the shares assigned to each class.
+        Mean posteriors of the rows of the class in the column, or the shares of them assigned to each class.
     bound_ : (1,)
-        Bound of the error of the confusions, by the number of training rows.
+        Bound of the error of the rates, from the number of training rows.
 
     References
     ----------
@@ -154,8 +145,8 @@ class RLLS(BBSE):
 def penalised_weights(joint: Floats, targets: Floats, penalty: float) -> Floats:
     """Minimise ``‖joint · w − target‖ + penalty ‖w − 1‖`` over ``w ≥ 0``: (n_bags, k) → (n_bags, n_classes).
 
-    The norms are not squared. Each round squares them and weights them by what they were before, which reaches the
-    minimum of all bags from any start.
+    The norms are not squared. Each round minimises squared norms that are divided by the norms of the previous round,
+    which converges to the minimum for all bags.
 
     Examples
     --------
@@ -168,7 +159,7 @@ def penalised_weights(joint: Floats, targets: Floats, penalty: float) -> Floats:
     ridge = np.full(len(targets), penalty)
     weights = np.ones((len(targets), n_classes))
     missing = targets - joint.sum(1)
-    # Weights of 1 are best where no change is worth its penalty.
+    # Weights of 1 are optimal if no change is worth its penalty.
     worth = np.linalg.norm(missing @ joint, axis=1) > penalty * np.linalg.norm(missing, axis=1)
     todo = np.flatnonzero(worth)
     for _ in range(_ROUNDS):

@@ -1,4 +1,4 @@
-"""Matching of histograms of posteriors: HDy and DyS."""
+"""Matching of histograms of posteriors: DyS and HDy."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQua
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 _DIVERGENCES = ("hellinger", "topsoe")
-_LEAST = 1e-100  # share of rows in a bin that is not empty; products of lower ones may be 0
-_EXACT = 1e-10  # step at which the search for a proportion ends
+_LEAST = 1e-100  # smallest positive share of rows in a bin; products of smaller shares may be 0
+_EXACT = 1e-10  # the search for a proportion ends at smaller steps
 
 
 class _StoredHistograms(StoredArrays):
-    """The histograms of the classes, whose bins compiled code counts on."""
+    """Histograms of the classes, checked because compiled code relies on their bins."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
@@ -37,26 +37,26 @@ class _StoredHistograms(StoredArrays):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class DyS(OneAgainstRest):
-    """Distribution matching: the proportion at which the mixture of the classes' histograms is nearest to the bag's.
+    """Distribution matching: the proportion whose mixture of class histograms is closest to the histogram of the bag.
 
-    The histograms are of the posterior of one class, and the classes are this one and the rest. With two classes that
-    is the whole problem; with more, each class is matched against the rest and the proportions are normalised. The
-    divergence is convex in the proportion, so its minimum is found exactly, not on a grid.
+    The histograms describe the posterior of one class, in the rows of this class and in all other rows. With more than
+    two classes, each class is matched against the rest, and the proportions are normalised. The divergence is convex in
+    the proportion, so its minimum is found exactly, without a grid.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     n_bins : int or sequence of int, default=8
-        Bins on [0, 1]; of several, the median of the proportions is taken.
+        Number of bins on [0, 1]. With several numbers, the estimate is the median over them.
     divergence : {"topsoe", "hellinger"}, default="topsoe"
-        How the distance between histograms is measured.
+        Distance between histograms.
 
     Attributes
     ----------
@@ -90,7 +90,7 @@ class DyS(OneAgainstRest):
     )
 
     def _matching(self) -> tuple[NDArray[np.int64], str]:
-        """Numbers of bins, and the divergence."""
+        """Return the checked numbers of bins, and the divergence."""
         return np.array(check_bins(self.n_bins)), check_choice("divergence", self.divergence, _DIVERGENCES)
 
     def _check_params(self) -> None:
@@ -123,7 +123,7 @@ class DyS(OneAgainstRest):
 
 
 class _CountsBetweenEdges(PosteriorSketcher):
-    """Counts of the matched posteriors between all edges of all histograms, which say in which bins the rows are."""
+    """Counts of the matched posteriors between all edges of all histograms, which give the counts of all bins."""
 
     def __init__(self, q: DyS) -> None:
         super().__init__(q._bag_posteriors, q._quantify, q.training_posteriors_)
@@ -137,7 +137,7 @@ class _CountsBetweenEdges(PosteriorSketcher):
         return np.stack(counts, axis=1)
 
     def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        # The lowest value of each cell stands for it: the compiled code finds the same bins there.
+        # The lowest value of each cell represents its rows, because it is in the same bins.
         lowest = np.concatenate([[0.0], self.edges])
         found = [self.q._match(i, lowest, *counted_entries(values[:, i])) for i in range(values.shape[1])]
         return self.q._normalise(np.stack(found, axis=1))
@@ -145,18 +145,18 @@ class _CountsBetweenEdges(PosteriorSketcher):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class HDy(DyS):
-    """Hellinger distance of posteriors: DyS by Hellinger's distance, the median over 10, 20, …, 110 bins.
+    """Hellinger distance of posteriors: `DyS` with the Hellinger distance, as the median over 10, 20, …, 110 bins.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
 
     Attributes
     ----------
@@ -187,9 +187,9 @@ class HDy(DyS):
 
 
 def histograms(values: Floats, weights: NDArray, bins: NDArray[np.int64], without: float) -> Floats:
-    """Histograms on [0, 1] with each number of bins, one after the other, each of mass 1: (n_rows,) → (Σ bins,).
+    """Concatenate histograms on [0, 1] for each number of bins, each of mass 1: (n_rows,) → (Σ bins,).
 
-    Without any weight, all mass is put at the value `without`.
+    If all weights are 0, the mass is at the value `without`.
 
     Examples
     --------
@@ -198,7 +198,7 @@ def histograms(values: Floats, weights: NDArray, bins: NDArray[np.int64], withou
     """
     if not weights.sum() > 0:
         values, weights = np.array([without]), np.ones(1)
-    values = np.clip(values, 0, 1)  # rounding may carry a posterior beyond
+    values = np.clip(values, 0, 1)  # rounding may move a posterior outside
     counted = [np.histogram(values, bins=int(b), range=(0, 1), weights=weights)[0] for b in bins]
     return np.concatenate(counted) / weights.sum()
 
@@ -214,7 +214,7 @@ def match_histograms(
     offsets: Ints,
     weights: NDArray | None = None,
 ) -> Floats:
-    """Proportion *a* at which ``a · positive + (1 − a) · negative`` is nearest to each bag's histogram.
+    """Return the proportion *a* whose mixture ``a · positive + (1 − a) · negative`` is closest to each bag's histogram.
 
     Parameters
     ----------
@@ -222,9 +222,9 @@ def match_histograms(
     positive, negative : (Σ bins,)
         Histograms of the two classes; see `histograms`.
     prior : float
-        The proportion where no value distinguishes the classes.
+        The result if the histograms of the classes are equal.
     bins : (n,)
-        Numbers of bins; the median of their proportions is taken.
+        Numbers of bins; the result is the median over them.
 
     Returns
     -------
@@ -233,13 +233,8 @@ def match_histograms(
     w = np.ones(1) if weights is None else weights.astype(np.float64)
     out = np.empty(len(offsets) - 1)
     topsoe = check_choice("divergence", divergence, _DIVERGENCES) == "topsoe"
-
-    def work(first: int, last: int) -> None:
-        _match(
-            values, positive, negative, prior, bins, topsoe, index, offsets, w, weights is not None, first, last, out
-        )
-
-    over_bags(work, offsets)
+    arguments = values, positive, negative, prior, bins, topsoe, index, offsets, w, weights is not None
+    over_bags(lambda first, last: _match(*arguments, first, last, out), offsets)
     return out
 
 
@@ -257,13 +252,13 @@ def _match(  # type: ignore[no-untyped-def]
         counts[:] = 0.0
         total = 0.0
         for e in range(offsets[bag], offsets[bag + 1]):
-            # NaN fails the first comparison and counts as 0: whatever x is, its bin is one of the histogram.
+            # NaN fails the first comparison and counts as 0, so that the bin of any x exists.
             x = values[index[e]]
             x = min(x, 1.0) if x > 0.0 else 0.0
             w = weights[e] if weighted else weights[0]
             total += w
             for r in range(len(bins)):
-                # By comparison with the edges themselves, as rounding may carry a value across one.
+                # Rounding may move a value across an edge, so it is compared with the edges themselves.
                 i = min(int(x * bins[r]), bins[r] - 1)
                 if x < i * steps[r]:
                     i -= 1
@@ -273,8 +268,8 @@ def _match(  # type: ignore[no-untyped-def]
         for r in range(len(bins)):
             n = 0
             for j in range(starts[r], starts[r + 1]):
-                telling = positive[j] + negative[j] > 0.0 and (topsoe or counts[j] > 0.0)
-                if telling and positive[j] != negative[j]:
+                used = positive[j] + negative[j] > 0.0 and (topsoe or counts[j] > 0.0)
+                if used and positive[j] != negative[j]:
                     base[n], slope[n] = negative[j], positive[j] - negative[j]
                     target[n] = counts[j] / total if topsoe else np.sqrt(counts[j] / total)
                     n += 1
@@ -284,7 +279,7 @@ def _match(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
-    """The root in [0, 1] of a falling function: Newton's steps, halving where they leave the bracket."""
+    """Return the root in [0, 1] of a decreasing function by Newton steps, or bisection if a step leaves the bracket."""
     if _pull(0.0, base, slope, target, topsoe)[0] <= 0.0:
         return 0.0
     if _pull(1.0, base, slope, target, topsoe)[0] >= 0.0:
@@ -307,7 +302,7 @@ def _nearest(base, slope, target, topsoe):  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _pull(a, base, slope, target, topsoe):  # type: ignore[no-untyped-def]
-    """How the affinity of mixture and target changes with the proportion, and the change of that."""
+    """Return the first and second derivative of the affinity of mixture and target by the proportion."""
     value = change = 0.0
     for j in range(len(base)):
         mixed = max(base[j] + a * slope[j], 0.0)

@@ -1,4 +1,4 @@
-"""The base of quantifiers that learn from labelled rows without a classifier: they read the features themselves."""
+"""The base of quantifiers that learn from features of labelled rows, without a classifier."""
 
 from __future__ import annotations
 
@@ -24,20 +24,14 @@ _NUMBERS_AT_ONCE = 1 << 22
 
 
 class Columns:
-    """Columns of labelled rows as dense numbers, a few at a time: rows may be sparse, or images.
-
-    Parameters
-    ----------
-    rows : array or sparse matrix
-        The rows.
-    """
+    """Columns of rows as dense numbers, a few at a time; the rows are an array, also of images, or a sparse matrix."""
 
     def __init__(self, rows: Any) -> None:
         self.rows = rows.tocsc() if sparse.issparse(rows) else rows.reshape(len(rows), -1)
         self.n_columns = int(self.rows.shape[1])
 
     def take(self, columns: Any) -> Floats:
-        """Give some columns: (n_rows, n_taken)."""
+        """Return some columns: (n_rows, n_taken)."""
         taken = self.rows[:, columns]
         dense: NDArray = taken.toarray() if sparse.issparse(taken) else np.asarray(taken)
         return dense.astype(np.float64)
@@ -45,7 +39,11 @@ class Columns:
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class FeatureQuantifier(Quantifier):
-    """Base: a method implements ``_learn``, which keeps arrays that ``stored`` names, and what follows it."""
+    """Base of methods without a classifier.
+
+    A method implements ``_learn``, which sets the arrays listed in ``stored``, ``_sums``, ``_sums_of`` and
+    ``_estimate``.
+    """
 
     def fit(self, X: Any, y: Any = None) -> FeatureQuantifier:
         """Learn from labelled rows.
@@ -78,19 +76,19 @@ class FeatureQuantifier(Quantifier):
         return self
 
     def _learn(self, columns: Columns, labels: Ints, weights: Floats | None) -> None:
-        """Learn from the columns of labelled rows."""
+        """Learn from the columns of labelled rows, and set the arrays listed in ``stored``."""
         raise NotImplementedError
 
     def _sums(self, bags: Bags) -> NDArray:
-        """Give sums over the rows of each bag, ``(n_bags, ...)``: all that estimates need of it."""
+        """Return the sums over the rows of each bag, ``(n_bags, ...)``, that ``_estimate`` needs."""
         raise NotImplementedError
 
     def _sums_of(self) -> str:
-        """Name the sums, and the learned arrays that they depend on."""
+        """Return text that identifies the sums and the learned arrays that they depend on."""
         raise NotImplementedError
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
-        """Give prevalences ``(n_bags, n_classes)`` from sums over rows and total weights of bags."""
+        """Return prevalences ``(n_bags, n_classes)`` from sums over rows and total weights of bags."""
         raise NotImplementedError
 
     def _predict(self, bags: Bags) -> Floats:
@@ -101,7 +99,7 @@ class FeatureQuantifier(Quantifier):
 
 
 class _Summed(Sketcher):
-    """The sums over a bag's rows."""
+    """Sketches that are sums over the rows of a bag."""
 
     def __init__(self, q: FeatureQuantifier) -> None:
         self.q = q
@@ -116,8 +114,8 @@ class _Summed(Sketcher):
         return self.q._estimate(values, totals)
 
 
-def class_shares(labels: Ints, weights: Floats | None, n_classes: int) -> Floats:
-    """Weight of each row in the mean of each class: (n_rows, n_classes); 0 for a class without rows.
+def class_shares(labels: Ints, weights: NDArray | None, n_classes: int) -> Floats:
+    """Return the weight of each row in the mean of each class: (n_rows, n_classes); 0 for a class without rows.
 
     Examples
     --------
@@ -132,15 +130,20 @@ def class_shares(labels: Ints, weights: Floats | None, n_classes: int) -> Floats
     return shares / np.where(totals > 0, totals, 1.0)
 
 
-def row_chunks(bags: Bags, numbers_of_a_row: int) -> Iterator[tuple[Floats, Any]]:
-    """Yield the different rows of bags, some at a time, and the weight of each in each bag (n_bags, n_some).
+def rows_of_classes(posteriors: Floats, labels: Ints, weights: NDArray | None) -> tuple[Floats, Floats]:
+    """Return the posteriors and the `class_shares` of rows, so that every class has rows: (n_rows, n_classes) each.
 
-    Parameters
-    ----------
-    bags : Bags
-        The bags.
-    numbers_of_a_row : int
-        How many numbers are made of each row, by which the chunks are small enough.
+    A class without rows gets one row with the posterior 1, as if it were always recognised.
+    """
+    shares = class_shares(labels, weights, posteriors.shape[1])
+    added = np.eye(posteriors.shape[1])[shares.sum(0) == 0]
+    return np.concatenate([posteriors, added]), np.concatenate([shares, added])
+
+
+def row_chunks(bags: Bags, numbers_of_a_row: int) -> Iterator[tuple[Floats, Any]]:
+    """Yield the different rows of bags in chunks (n_some, n_features), and their weights in the bags (n_bags, n_some).
+
+    Chunks are small enough for a caller that computes `numbers_of_a_row` values from each row.
     """
     used, index = used_rows(bags.index, bags.rows.shape[0])
     w = np.ones(len(index)) if bags.weights is None else bags.weights.astype(np.float64)

@@ -1,4 +1,4 @@
-"""Smoothness of prevalences over ordered classes, of which neighbours are about as common."""
+"""Smoothness of prevalences over ordered classes: neighbouring classes have similar prevalences."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from histnetq.bags.limits import brief
 from histnetq.simplex import Floats
 
 _MOST = 1e12
-_DEGREE = 2  # of the polynomial that prevalences are drawn towards
+_DEGREE = 2  # degree of the polynomial that prevalences are moved towards
 
 
 def check_smoothness(value: Any, most: float = _MOST) -> float:
@@ -26,12 +26,12 @@ def check_smoothness(value: Any, most: float = _MOST) -> float:
     if not number or not 0 <= value <= most:
         too_high = number and value > most
         wanted = f"from 0 to {most:g}" if most < _MOST or too_high else "of at least 0"
-        raise ValueError(f"smoothness: expected a number {wanted}, got {brief(value)}; 0 takes classes as unordered.")
+        raise ValueError(f"smoothness: expected a number {wanted}, got {brief(value)}; 0 treats classes as unordered.")
     return float(value)
 
 
 def curvature(n_classes: int) -> Floats:
-    """Matrix of the sum of squared second differences: ``p @ curvature(n) @ p``.
+    """Return the matrix of the sum of squared second differences, which is ``p @ curvature(n) @ p``.
 
     Examples
     --------
@@ -44,7 +44,7 @@ def curvature(n_classes: int) -> Floats:
 
 
 def smoother(n_classes: int, smoothness: float) -> Floats:
-    """Matrix that moves prevalences part of the way to the parabola through them, by least squares.
+    """Return the matrix that moves prevalences a part of the way to their least-squares parabola.
 
     Examples
     --------

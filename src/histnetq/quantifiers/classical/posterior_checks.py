@@ -1,4 +1,4 @@
-"""The one check of posteriors, wherever they come from: a classifier, the user, or a model file."""
+"""The check of posteriors from classifiers, users and model files."""
 
 from __future__ import annotations
 
@@ -12,23 +12,10 @@ _SUM = 1e-3  # tolerance of the sum of a row: users round to three digits
 
 
 def check_posteriors(p: Floats, n_classes: int | None, *, of_classifier: bool = False) -> Floats:
-    """Refuse rows that are not probabilities, then clip rounding errors and rescale each row to the sum 1.
+    """Refuse rows that are not probabilities, then clip rounding errors and scale each row to the sum 1.
 
-    Compiled code counts posteriors in bins and methods compare them, so NaN must not get any further.
-
-    Parameters
-    ----------
-    p : (n_rows, n_classes)
-        Posteriors.
-    n_classes : int or None
-        Expected number of columns; None accepts any number.
-    of_classifier : bool
-        Whether a classifier returned them; otherwise the user gave them. It decides the wording of the error.
-
-    Returns
-    -------
-    (n_rows, n_classes)
-        Numbers in [0, 1]; the sum of each row is 1.
+    Compiled code puts posteriors into bins, so NaN must be refused here. With ``n_classes=None``, any number of columns
+    is accepted. `of_classifier` chooses the error message: a classifier returned the posteriors, or the user gave them.
 
     Examples
     --------
@@ -65,7 +52,7 @@ def describe_fault(p: NDArray) -> str | None:
     True
     """
     sums = row_sums(p)
-    # Comparisons with NaN are false, so that a row with NaN is not right.
+    # Comparisons with NaN are false, so a row with NaN is not right.
     right = np.abs(sums - 1) <= _SUM
     low, high = p.min(initial=0.0), p.max(initial=1.0)
     if right.all() and low >= -_ROUNDING and high <= 1 + _ROUNDING:

@@ -1,8 +1,9 @@
-"""The base of classical quantifiers: cross-fitted posteriors to learn from, one posterior per pool row to predict."""
+"""The base of classifier-based methods, which learn from cross-fitted posteriors."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
@@ -31,20 +32,20 @@ _ROWS_AT_ONCE = 1 << 16
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PosteriorQuantifier(Quantifier):
-    """Base: learn from posteriors of labelled rows that the classifier was not trained on, predict from posteriors.
+    """Base of methods that learn from held-out posteriors of labelled rows, and estimate bags from posteriors.
 
-    A method implements ``_learn``, which keeps arrays that ``stored`` names, and ``_quantify``.
+    A method implements ``_learn``, which sets the arrays listed in ``stored``, and ``_quantify``.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     """
 
     classifier: Any = field(default=DEFAULT, kw_only=False)
@@ -52,7 +53,7 @@ class PosteriorQuantifier(Quantifier):
     random_state: int | None = None
 
     resamples: ClassVar[bool] = True
-    reads: ClassVar[str] = "posteriors"  # or their "mean" in a bag, or the "class" that a row is assigned to
+    reads: ClassVar[str] = "posteriors"  # or "mean", their mean in a bag, or "class", the assigned class of a row
     stored: ClassVar[tuple[Stored, ...]] = (
         StoredClassifier(),
         StoredTraining(
@@ -63,13 +64,13 @@ class PosteriorQuantifier(Quantifier):
     )
 
     def get_params(self, deep: bool = True) -> dict[str, Any]:
-        """Give all parameters by name.
+        """Return all parameters by name.
 
         Parameters
         ----------
         deep : bool, default=True
-            Whether those of the classifier are among them, as ``classifier__C``; those of a pipeline's last step have
-            this short name too.
+            Whether to include the parameters of the classifier, such as ``classifier__C``. The parameters of the last
+            step of a pipeline have such short names, too.
 
         Returns
         -------
@@ -90,12 +91,12 @@ class PosteriorQuantifier(Quantifier):
         return params
 
     def set_params(self, **params: Any) -> PosteriorQuantifier:
-        """Set parameters; those of the classifier, also one that has a name, are reached as ``classifier__C``.
+        """Set parameters, such as ``cv``, or ``classifier__C`` for a parameter of the classifier.
 
         Parameters
         ----------
         **params : dict
-            Names and values of parameters. What a pipeline lacks is a parameter of its last step.
+            Names and values of parameters. A name that a pipeline does not have is a parameter of its last step.
 
         Returns
         -------
@@ -138,7 +139,7 @@ class PosteriorQuantifier(Quantifier):
         return self.fit_crossed(self.cross_fit(X, y))
 
     def cross_fit(self, X: Any, y: Any = None) -> CrossFitted:
-        """Fit the classifier alone, for several methods that are to learn from the same posteriors.
+        """Fit only the classifier, so that several methods can learn from the same posteriors.
 
         Parameters
         ----------
@@ -150,7 +151,7 @@ class PosteriorQuantifier(Quantifier):
         Returns
         -------
         CrossFitted
-            Posteriors by classifiers that have not seen the rows, for `fit_crossed`.
+            Held-out posteriors of the rows, for `fit_crossed`.
 
         Examples
         --------
@@ -167,12 +168,12 @@ class PosteriorQuantifier(Quantifier):
         return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
 
     def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
-        """Learn from posteriors that `cross_fit` gave, of this method or of another.
+        """Learn from posteriors that `cross_fit` of any method returned.
 
         Parameters
         ----------
         crossed : CrossFitted
-            Posteriors of labelled rows, and the classifier that they are of.
+            Held-out posteriors of labelled rows, and their classifier.
 
         Returns
         -------
@@ -197,13 +198,13 @@ class PosteriorQuantifier(Quantifier):
         return self
 
     def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> PosteriorQuantifier:
-        """Learn from posteriors of a model of your own on rows that it was not trained on.
+        """Learn from posteriors of a custom model for rows that it was not trained on.
 
         Parameters
         ----------
         posteriors : (n_rows, n_classes), or Bags
             Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows with labels,
-            as `read_bags` makes them with ``proba=``.
+            from `read_bags` with ``proba=``.
         y : (n_rows,), default=None
             The label of each row; None with bags.
         classes : sequence, default=None
@@ -212,7 +213,7 @@ class PosteriorQuantifier(Quantifier):
         Returns
         -------
         PosteriorQuantifier
-            The fitted quantifier itself. The rows that it estimates are posteriors, too.
+            The fitted quantifier itself. It then estimates bags of posteriors.
 
         Examples
         --------
@@ -253,20 +254,20 @@ class PosteriorQuantifier(Quantifier):
     def bootstrap_interval(
         self, X: Any, coverage: float = 0.9, *, n_resamples: int = 200, random_state: int = 0
     ) -> Intervals:
-        """Estimate with intervals from resamples of each bag's rows and of the posteriors learned from.
+        """Estimate with bootstrap intervals, from resamples of the rows of each bag and of the training posteriors.
 
-        They need no calibration bags. They are about the population that a bag was drawn from, hence wider than those
-        of `predict_interval`, which are about the bag itself. They rest on what the method assumes of the bags (such as
-        prior shift), and do not see that the classifier might have been another.
+        They need no calibration bags. They are intervals for the population that a bag was drawn from, so they are
+        wider than the intervals of `predict_interval`, which are for the bag itself. They rely on the assumptions of
+        the method, such as prior shift, and do not include the uncertainty of the classifier.
 
         Parameters
         ----------
         X : Bags, or array of rows
             Several bags, or one bag as an array of its rows.
         coverage : float, default=0.9
-            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+            Probability, between 0 and 1, that an interval should contain the truth.
         n_resamples : int, default=200
-            How often rows are drawn anew.
+            Number of resamples.
         random_state : int, default=0
             Seed of the draws.
 
@@ -295,30 +296,29 @@ class PosteriorQuantifier(Quantifier):
         self, X: Any, coverage: float = 0.9, *, target: str = "bag", prior: Any = 1.0, n_draws: int = 300,
         random_state: int | None = 0,
     ) -> Intervals:  # fmt: skip
-        """Estimate with intervals from the posterior of how many rows of each bag are of each class.
+        """Estimate with Bayesian intervals, from the posterior distribution of the number of rows of each class.
 
-        They need no calibration bags. They rest on prior shift, and on posteriors of the labelled rows of training by
-        classifiers that had not seen them: how uncertain these leave the errors of the classifier is part of the
-        intervals, but not that the classifier of all rows may be better or worse than those of the folds. `CC` and
-        `ACC` know of a row the class that it is assigned to, the others its posteriors. `coverage` is meant on average
-        over the classes of a bag.
+        They need no calibration bags. They assume prior shift, and use the held-out posteriors of the training rows.
+        They include the uncertainty about the errors of the classifier, except that the classifier of all rows may be
+        better or worse than the classifiers of the folds. `CC` and `ACC` use the assigned class of a row, and all other
+        methods its posteriors. `coverage` is meant on average over the classes of a bag.
 
         Parameters
         ----------
         X : Bags, or array of rows
-            Several bags, or one bag as an array of its rows. Rows with counts are so many rows; rows with survey
-            weights together are as many as the effective size of the bag.
+            Several bags, or one bag as an array of its rows. A row with the count k is k rows. Rows with survey weights
+            together are as many as the effective size of the bag.
         coverage : float, default=0.9
-            Probability, between 0 and 1, with which an interval is meant to hold the truth.
+            Probability, between 0 and 1, that an interval should contain the truth.
         target : {"bag", "population"}, default="bag"
-            Whether intervals are for the proportions in the bag itself, or in the population that it was drawn from,
-            which are wider.
+            Whether intervals are for the proportions in the bag itself, or in the population that it was drawn from.
+            The latter are wider.
         prior : float, or (n_classes,), default=1.0
-            Concentration of the Dirichlet distribution of the proportions; 1 makes all proportions alike likely.
+            Concentration of the Dirichlet prior of the proportions; with 1, all proportions are equally likely.
         n_draws : int, default=300
-            How many draws of the labels are kept.
+            Number of draws of the labels that are kept.
         random_state : int, default=0
-            Seed of the draws; None draws others each time.
+            Seed of the draws; None draws a new seed each time.
 
         Returns
         -------
@@ -375,6 +375,11 @@ class PosteriorQuantifier(Quantifier):
         """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes)."""
         raise NotImplementedError
 
+    def _normalised(self, p: Floats) -> Floats:
+        """Scale the prevalences of each bag to the sum 1; a bag with zeros only gets the training prevalences."""
+        p[p.sum(1) == 0] = self.train_prevalences_
+        return p / p.sum(1, keepdims=True)
+
     def _sketcher(self) -> Sketcher:
         parts, n_classes = (self._bag_posteriors, self._quantify, self.training_posteriors_), len(self.classes_)
         if self.reads == "mean":
@@ -383,8 +388,21 @@ class PosteriorQuantifier(Quantifier):
             return CountedCells(*parts, Corners(n_classes))
         return CountedCells(*parts, LogOdds() if n_classes == 2 else self._nearest_points())
 
+    def _sums_sketcher(
+        self, name: str, values: Callable[[Floats], Floats], estimate: Callable[[Floats], Floats]
+    ) -> Sketcher:
+        """Return a sketcher that sums values of the posteriors over rows, and estimates from their means."""
+
+        def bag_values(bags: Bags) -> tuple[Floats, Ints]:
+            posteriors, index = self._bag_posteriors(bags)
+            return values(posteriors), index
+
+        sketcher = SummedPosteriors(bag_values, lambda means, *_: estimate(means), self.training_posteriors_)
+        sketcher.name = name
+        return sketcher
+
     def _nearest_points(self) -> NearestPoints:
-        # They are learned once for a model, and kept beside what they were learned from.
+        # They are computed once, and kept together with the posteriors that they were computed from.
         known = self.__dict__.get("_nearest")
         if known is None or known[0] is not self.training_posteriors_:
             cells = NearestPoints(self.training_posteriors_, self.training_weights_)
@@ -396,7 +414,7 @@ class PosteriorQuantifier(Quantifier):
         return self._quantify(p, index, bags.offsets, bags.weights)
 
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
-        """Posteriors of the rows that occur in the bags, each once, and which of them each entry is."""
+        """Return the posteriors of each row of the bags once, and the position of each entry among them."""
         if self.classifier_ is None:
             return given_posteriors(bags, len(self.classes_))
         assert self.columns_ is not None
@@ -423,7 +441,7 @@ class PosteriorQuantifier(Quantifier):
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)
-        self.train_prevalences_ = prevalences / prevalences.sum()  # which methods learn from too
+        self.train_prevalences_ = prevalences / prevalences.sum()  # some methods use it in `_learn`
         self._learn(posteriors, labels, weights)
         self.classes_ = classes
         if self.resamples:

@@ -1,4 +1,4 @@
-"""Quadratic programmes of few variables that are at least 0, exactly, for all bags at once."""
+"""Exact solutions of small quadratic programmes with variables of at least 0, for all bags at once."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from numpy.typing import NDArray
 
 from histnetq.simplex import Floats, project
 
-_RIDGE = 1e-10  # of the mean diagonal entry: makes a singular problem unique and moves no other answer
+_RIDGE = 1e-10  # fraction of the mean diagonal entry that is added to it, which makes the solution unique
 
 
 def solve_quadratic(gram: Floats, linear: Floats, *, simplex: bool = True) -> Floats:
-    """Minimise ``½ pᵀ gram p − linear · p`` over ``p ≥ 0``, with the sum 1 on the simplex.
+    """Minimise ``½ pᵀ gram p − linear · p`` over ``p ≥ 0``, on the simplex by default.
 
-    Block principal pivoting: guess which entries are positive, solve the equations that then hold, and exchange the
-    entries that contradict the guess; all bags in one stack of small linear systems per round.
+    Block principal pivoting guesses which entries are positive, solves the resulting equations, and exchanges the
+    entries that contradict the guess. Each round solves one stack of small linear systems, one per bag.
 
     Parameters
     ----------
@@ -22,7 +22,7 @@ def solve_quadratic(gram: Floats, linear: Floats, *, simplex: bool = True) -> Fl
         Positive semidefinite; entries of about 1.
     linear : (n_bags, n_classes)
     simplex : bool
-        Whether entries sum to 1.
+        Whether entries must sum to 1.
 
     Returns
     -------
@@ -57,11 +57,11 @@ def solve_quadratic(gram: Floats, linear: Floats, *, simplex: bool = True) -> Fl
         better = count < fewest[todo]
         fewest[todo] = np.minimum(count, fewest[todo])
         patience[todo] = np.where(better, 3, patience[todo] - 1)
-        # Exchange all contradicting entries while that helps; else the last one alone, which always ends.
+        # Exchange all contradicting entries while that helps, and then only the last one, which always converges.
         last = n_classes - 1 - wrong[:, ::-1].argmax(1)
         single = np.arange(n_classes) == last[:, None]
         free[todo] ^= np.where((better | (patience[todo] > 0))[:, None], wrong, wrong & single)
-        if simplex:  # a bag must have some mass somewhere
+        if simplex:  # at least one entry must be positive
             free[todo] |= ~free[todo].any(1, keepdims=True)
         todo = todo[count > 0]
         if todo.size == 0:
@@ -73,7 +73,7 @@ def solve_quadratic(gram: Floats, linear: Floats, *, simplex: bool = True) -> Fl
 
 
 def _solve_free(gram: Floats, linear: Floats, free: NDArray[np.bool_], simplex: bool) -> tuple[Floats, Floats]:
-    """Solution with the entries that are not free at 0 and the sum at 1, and how much each entry pulls away from 0."""
+    """Return the solution with all entries at 0 that are not free, and the gradient of each entry."""
     n, k = linear.shape
     system = np.zeros((n, k + simplex, k + simplex))
     system[:, :k, :k] = np.where(free[:, :, None] & free[:, None, :], gram, np.eye(k))

@@ -1,4 +1,4 @@
-"""Frequencies of profiles of a few features at a time: ReadMe."""
+"""Frequencies of profiles of a few features: ReadMe."""
 
 from __future__ import annotations
 
@@ -19,38 +19,38 @@ from histnetq.quantifiers.classical.quadratic import solve_quadratic
 from histnetq.simplex import Floats, Ints
 
 _NUMBERS_AT_ONCE = 1 << 21
-_MOST_FEATURES = 16  # in a profile: each doubles the number of profiles
+_MOST_FEATURES = 16  # in a profile; each feature doubles the number of profiles
 
 
 class _StoredProfiles(StoredArrays):
-    """Features of the profiles, and how common profiles are in each class."""
+    """Features of the profiles, and the share of each profile in each class."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
         chosen, n_features = model.subsets_, int(np.prod(model.input_shape_))
         if not ((chosen >= 0) & (chosen < n_features)).all():
-            raise ValueError("path: the array 'subsets' has other numbers than those of features; save again.")
+            raise ValueError("path: the array 'subsets' has other numbers than feature numbers; save again.")
         if model.profiles_.shape[1] != 1 << chosen.shape[1] or len(model.limits_) != n_features:
-            raise ValueError("path: the array 'profiles' has not a row of each profile; save again.")
+            raise ValueError("path: the array 'profiles' does not have one row per profile; save again.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class ReadMe(FeatureQuantifier):
-    """Hopkins and King's ReadMe: how common profiles of words are, explained by how common they are in each class.
+    """Hopkins and King's ReadMe: the mixture of the classes that explains the frequencies of word profiles in a bag.
 
-    A profile tells which of a few features are present in a row. For many random subsets of the features, the mixture
-    of the classes' frequencies of profiles that fits the bag's best by least squares is found, and the prevalences are
-    averaged. A feature is present where it exceeds its median in training: words of which most rows have none where
-    they occur, flags where they are set, and other numbers where they are high.
+    The profile of a row says which features of a small subset are present. For each of many random subsets, least
+    squares finds the mixture of the classes whose frequencies of profiles fit the bag best. The estimate is the mean
+    over the subsets. A feature is present if it exceeds its median in training: a rare word is present if it occurs, a
+    flag if it is set, and a measurement if it is high.
 
     Parameters
     ----------
     n_subsets : int, default=300
-        How many subsets of the features are drawn.
+        Number of random subsets of the features.
     subset_size : int, default=8
-        Features in a profile, at most 16; two to this power are the profiles.
+        Number of features in a profile, at most 16; there are 2 to this power profiles.
     random_state : int, default=None
-        Seed of the subsets; None draws others each time.
+        Seed of the subsets; None draws a new seed each time.
 
     Attributes
     ----------
@@ -59,11 +59,11 @@ class ReadMe(FeatureQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     limits_ : (n_features,)
-        Value that a present feature exceeds.
+        Thresholds: a feature is present if it is above its threshold.
     subsets_ : (n_subsets, subset_size)
         Features of each subset.
     profiles_ : (n_subsets, n_profiles, n_classes)
-        Share of each class's rows with each profile.
+        Share of the rows of each class with each profile.
 
     References
     ----------
@@ -108,14 +108,14 @@ class ReadMe(FeatureQuantifier):
             table[:] = np.bincount(codes * n_classes + labels, shares, table.size).reshape(table.shape)
 
     def _sums(self, bags: Bags) -> Floats:
-        """Sums over rows of how common their profiles are in each class: (n_bags, n_subsets, n_classes)."""
+        """Return the sums over rows of the shares of their profiles in each class: (n_bags, n_subsets, n_classes)."""
         sums = np.zeros((len(bags), len(self.subsets_), len(self.classes_)))
         for rows, member in row_chunks(bags, max(len(self.limits_), len(self.subsets_))):
             _add(_codes(rows > self.limits_, self.subsets_), self.profiles_, member, sums)
         return sums
 
     def _estimate(self, sums: NDArray, totals: NDArray) -> Floats:
-        seen = self.train_prevalences_ > 0  # a class without rows has no profiles, and is not estimated
+        seen = self.train_prevalences_ > 0  # a class without rows has no profiles, so it is estimated as absent
         means, p = sums[:, :, seen] / np.asarray(totals, np.float64)[:, None, None], np.zeros((len(sums), len(seen)))
         tables = self.profiles_[:, :, seen]
         grams = np.swapaxes(tables, 1, 2) @ tables
@@ -133,7 +133,7 @@ class ReadMe(FeatureQuantifier):
 
 
 def _limit(values: Floats, weights: Floats | None) -> float:
-    """The median; or the next value below where none is higher."""
+    """Return the weighted median, or the next lower value if the median is the maximum."""
     w = np.ones(len(values)) if weights is None else weights
     kept, order = values[w > 0], np.argsort(values[w > 0], kind="stable")
     reached = np.cumsum(w[w > 0][order])
@@ -143,7 +143,7 @@ def _limit(values: Floats, weights: Floats | None) -> float:
 
 
 def _codes(present: NDArray[np.bool_], subsets: Ints) -> NDArray[np.int32]:
-    """Number of the profile of each row in each subset: (n_rows, n_features) → (n_subsets, n_rows)."""
+    """Return the number of the profile of each row in each subset: (n_rows, n_features) → (n_subsets, n_rows)."""
     codes = np.zeros((len(subsets), len(present)), np.int32)
     _number(np.ascontiguousarray(present.T), subsets, codes)
     return codes
@@ -159,12 +159,9 @@ def _number(present, subsets, codes):  # type: ignore[no-untyped-def]
 
 
 def _add(codes: NDArray[np.int32], profiles: Floats, member: Any, sums: Floats) -> None:
-    """Add to the sums of each bag how common the profiles of its rows are, by the weight of each row in each bag."""
-
-    def work(first: int, last: int) -> None:
-        _gather(codes, profiles, member.indptr, member.indices, member.data, first, last, sums)
-
-    over_bags(work, member.indptr)
+    """Add the shares of the rows' profiles to the sums of each bag; `member` has the weight of each row in each bag."""
+    arguments = codes, profiles, member.indptr, member.indices, member.data
+    over_bags(lambda first, last: _gather(*arguments, first, last, sums), member.indptr)
 
 
 @njit(cache=True, nogil=True)

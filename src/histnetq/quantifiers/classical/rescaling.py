@@ -1,4 +1,4 @@
-"""Posteriors rescaled by factors and biases of their logarithms: temperature and vector scaling."""
+"""Rescaling of posteriors by factors and biases of their logarithms: temperature and vector scaling."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from histnetq.registry import RESCALINGS
 
 Floats = NDArray[np.float64]
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
-_SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases that are compared
+_SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases to choose from
 
 
 def fit_scales(
@@ -26,8 +26,8 @@ def fit_scales(
     posteriors : (n_rows, n_classes)
     labels : (n_rows,) of class codes
     kind : "ts", "bcts", "shrunk", "vs" or "nbvs"
-        One scale; one scale and a bias per class; the same, with biases drawn towards zero as far as chance explains
-        them; a scale and a bias per class; a scale per class.
+        One scale; one scale and a bias per class; the same with biases shrunk in proportion to their sampling noise; a
+        scale and a bias per class; a scale per class.
 
     Returns
     -------
@@ -44,7 +44,7 @@ def fit_scales(
     logits = _logits(posteriors)
     if kind != "shrunk":
         return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
-    n_rows = 1 / (w @ w)  # so many of equal weight tell as much
+    n_rows = 1 / (w @ w)  # effective number of rows
     spread = _spread_of_biases(logits, *_most_likely(logits, labels, w), w, n_rows)
     if spread == 0:
         return _most_likely(logits, labels, w, biased=False)
@@ -59,7 +59,7 @@ def _most_likely(
     biased: bool = True,
     penalty: float = 0.0,
 ) -> tuple[Floats, Floats]:
-    """Maximise the mean log-likelihood, by weights of sum one, less half of a penalty on squared biases."""
+    """Maximise the mean log-likelihood, with weights of sum one, minus half the penalty times the squared biases."""
     n_classes = logits.shape[1]
     n_scales = 1 if one_scale else n_classes
     truth = np.zeros_like(logits)
@@ -84,9 +84,9 @@ def _most_likely(
 
 
 def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:
-    """Find the variance of true biases under which those that were found are most likely; 0 if errors explain them.
+    """Return the variance of the true biases that makes the estimated biases most likely; 0 if noise explains them.
 
-    The errors of one scale and biases of sum zero have the inverse of the information as their covariance.
+    The covariance of the estimation errors, of one scale and biases of sum zero, is the inverse of the information.
     """
     p = softmax(logits * scale + bias, axis=1)
     weighted, mean = p * w[:, None], (p * logits).sum(1)
@@ -96,7 +96,7 @@ def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_
     information = n_rows * np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
     free = block_diag(1.0, null_space(np.ones((1, len(bias)))))
     reduced = free.T @ information @ free
-    reduced += 1e-12 * (1 + np.trace(reduced)) * np.eye(len(reduced))  # of a class without rows nothing is known
+    reduced += 1e-12 * (1 + np.trace(reduced)) * np.eye(len(reduced))  # a class without rows has no information
     variances, directions = np.linalg.eigh(np.linalg.inv(reduced)[1:, 1:])
     found = directions.T @ (free[1:, 1:].T @ bias)
     total = np.maximum(variances, np.finfo(float).tiny) + _SPREADS[:, None]
@@ -104,7 +104,7 @@ def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_
 
 
 def rescale(posteriors: Floats, scale: Floats, bias: Floats) -> Floats:
-    """(n_rows, n_classes) → the same, ``softmax(scale · log p + bias)``.
+    """Return ``softmax(scale · log p + bias)``: (n_rows, n_classes) → the same.
 
     Examples
     --------

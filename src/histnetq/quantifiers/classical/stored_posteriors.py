@@ -1,4 +1,4 @@
-"""What a method on posteriors stores: its classifier, and the posteriors and labels that it learned from."""
+"""Stored parts of a classifier-based method: its classifier, and the posteriors and labels that it learned from."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StoredClassifier(Stored):
             places = set(range(len(model.classes_)))
             fits = isinstance(known, list) and all(type(c) is int and c in places for c in known)
             if not fits or not len(known) == len(set(known)) == n_columns:
-                raise ValueError("path: the classes of the stored classifier are not those of the model; save again.")
+                raise ValueError("path: the stored classifier has other classes than the model; save again.")
             # Images are flattened for the classifier.
             width = math.prod(model.input_shape_) if model.input_shape_ else None
             if n_features is not None and width != n_features:
@@ -67,7 +67,7 @@ class StoredTraining(StoredArrays):
         if not len(labels):
             raise ValueError("path: the array 'training_labels' has no rows; save the model again.")
         if not ((labels >= 0) & (labels < len(model.classes_))).all():
-            raise ValueError("path: the array 'training_labels' has other numbers than those of classes; save again.")
+            raise ValueError("path: the array 'training_labels' has other numbers than class codes; save again.")
         posteriors = arrays.get("training_posteriors", np.zeros((0, 1)))
         if posteriors.dtype.kind != "f" or describe_fault(posteriors.astype(np.float64)) is not None:
             raise ValueError("path: the array 'training_posteriors' has other numbers than probabilities; save again.")
@@ -77,7 +77,7 @@ class StoredTraining(StoredArrays):
 
 
 def _are_weights(weights: NDArray) -> bool:
-    """Return whether rows can have these weights: some above 0, and counts whose sum float64 holds exactly."""
+    """Return whether these are valid weights of rows: not all 0, and counts whose sum is exact in float64."""
     try:
         found = check_weights(weights, "survey" if weights.dtype.kind == "f" else "count", len(weights))
     except (ValueError, TypeError):

@@ -1,4 +1,4 @@
-"""Adjusted counts above thresholds of posteriors: the median sweep and its relatives."""
+"""Adjusted counts above thresholds of posteriors: the median sweep and its variants."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQua
 from histnetq.sketches.posteriors import PosteriorSketcher, bag_sums
 from histnetq.sketches.sketcher import Sketcher
 
-_SWEEPS = {"median": 1e-9, "median2": 0.25}  # by how much the rates at a threshold must differ
+_SWEEPS = {"median": 1e-9, "median2": 0.25}  # smallest difference of the rates at a threshold
 _POLICIES = (*_SWEEPS, "max", "t50", "x")
 
 
 class _StoredThresholds(StoredArrays):
-    """Thresholds and rates of all judged classes one after the other, which compiled code counts on."""
+    """Thresholds and rates of all judged classes, checked because compiled code relies on them."""
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         super().restore(model, arrays, learned)
@@ -40,26 +40,26 @@ class _StoredThresholds(StoredArrays):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class MS(OneAgainstRest):
-    """Median sweep: the median of the adjusted counts at all thresholds of the posterior, or that at a chosen one.
+    """Median sweep: the median of the adjusted counts at all thresholds of the posterior, or at one threshold only.
 
-    At a threshold, the share of a bag's rows at or above it is adjusted by the rates with which rows of the class and
-    of the rest are there, and cut to [0, 1]. With more than two classes, each is judged against the rest, and the
-    proportions are normalised. A class that no threshold tells from the rest is estimated as common as in training.
+    At each threshold, the share of a bag's rows at or above it is adjusted by the true and false positive rates, and
+    clipped to [0, 1]. With more than two classes, each class is estimated against the rest, and the proportions are
+    normalised. If no threshold separates a class from the rest, its training prevalence is the estimate.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of the cross-validation split; None draws another one each time.
+        Seed of the cross-validation split; None draws a new seed each time.
     policy : {"median", "median2", "max", "t50", "x"}, default="median"
-        The median over all thresholds (MS); over those at which the rates differ by more than 0.25 (MS2); or the
-        threshold at which the rates differ most (MAX), at which half of the rows of the class are found (T50), or at
-        which as many of these are missed as of the rest are found (X).
+        "median" is the median over all thresholds (MS), and "median2" over thresholds whose rates differ by more than
+        0.25 (MS2). Three policies use one threshold: "max" has the largest difference of the rates (MAX), "t50" a true
+        positive rate of one half (T50), and "x" equal false positive and false negative rates (X).
 
     Attributes
     ----------
@@ -70,13 +70,13 @@ class MS(OneAgainstRest):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     thresholds_ : (n_thresholds,)
-        Thresholds of the judged classes, one class after the other.
+        Thresholds of all judged classes, concatenated.
     true_rates_ : (n_thresholds,)
         Share of the rows of the class at or above each threshold.
     false_rates_ : (n_thresholds,)
-        Share of the rest there.
+        Share of all other rows at or above each threshold.
     starts_ : (n_judged + 1,)
-        Where the thresholds of each judged class begin.
+        Position of the first threshold of each judged class.
 
     References
     ----------
@@ -144,9 +144,9 @@ class _CountsAbove(PosteriorSketcher):
 
 
 def rates_above(values: Floats, positive: NDArray[np.bool_], weights: Floats) -> tuple[Floats, Floats, Floats]:
-    """Thresholds, which are the different values, and the shares of positive and of other rows at or above each.
+    """Return all different values as thresholds, and the shares of positive and negative rows at or above each.
 
-    Without any positive row all are taken to lie above, and without any other row none of these.
+    If there are no positive rows, their shares are 1; if there are no negative rows, their shares are 0.
 
     Examples
     --------
@@ -162,16 +162,16 @@ def rates_above(values: Floats, positive: NDArray[np.bool_], weights: Floats) ->
 
 
 def _chosen(policy: str, prior: float, thresholds: Floats, high: Floats, low: Floats) -> tuple[Floats, Floats, Floats]:
-    """The thresholds that a policy takes, with their rates."""
+    """Return the thresholds that a policy chooses, with their rates."""
     kept = np.flatnonzero(np.abs(high - low) > _SWEEPS["median"])
     if policy == "median2":
         kept = np.flatnonzero(high - low > _SWEEPS[policy])
     if not kept.size:
-        # All rows reach a threshold at 0: at these rates, the adjusted count of any bag is that of training.
+        # All rows are above a threshold of 0, and these rates adjust their share to the training prevalence.
         return np.zeros(1), np.array([1 / max(prior, 1e-12)]), np.zeros(1)
     if policy not in _SWEEPS:
         scores = {"max": low - high, "t50": np.abs(high - 0.5), "x": np.abs(1 - high - low)}[policy]
-        # Of equally good thresholds, such as all between two rows of the class, the one that tells most.
+        # Among equally good thresholds, such as all between two rows of the class, take the most different rates.
         kept = kept[np.lexsort((low[kept] - high[kept], scores[kept].round(12)))[:1]]
     return thresholds[kept], high[kept], low[kept]
 
@@ -179,18 +179,14 @@ def _chosen(policy: str, prior: float, thresholds: Floats, high: Floats, low: Fl
 def median_adjusted(
     cells: Ints, true_rates: Floats, false_rates: Floats, index: Ints, offsets: Ints, weights: NDArray | None
 ) -> Floats:
-    """Median over thresholds of the adjusted share of each bag's rows at or above the threshold.
+    """Return the median over thresholds of the adjusted share of each bag's rows at or above the threshold: (n_bags,).
 
     Parameters
     ----------
     cells : (n_rows,)
-        How many thresholds are at most the value of each row.
+        Number of thresholds at or below the value of each row.
     true_rates, false_rates : (n_thresholds,)
-        Shares of positive and of other rows at or above each threshold, which differ.
-
-    Returns
-    -------
-    (n_bags,)
+        Shares of positive and negative rows at or above each threshold; they must differ.
 
     Examples
     --------
@@ -200,11 +196,8 @@ def median_adjusted(
     """
     w = np.ones(1) if weights is None else weights.astype(np.float64)
     out = np.empty(len(offsets) - 1)
-
-    def work(first: int, last: int) -> None:
-        _sweep(cells, true_rates, false_rates, index, offsets, w, weights is not None, first, last, out)
-
-    over_bags(work, offsets)
+    arguments = cells, true_rates, false_rates, index, offsets, w, weights is not None
+    over_bags(lambda first, last: _sweep(*arguments, first, last, out), offsets)
     return out
 
 

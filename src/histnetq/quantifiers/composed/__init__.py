@@ -1,1 +1,1 @@
-"""Quantifiers that are made of other quantifiers."""
+"""Quantifiers that contain quantifiers: ensembles and corrections."""

@@ -1,4 +1,4 @@
-"""A quantifier whose estimates are corrected by what bags of known proportions show of its errors."""
+"""A quantifier with a correction that is learned from bags of known proportions: Corrected."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from histnetq.quantifiers.composed.members import Composed, StoredMembers
 from histnetq.simplex import Floats, project
 from histnetq.training.supervision import Supervision, check_sampler
 
-_RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # in units of the mean variance of the estimates
+_RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # multiples of the mean variance of the estimates
 _FOLDS = 5
-_FEWEST = 20  # bags that a correction is learned from
+_FEWEST = 20  # smallest number of bags for a correction
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Corrected(Composed):
-    """A quantifier with a correction of its estimates that is learned from bags of known proportions.
+    """A quantifier whose estimates are corrected, as learned from bags of known proportions.
 
-    Some of the bags, or bags drawn from some of the labelled rows, are kept from the quantifier. From its estimates of
-    them to the truth, an affine map is learned by ridge regression towards no change, and projected to the simplex. How
-    strong the ridge is, and whether there is a correction at all, is told by cross-validation over the bags: estimates
-    stay as they are unless the correction lowers the mean absolute error by more than its standard error.
+    A part of the bags, or of the labelled rows, is held out from the quantifier. An affine map from its estimates of
+    the held-out bags to the truth is learned by ridge regression, which shrinks towards no change. Corrected estimates
+    are projected to the simplex. Cross-validation over the bags chooses the ridge penalty. Without a gain in mean
+    absolute error of more than its standard error, there is no correction.
 
     Parameters
     ----------
     quantifier : Quantifier, default=None
         The quantifier, which is cloned; None for `EMQ` with "bcts".
     held_out : float, default=0.3
-        Fraction of the bags, or of the labelled rows, that the correction is learned from.
+        Fraction of the bags, or of the labelled rows, that is held out to learn the correction.
     n_bags : int, default=300
-        Bags that are drawn from labelled rows.
+        Number of bags drawn from held-out labelled rows.
     sampler : protocol, default=None
-        How they are drawn, as alike as can be to the bags to be estimated; None for ``APP()``.
+        Protocol that draws these bags, which should be similar to the bags to estimate; None for ``APP()``.
     random_state : int, default=None
-        Seed of what is held out and drawn; None draws others each time.
+        Seed of the split and of the draws; None draws a new seed each time.
 
     Attributes
     ----------
@@ -53,11 +53,11 @@ class Corrected(Composed):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     members_ : list of Quantifier
-        The fitted quantifier alone.
+        The fitted quantifier.
     slopes_ : (n_classes, n_classes)
-        What is added to an estimate is its product with these, and the shift; all are 0 without a correction.
+        The product of an estimate with these slopes is added to it; 0 without a correction.
     shift_ : (n_classes,)
-        What is added to every estimate.
+        The shift that is added to every estimate; 0 without a correction.
 
     References
     ----------
@@ -83,7 +83,7 @@ class Corrected(Composed):
     stored = (StoredMembers(), StoredArrays(slopes_="classes classes", shift_="classes"))
 
     def fit(self, X: Any, y: Any = None, bags: Bags | None = None) -> Corrected:
-        """Fit the quantifier to a part of what is given, and the correction to the rest or to other bags.
+        """Fit the quantifier to a part of the data, and the correction to the rest or to separate bags.
 
         Parameters
         ----------
@@ -92,8 +92,8 @@ class Corrected(Composed):
         y : array, default=None
             The label of each row; None with bags.
         bags : Bags, default=None
-            Bags of known proportions, of rows that are not in `X`, from which the correction is learned; the quantifier
-            then learns from all of `X`.
+            Bags of known proportions for the correction, with rows that are not in `X`. The quantifier then learns from
+            all of `X`.
 
         Returns
         -------
@@ -151,7 +151,7 @@ def corrected(estimates: Floats, slopes: Floats, shift: Floats) -> Floats:
 
 
 def learn_correction(p_pred: Floats, p_true: Floats, seed: int) -> tuple[Floats, Floats]:
-    """Learn slopes and a shift from estimates and truths of bags, which are 0 where they are no better than none.
+    """Learn slopes and a shift from the estimates and true prevalences of bags; all are 0 if they do not help.
 
     Examples
     --------
@@ -179,7 +179,7 @@ def learn_correction(p_pred: Floats, p_true: Floats, seed: int) -> tuple[Floats,
 
 
 def _ridge(p_pred: Floats, p_true: Floats, ridge: float) -> tuple[Floats, Floats]:
-    """Slopes and shift that predict what is missing from estimates, with a ridge in units of their mean variance."""
+    """Return slopes and shift that predict the errors of estimates; `ridge` is a multiple of their mean variance."""
     mean, missing = p_pred.mean(0), p_true - p_pred
     centred = p_pred - mean
     squares = centred.T @ centred

@@ -1,4 +1,4 @@
-"""Several quantifiers as one: the mean or the median of their estimates."""
+"""The mean or the median of the estimates of several quantifiers: Ensemble."""
 
 from __future__ import annotations
 
@@ -26,17 +26,17 @@ from histnetq.simplex import Floats
 class Ensemble(Composed):
     """Ensemble: the mean or the median of the estimates of several methods, or of one method with several seeds.
 
-    Members on posteriors of the same classifier with the same seed share the fits of it. Intervals come from
-    `calibrate`, as those of any other quantifier.
+    Classifier-based members with the same classifier and the same seed share its fits. Intervals come from `calibrate`,
+    as for any quantifier.
 
     Parameters
     ----------
     members : sequence of Quantifier, default=None
-        Unfitted quantifiers, at most 1,000, which are cloned; None for `EMQ` with "bcts", `KDEy` and `PACC`.
+        Unfitted quantifiers, at most 1,000, which are cloned. None uses `EMQ` with "bcts", `KDEy` and `PACC`.
     how : {"mean", "median"}, default="mean"
-        How estimates are combined; medians of the classes are normalised.
+        Combination of the estimates; medians are normalised.
     random_state : int, default=None
-        Seed of the members that None stands for; others have their own.
+        Seed of the default members; given members have their own seeds.
 
     Attributes
     ----------
@@ -70,7 +70,7 @@ class Ensemble(Composed):
         Parameters
         ----------
         X : array of rows, or Bags
-            What all members learn from: labelled rows, or bags.
+            Training data of all members: labelled rows, or bags.
         y : array, default=None
             The label of each row; None with bags.
 
@@ -108,12 +108,14 @@ class Ensemble(Composed):
         if self.how == "mean":
             return mean
         p = np.median(estimates, axis=0)
-        p = np.where(p.sum(1, keepdims=True) > 0, p, mean)  # where every member finds another class alone
+        p = np.where(
+            p.sum(1, keepdims=True) > 0, p, mean
+        )  # all medians are 0 if each member finds a single, different class
         return p / p.sum(1, keepdims=True)
 
 
 def _fitted(member: Quantifier, X: Any, y: Any, shared: dict[Any, CrossFitted]) -> Quantifier:
-    """Fit a member; posteriors of one classifier and seed are made once."""
+    """Fit a member; members with the same classifier and seed share the cross-fitted posteriors."""
     if not isinstance(member, PosteriorQuantifier) or member.random_state is None:
         return member.fit(X, y)
     named = member.classifier if isinstance(member.classifier, str | None) else repr(member.classifier)

@@ -1,4 +1,4 @@
-"""The base of quantifiers that are made of others: they keep fitted members, store them and add up their sketches."""
+"""The base of quantifiers that contain fitted members: storing the members and combining their sketches."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ MOST_MEMBERS = 1000
 
 
 class StoredMembers(Stored):
-    """The fitted members, each as a model of its own within the arrays and the configuration."""
+    """The fitted members, each stored as a complete model within the arrays and the configuration."""
 
     def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
         arrays: Arrays = {}
@@ -36,7 +36,7 @@ class StoredMembers(Stored):
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         model.members_ = []
         refuse_many_members("path", len(learned["members"]))
-        # Each array is handed out once: a look at all of them for each member would take minutes for many.
+        # The arrays are grouped in one pass: a pass for each member would take minutes for many members.
         parts: defaultdict[str, Arrays] = defaultdict(dict)
         for name, array in arrays.items():
             group, _, rest = name.partition("/")
@@ -56,30 +56,30 @@ class StoredMembers(Stored):
 
 
 def refuse_many_members(name: str, n_members: int) -> None:
-    """Refuse more members than a composed quantifier may have, in `fit` and in `load` alike."""
+    """Refuse more members than a composed quantifier may have, in `fit` and in `load`."""
     if n_members > MOST_MEMBERS:
         raise ValueError(f"{name}: expected at most {MOST_MEMBERS:,} members, got {n_members:,}; use fewer.")
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Composed(Quantifier):
-    """Base: a method implements `fit`, which ends with ``_learned_by``, and ``_combine``."""
+    """Base of composed quantifiers: a method implements ``_combine`` and `fit`, which calls ``_learned_by``."""
 
     stored: ClassVar[tuple[Stored, ...]] = (StoredMembers(),)
 
     def _learned_by(self, members: list[Quantifier]) -> None:
-        """Keep fitted members, and what the first of them knows of classes and features."""
+        """Keep fitted members, and take the classes and features from the first member."""
         first = members[0]
         self._learned_from(
             first.classes_, first.input_shape_, first.feature_names_, first.train_prevalences_, first.double_,
             first.scores_, first.text_,
         )  # fmt: skip
-        for member in members:  # tables are read by the whole, which stores what it needs for that once
+        for member in members:  # only the composed quantifier reads tables, so the vocabulary is stored once
             member.text_ = None
         self.members_ = members
 
     def _combine(self, estimates: Floats) -> Floats:
-        """Estimate from the estimates of all members: (n_members, n_bags, n_classes) → (n_bags, n_classes)."""
+        """Combine the estimates of all members: (n_members, n_bags, n_classes) → (n_bags, n_classes)."""
         raise NotImplementedError
 
     def _predict(self, bags: Bags) -> Floats:
@@ -104,7 +104,7 @@ class Composed(Quantifier):
 
 
 class _SideBySide(Sketcher):
-    """The states of all members, flat, side by side."""
+    """Sketches that concatenate the flat states of all members."""
 
     def __init__(self, q: Composed, parts: list[Sketcher]) -> None:
         self.q, self.parts, self.merge = q, parts, parts[0].merge

@@ -1,7 +1,4 @@
-"""The base of the quantifiers that are networks.
-
-They learn from bags of which only the proportions are known, from labelled rows, or from both.
-"""
+"""The base of the networks, which learn from proportions of bags, from labelled rows, or from both."""
 
 from __future__ import annotations
 
@@ -33,7 +30,7 @@ from histnetq.training.fitting import Start, Task, check_task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
-_FARTHEST = 1e12  # standard deviations from the mean; products of numbers beyond overflow in attention
+_FARTHEST = 1e12  # standard deviations from the mean; products of larger numbers overflow in attention
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -46,6 +43,7 @@ class DeepQuantifier(Quantifier):
     label_weight: float = 0.0
     training: Training = Training()  # noqa: RUF009 - immutable
     random_state: int | None = None
+    ridge: float | None = None
 
     stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
 
@@ -60,9 +58,9 @@ class DeepQuantifier(Quantifier):
         y : array, default=None
             With bags: their prevalences ``(n_bags, n_classes)``, if they do not carry them. With rows: their labels.
         bags : Bags, default=None
-            Bags with prevalences beside labelled rows.
+            Bags with prevalences, in addition to labelled rows.
         validation : Bags, default=None
-            Bags with prevalences that choose the best epoch; None holds out some of the bags or rows.
+            Bags with prevalences that choose the best epoch; None holds out a part of the bags or rows.
 
         Returns
         -------
@@ -93,13 +91,13 @@ class DeepQuantifier(Quantifier):
         return self
 
     def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> DeepQuantifier:
-        """Learn from posteriors of a model of your own on rows that it was not trained on, as log-odds.
+        """Learn from posteriors of a custom model for rows that it was not trained on, as log-odds.
 
         Parameters
         ----------
         posteriors : (n_rows, n_classes), or Bags
             Rows of probabilities; the columns of a data frame are matched by name. Or bags of such rows, with labels or
-            prevalences, as `read_bags` makes them with ``proba=``.
+            prevalences, from `read_bags` with ``proba=``.
         y : (n_rows,), default=None
             The label of each row; None with bags.
         classes : sequence, default=None
@@ -108,7 +106,7 @@ class DeepQuantifier(Quantifier):
         Returns
         -------
         DeepQuantifier
-            The fitted quantifier itself. The rows that it estimates are posteriors, too.
+            The fitted quantifier itself. It then estimates bags of posteriors.
 
         Examples
         --------
@@ -125,17 +123,18 @@ class DeepQuantifier(Quantifier):
         super()._check_params()
         check_task(self)
         check_encoder(self.encoder)
+        check_number("ridge", self.ridge, 0, 1e12, above=True, or_none=True)
 
     def _start(self) -> Start | None:
-        """Give what finds better weights than random ones before training, if there is any."""
+        """Return the function that pretrains the network, or None to start from random weights."""
         return None
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
-        """Make the network for rows of this shape, with random weights."""
+        """Build the network for rows of this shape, with random weights."""
         raise NotImplementedError
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
-        """Make the network that these arrays are the weights of."""
+        """Build the network whose stored weights are these arrays."""
         statistics = None
         if self.training.standardize:
             statistics = arrays["prepare.mean"], arrays["prepare.scale"]
@@ -181,7 +180,7 @@ class DeepQuantifier(Quantifier):
         name, way_out = type(pooling).__name__, "use HistNetQ, or DeepSets with pooling 'mean' or 'max'"
         why = "which needs a whole bag at once, parts of it do not add up"
         if isinstance(pooling, MergeablePooling):
-            why = "whose states are merged otherwise than by a sum or a maximum"
+            why = "whose states are not merged by a sum or a maximum"
         elif not type(pooling).__module__.startswith("histnetq."):
             way_out = f"make {name} a histnetq.nn.MergeablePooling, or {way_out}"
         return NoSketcher(f"{type(self).__name__} pools by {name}, {why}; {way_out}.")
@@ -201,30 +200,32 @@ class PooledQuantifier(DeepQuantifier):
         check_sizes("head", self.head)
 
     def _pooling(self, n_features: int) -> Pooling:
-        """Make the layer that makes the difference."""
+        """Build the pooling layer."""
         raise NotImplementedError
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
-        """Make what maps a pooled bag to scores of the classes."""
+        """Build the layers that map a pooled bag to scores of the classes."""
         return MLP(width, (*self.head, n_classes), self.training.dropout)
 
+    def _encoder(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
+        """Build the layers that map rows to features."""
+        return make_encoder(self.encoder, shape, self.training)
+
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
-        encoder = make_encoder(self.encoder, shape, self.training)
-        pooling = self._pooling(n_outputs(encoder, shape))
-        network = BagNetwork(
-            encoder, pooling, self._head(pooling.width, n_classes), n_classes,
-            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
+        encoder = self._encoder(shape, n_classes)
+        return self._assemble(encoder, self._pooling(n_outputs(encoder, shape)), n_classes, prepare)
+
+    def _assemble(
+        self, encoder: nn.Module, pooling: Pooling, n_classes: int, prepare: Standardize | None
+    ) -> BagNetwork:
+        """Build the network from its encoder and its pooling."""
+        head, classify = self._head(pooling.width, n_classes), self.label_weight > 0 or self.training.warmup > 0
+        network = BagNetwork(encoder, pooling, head, n_classes, prepare=prepare, classify=classify)
         return network.to(getattr(torch, self.training.dtype))
 
 
-def check_ridge(ridge: Any) -> None:
-    """Refuse what is no penalty of a logistic regression."""
-    check_number("ridge", ridge, 0, 1e12, above=True, or_none=True)
-
-
 def make_standardize(statistics: tuple[NDArray, NDArray] | None, scored: bool) -> Standardize | None:
-    """Make what brings rows, or the log-odds of scores, of this mean and scale to 0 and 1; or leaves them without."""
+    """Build the layer that standardises rows, or log-odds of scores; None if rows have no statistics."""
     if not scored:
         return None if statistics is None else Standardize(*map(torch.as_tensor, statistics))
     return StandardizeScores(*map(torch.as_tensor, statistics or (np.zeros(1), np.ones(1))))
@@ -235,7 +236,7 @@ def _log_odds(scores: NDArray) -> NDArray:
 
 
 def _reach(statistics: tuple[NDArray, ...] | None, shape: tuple[int, ...]) -> tuple[NDArray, NDArray]:
-    """Lowest and highest of each number in a row, flat, that is not too far from the mean to be computed with."""
+    """Return the lowest and highest value of each number in a row, flat, that the network can compute with."""
     mean, scale = (np.zeros(1), np.ones(1)) if statistics is None else statistics
     largest = float(np.finfo(np.float32).max)
     ends = (np.clip(mean + side * _FARTHEST * scale, -largest, largest) for side in (-1, 1))

@@ -1,4 +1,4 @@
-"""EMNetQ: an encoder that learns from proportions the scores by which maximum likelihood finds them."""
+"""EMNetQ: maximum likelihood on class scores that an encoder learns from bags."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, used_rows
 from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
 from histnetq.persistence.saving import Arrays
-from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 from histnetq.quantifiers.networks.encoders import Encoder, make_scores
 from histnetq.training.batches import encode_rows
 from histnetq.training.fitting import Start
@@ -27,38 +27,36 @@ from histnetq.training.pretraining.emnetq_start import start_scores
 class EMNetQ(DeepQuantifier):
     """Quantification by maximum likelihood, with the likelihoods learned from bags.
 
-    An encoder gives each row one score per class, its log-likelihood up to a constant; the prevalences of a bag are
-    those under which its rows are most likely, the fixed point of expectation maximisation. Training follows the
-    gradient through that fixed point, so that the scores become those that make the estimates right. Little else is
-    learned (a threshold below which prevalences are shrunk): a linear encoder has few parameters, and few bags teach
-    them.
+    An encoder maps each row to one score per class, its log-likelihood up to a constant. The estimate is the prevalence
+    vector that makes the rows of a bag most likely, the fixed point of expectation maximisation. Training follows the
+    gradient through this fixed point and so learns scores with accurate estimates. The only other parameter is a
+    threshold below which prevalences are shrunk. A linear encoder has few parameters and can learn from few bags.
 
     Parameters
     ----------
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What turns rows into scores. None gives scores linear in the features (a CNN for images), a tuple the hidden
-        layers of an MLP; a linear layer of scores follows a module, which is copied, or what a factory makes for the
-        shape of a row.
+        Maps rows to scores. None makes scores linear in the features (a CNN for images), and a tuple has the sizes of
+        hidden layers. A module is copied, a factory is called with the shape of a row, and a linear layer of scores is
+        added to both.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
-        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
-        on the given bags alone.
+        Protocol that draws the training bags. "auto" is `Mixer` for bags, `APP` for labelled rows, and `Combined` for
+        both. None trains on the given bags only.
     label_weight : float, default=0.0
-        Weight of the cross-entropy of the scores, shifted by a learned constant per class, on rows of known labels.
+        Weight of the cross-entropy of the scores, plus a learned constant per class, on rows with known labels.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and other options.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
+        Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=0.01
-        Training starts from scores that the encoder learns from the labels of rows, and from those that follow from the
-        proportions of all the bags that a row is in, and that are adjusted to the loss; the best epoch may be 0, the
-        start. `ridge` is the penalty of the logistic regressions that this takes, which linear scores come from. None
-        starts from random scores, as do fewer than 100 different rows.
+        A number pretrains the encoder: it learns the labels of rows, which are known or implied by the proportions of
+        all bags that contain the row, and its scores are adjusted to the loss. The pretrained weights count as epoch 0.
+        The number is the penalty of the logistic regressions, which recover implied labels and are the encoder if it is
+        linear. None, or fewer than 100 different rows, starts from random scores.
     prior : float, default=0.5
-        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It steadies the estimates of tiny bags, and
-        keeps classes from being estimated as absent in all bags, as scores at the start of training may have it:
-        without a prior, nothing is learned about a class where it is absent.
+        Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It stabilises the estimates of tiny bags. It
+        also prevents estimates of exactly 0 at the start of training, which have no gradient.
 
     Attributes
     ----------
@@ -73,17 +71,17 @@ class EMNetQ(DeepQuantifier):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
     Examples
     --------
-    Row labels are never seen, and yet the rows get probabilities:
+    Training uses no row labels, but rows get class probabilities:
 
     >>> from histnetq import Training
     >>> rng = np.random.default_rng(0)
@@ -100,10 +98,10 @@ class EMNetQ(DeepQuantifier):
     prior: float = 0.5
 
     def standard_errors(self, X: Any) -> NDArray[np.float64]:
-        """Estimate the standard errors of the estimates, before small ones are shrunk, by the observed information.
+        """Compute the standard errors of the estimates, before small ones are shrunk, from the observed information.
 
-        They know how many rows a bag has and how well these tell the classes apart, and nothing of errors in the
-        scores themselves: compare `calibrate` and `predict_interval`, which are right whatever the scores.
+        They include the number of rows of a bag and how well the rows separate the classes, but not errors of the
+        scores. The intervals of `calibrate` and `predict_interval` are valid for any scores.
 
         Parameters
         ----------
@@ -141,7 +139,7 @@ class EMNetQ(DeepQuantifier):
         return scores.double().numpy(), index
 
     def _scores(self, bags: Bags) -> tuple[Tensor, NDArray[np.int64]]:
-        """Scores of the rows in use, and the one of each entry."""
+        """Return the scores of each row of the bags once, and the position of each entry among them."""
         used, index = used_rows(bags.index, bags.rows.shape[0])
         self.network_.eval()
         return encode_rows(self.network_, bags, used).cpu(), index
@@ -150,28 +148,24 @@ class EMNetQ(DeepQuantifier):
         encoder = make_scores(self.encoder, shape, n_classes, self.training)
         pooling = Likelihood if self.ridge is None else ShrunkLikelihood
         shift = _Shift(n_classes) if self.label_weight > 0 or self.training.warmup > 0 else False
-        network = BagNetwork(
-            encoder, pooling(n_classes, self.prior), None, n_classes,
-            prepare=prepare, classify=shift,
-        )  # fmt: skip
+        network = BagNetwork(encoder, pooling(n_classes, self.prior), None, n_classes, prepare=prepare, classify=shift)
         return network.to(getattr(torch, self.training.dtype))
 
     def _start(self) -> Start | None:
-        return None if self.ridge is None else partial(start_scores, self.ridge, self.training.weight_decay)
+        return None if self.ridge is None else partial(start_scores, self.ridge)
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         check_number("prior", self.prior, 0, 1e6, what="a pseudo-count")
 
     def _rebuilt(self, arrays: Arrays) -> BagNetwork:
-        if "pooling.threshold" not in arrays:  # saved before there was one, or not started from labels
+        if "pooling.threshold" not in arrays:  # saved by an earlier version, or not pretrained
             self.ridge = None
         return super()._rebuilt(arrays)
 
 
 class _Shift(nn.Module):
-    """Scores at equal prevalences → scores at those of the labelled rows, which are learned."""
+    """A learned bias of each class, which adapts scores to the prevalences of the labelled rows."""
 
     def __init__(self, n_classes: int) -> None:
         super().__init__()

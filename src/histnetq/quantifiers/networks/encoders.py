@@ -1,4 +1,4 @@
-"""What the parameters `encoder` and `head` of a network mean: layers of these sizes, a module, or a factory."""
+"""The parameters `encoder` and `head` of networks: layer sizes, a module, or a factory."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from histnetq.training.options import Training
 
 Encoder = None | Sequence[int] | nn.Module | Callable[[tuple[int, ...]], nn.Module]
 DEFAULT_ENCODER = (256, 128)
-MOST_UNITS = 1_000_000  # of one layer
+MOST_UNITS = 1_000_000  # units of one layer
 _MOST_LAYERS = 100
 
 
 def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -> nn.Module:
-    """Make what the parameter `encoder` of a network means for rows of this shape."""
+    """Build the encoder for rows of this shape from the parameter `encoder` of a network."""
     if isinstance(encoder, nn.Module):
         return copy.deepcopy(encoder)
     if callable(encoder):
@@ -39,7 +39,7 @@ def make_encoder(encoder: Encoder, shape: tuple[int, ...], training: Training) -
 
 
 def make_scores(encoder: Encoder, shape: tuple[int, ...], n_classes: int, training: Training) -> nn.Module:
-    """Make an encoder that ends with a linear layer of class scores, after hidden layers of these sizes or a module."""
+    """Build an encoder that ends with a linear layer of class scores, after hidden layers or a module."""
     hidden: Any = () if encoder is None and len(shape) == 1 else encoder
     if are_sizes(hidden):
         return MLP(int(np.prod(shape)), (*hidden, n_classes), training.dropout, training.input_dropout)
@@ -71,7 +71,7 @@ def _refuse_huge(name: str, sizes: Sequence[int]) -> None:
 
 
 def are_sizes(sizes: Any) -> bool:
-    """Tell whether these are sizes of layers: some whole numbers above 0."""
+    """Return whether these are layer sizes: a tuple or list of whole numbers above 0."""
     return isinstance(sizes, tuple | list) and all(
         isinstance(s, int | np.integer) and not isinstance(s, bool) and s > 0 for s in sizes
     )

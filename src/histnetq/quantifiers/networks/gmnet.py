@@ -11,7 +11,7 @@ from torch import nn
 
 from histnetq.bags.checks import check_integer
 from histnetq.nn import BagNetwork, Gaussians, Pooling, Standardize
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, MOST_UNITS, make_scores
 from histnetq.training.fitting import Start
 
@@ -20,9 +20,9 @@ from histnetq.training.fitting import Start
 class GMNet(PooledQuantifier):
     """Quantification by a network on likelihoods under learned Gaussians instead of histograms.
 
-    Every row is encoded and projected into several blocks of a few dimensions. Each block has Gaussians of its own, and
-    a bag is described by the mean likelihood of its rows under each; a head maps these to prevalences. Where histograms
-    look at one feature at a time, Gaussians see the dimensions of a block together.
+    Every row is encoded and projected into several blocks of a few dimensions. Each block has its own Gaussians. A bag
+    is described by the mean likelihood of its rows under each Gaussian, and a head maps these likelihoods to
+    prevalences. A histogram describes one feature at a time, and a Gaussian all dimensions of a block together.
 
     Parameters
     ----------
@@ -33,26 +33,26 @@ class GMNet(PooledQuantifier):
     n_dims : int, default=5
         Dimensions of each block.
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What comes before the projections into blocks: None is a small MLP (a CNN for images), a tuple the sizes of
-        hidden layers; a module is copied, never trained in place; a factory is called with the shape of a row.
+        Layers before the projections into blocks. None is a small MLP (a CNN for images), and a tuple has the sizes of
+        hidden layers. A module is copied, never trained in place. A factory is called with the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
-        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
-        on the given bags alone.
+        Protocol that draws the training bags. "auto" is `Mixer` for bags, `APP` for labelled rows, and `Combined` for
+        both. None trains on the given bags only.
     label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on; its `dropout` is in the head alone.
+        Epochs, learning rate, device and other options; its `dropout` acts in the head only.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
+        Seed of weights, splits and draws; None draws a new seed each time.
+    ridge : float or None, default=None
+        A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
+        by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
+        number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
+        rows, starts from random weights.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    ridge : float or None, default=None
-        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
-        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
-        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
-        fewer than 100 different rows.
 
     Attributes
     ----------
@@ -67,11 +67,11 @@ class GMNet(PooledQuantifier):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -93,30 +93,23 @@ class GMNet(PooledQuantifier):
     n_blocks: int = field(default=9, kw_only=False)
     n_gaussians: int = field(default=30, kw_only=False)
     n_dims: int = field(default=5, kw_only=False)
-    ridge: float | None = None
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         for name in ("n_blocks", "n_gaussians", "n_dims"):
             check_integer(name, getattr(self, name), 1, MOST_UNITS)
 
     def _start(self) -> Start | None:
         from histnetq.training.pretraining.gmnet_start import start_gaussians
 
-        return partial(start_gaussians, self.ridge, self.training)
+        return partial(start_gaussians, self.ridge)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
         pooling = self._pooling(self.n_blocks * self.n_dims)
-        # Dropped units before the Gaussians spread the rows of training wider than those that are estimated.
+        # Dropout before the Gaussians would spread training rows wider than the rows of bags to estimate.
         whole = dataclasses.replace(self.training, dropout=0.0)
-        network = BagNetwork(
-            make_scores(hidden, shape, pooling.n_features, whole), pooling,
-            self._head(pooling.width, n_classes), n_classes, prepare=prepare,
-            classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
-        return network.to(getattr(torch, self.training.dtype))
+        return self._assemble(make_scores(hidden, shape, pooling.n_features, whole), pooling, n_classes, prepare)
 
     def _pooling(self, n_features: int) -> Pooling:
         return Gaussians(n_features, self.n_blocks, self.n_gaussians)

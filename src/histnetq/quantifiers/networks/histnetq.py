@@ -6,13 +6,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
-import torch
 from torch import nn
 
 from histnetq.bags.checks import check_choice, check_flag, check_integer
 from histnetq.bags.limits import MOST_BINS
-from histnetq.nn import BINS, BagNetwork, Cumulative, LogOdds, Pooling, Standardize, Unmixing
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.nn import BINS, Cumulative, LogOdds, Pooling, Unmixing
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.training.fitting import Start
 
@@ -21,41 +20,43 @@ from histnetq.training.fitting import Start
 class HistNetQ(PooledQuantifier):
     """Quantification by a network on differentiable histograms.
 
-    Every row is encoded to features; each bag becomes one histogram per feature; a head maps the histograms to
-    prevalences. By default the features are the log-odds of the classes, which the encoder learns from the rows'
-    labels, known or implied by proportions; the head finds the mixture of the classes' own histograms that a bag's
-    are, and rehearses on bags drawn for it; then all is trained end to end for the chosen error. With the sizes of a
-    head, the network is the paper's: any features, a softmax, and training end to end from random weights.
+    Every row is encoded to features, each bag becomes one histogram per feature, and a head maps the histograms to
+    prevalences. By default, the features are log-odds of the classes. The encoder learns them from the labels of rows,
+    which are known or implied by proportions. The head expresses a bag's histograms as a mixture of the class
+    histograms, and learns on simulated bags. Then the whole network is trained end to end for the chosen loss. If
+    `head` has layer sizes, the network is the one in the paper: any features, a softmax, and training end to end from
+    random weights.
 
     Parameters
     ----------
     bins : {"hard", "soft", "rbf", "sigmoid"}, default="hard"
         Kind of histogram; see `histnetq.nn`.
     n_bins : int, default=16
-        Bins per feature.
+        Number of bins per feature.
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP (before
-        a head that unmixes, hidden layers before that of the classes); a module is copied, never trained in place; a
-        factory is called with the shape of a row.
+        Maps rows to features. None is a small MLP (a CNN for images), and a tuple has the layer sizes of an MLP; with
+        ``head="unmix"``, a layer of class scores follows. A module is copied, never trained in place. A factory is
+        called with the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
-        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
-        on the given bags alone.
+        Protocol that draws the training bags. "auto" is `Mixer` for bags, `APP` for labelled rows, and `Combined` for
+        both. None trains on the given bags only.
     label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and other options.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
-    head : "unmix" or tuple of int, default="unmix"
-        What maps histograms to prevalences: the mixture that they are, or the paper's hidden layers of these sizes.
-    cumulative : bool, default=False
-        Whether a head of hidden layers reads cumulative histograms: it learns from many weak features (texts of many
-        classes) in a fraction of the epochs so, and from a few good ones not as well.
+        Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=0.01
-        Penalty of the logistic regressions by which labels are found that proportions imply, and which scores without
-        hidden layers come from. None starts from random weights, as do fewer than 100 different rows.
+        Penalty of the logistic regressions that recover implied labels, and that are the encoder if it has no hidden
+        layers. None, or fewer than 100 different rows, starts from random weights.
+    head : "unmix" or tuple of int, default="unmix"
+        Maps histograms to prevalences: "unmix" finds the mixture of class histograms, and a tuple has the sizes of
+        hidden layers, as in the paper.
+    cumulative : bool, default=False
+        Whether a head of hidden layers reads cumulative histograms. It then learns from many weak features (texts of
+        many classes) in fewer epochs, but learns less well from a few strong features.
 
     Attributes
     ----------
@@ -70,11 +71,11 @@ class HistNetQ(PooledQuantifier):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -102,7 +103,6 @@ class HistNetQ(PooledQuantifier):
 
     def _check_params(self) -> None:
         super()._check_params()
-        check_ridge(self.ridge)
         check_choice("bins", self.bins, tuple(BINS))
         check_integer("n_bins", self.n_bins, 1, MOST_BINS)
         check_flag("cumulative", self.cumulative)
@@ -118,23 +118,19 @@ class HistNetQ(PooledQuantifier):
             return None
         from histnetq.training.pretraining.histnetq_start import start_histograms
 
-        return partial(start_histograms, self.ridge, self.training)
+        return partial(start_histograms, self.ridge)
 
-    def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
+    def _encoder(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         if self.head != "unmix":
-            return super()._network(shape, n_classes, prepare)
-        log_odds = LogOdds(n_classes)
+            return super()._encoder(shape, n_classes)
         hidden = DEFAULT_ENCODER if self.encoder is None and len(shape) == 1 else self.encoder
-        network = BagNetwork(
-            nn.Sequential(make_scores(hidden, shape, n_classes, self.training), log_odds),
-            self._pooling(log_odds.n_features), Unmixing(log_odds.n_features, self.n_bins, n_classes), n_classes,
-            prepare=prepare, classify=self.label_weight > 0 or self.training.warmup > 0,
-        )  # fmt: skip
-        return network.to(getattr(torch, self.training.dtype))
+        return nn.Sequential(make_scores(hidden, shape, n_classes, self.training), LogOdds(n_classes))
 
     def _pooling(self, n_features: int) -> Pooling:
         return BINS[self.bins](n_features, self.n_bins)
 
     def _head(self, width: int, n_classes: int) -> nn.Module:
+        if self.head == "unmix":
+            return Unmixing(width // self.n_bins, self.n_bins, n_classes)
         head = super()._head(width, n_classes)
         return nn.Sequential(Cumulative(self.n_bins), head) if self.cumulative else head

@@ -24,7 +24,7 @@ from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQua
 from histnetq.quantifiers.classical.stored_posteriors import StoredClassifier
 from histnetq.quantifiers.networks.encoders import MOST_UNITS, check_sizes
 from histnetq.quantifiers.networks.stored_network import StoredNetwork, keep_trained
-from histnetq.quantifiers.row_posteriors import misclassification
+from histnetq.quantifiers.row_posteriors import confusions_of, misclassification
 from histnetq.sketches.posteriors import bag_means
 from histnetq.sketches.sketcher import NoSketcher, Sketcher
 from histnetq.training.batches import predict_bags
@@ -34,18 +34,18 @@ from histnetq.training.supervision import Supervision
 
 _N_METHODS = 5
 _MOST_STEPS = 10_000
-_LEAST = 1e-4  # under the estimates, whose logarithms the network reads
+_LEAST = 1e-4  # added to the estimates before the logarithm
 
 
 class _StoredRates(Stored):
-    """The misclassification rates that the network's estimates rest on."""
+    """The misclassification rates of the estimates that the network reads."""
 
     def arrays(self, model: Any) -> Arrays:
         known: Any = model.network_.pooling.statistics
         return {"rates.hard": known.hard, "rates.soft": known.soft}
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
-        """Check the rates; the network is rebuilt with them."""
+        """Check the rates, which `StoredNetwork` uses to rebuild the network."""
         for name in ("rates.hard", "rates.soft"):
             arrays[name] = checked_numbers(
                 name, arrays[name], "share: classes classes", {"classes": len(model.classes_)}
@@ -54,33 +54,34 @@ class _StoredRates(Stored):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class QuaNet(PosteriorQuantifier):
-    """A recurrent network over the sorted posteriors of a bag, joined with the estimates of CC, PCC, ACC, PACC and EMQ.
+    """A recurrent network that reads the sorted posteriors of a bag and the estimates of CC, PCC, ACC, PACC and EMQ.
 
-    It learns from labelled rows: posteriors are cross-fitted, bags are drawn from most of the rows to train the
-    network, and the misclassification rates of ACC and PACC come from the others, on which training also validates.
+    It learns from labelled rows. Their posteriors are cross-fitted, and bags drawn from most of the rows train the
+    network. The remaining rows are held out: they give the misclassification rates of ACC and PACC, and the validation
+    bags.
 
     Parameters
     ----------
     classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
-        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier, which is
-        cloned and never fitted in place, but for ``cv=None``.
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Folds of cross-fitting; or the fraction of rows held out; or None for a classifier that is fitted already, where
-        `fit` gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
+        fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
+        Seed of weights, splits and draws; None draws a new seed each time.
     hidden : int, default=64
         Size of the LSTM; see `histnetq.nn.SortedLSTM`.
     n_steps : int, default=100
-        How many of a bag's sorted rows it reads, at most 10,000.
+        Number of sorted rows of a bag that the LSTM reads, at most 10,000.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto" or protocol, default="auto"
-        How training bags are drawn from the labelled rows; "auto" is `APP`.
+        Protocol that draws training bags from the labelled rows; "auto" is `APP`.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and other options.
 
     Attributes
     ----------
@@ -97,11 +98,11 @@ class QuaNet(PosteriorQuantifier):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
 
     References
     ----------
@@ -135,16 +136,14 @@ class QuaNet(PosteriorQuantifier):
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         kind = _weight_kind(weights)
-        rows = Bags(posteriors, labels=labels, classes=range(n_classes), weights=weights, weight_kind=kind)
+        given = Bags(posteriors, labels=labels, classes=range(n_classes), weights=weights, weight_kind=kind)
 
         def make(learned: Supervision, held: Supervision) -> BagNetwork:
             assert held.rows is not None
-            apart, w = held.rows.index, held.rows.weights
-            assigned = np.eye(n_classes)[posteriors.argmax(1)]
-            hard, soft = (misclassification(v[apart], labels[apart], w) for v in (assigned, posteriors))
-            return self._network(_Estimates(hard, soft, self.train_prevalences_))
+            rows = posteriors[held.rows.index], labels[held.rows.index], held.rows.weights
+            return self._network(_Estimates(confusions_of(*rows), misclassification(*rows), self.train_prevalences_))
 
-        keep_trained(self, Task(self).train(Supervision(rows, None), make))
+        keep_trained(self, Task(self).train(Supervision(given, None), make))
 
     def _network(self, estimates: _Estimates) -> BagNetwork:
         n_classes = len(estimates.prior)

@@ -1,4 +1,4 @@
-"""DeepSets and SetTransformer: networks that pool a bag otherwise than by histograms."""
+"""DeepSets and SetTransformer: networks that pool bags without histograms."""
 
 from __future__ import annotations
 
@@ -7,27 +7,21 @@ from functools import partial
 
 from histnetq.bags.checks import check_choice, check_integer
 from histnetq.nn import POOLINGS, Pooling, SetAttention
-from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier, check_ridge
+from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import MOST_UNITS
 from histnetq.training.fitting import Start
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class _OnFeatures(PooledQuantifier):
-    """Base of both: they learn in stages if they are asked to."""
-
-    ridge: float | None = None
-
-    def _check_params(self) -> None:
-        super()._check_params()
-        check_ridge(self.ridge)
+    """Base of both networks, which are pretrained if `ridge` is a number."""
 
     def _start(self) -> Start | None:
         if self.ridge is None:
             return None
         from histnetq.training.pretraining.features_start import start_features
 
-        return partial(start_features, self.ridge, self.training)
+        return partial(start_features, self.ridge)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -37,28 +31,28 @@ class DeepSets(_OnFeatures):
     Parameters
     ----------
     pooling : {"mean", "median", "max"}, default="mean"
-        What a bag keeps of each feature.
+        Summary of each feature over the rows of a bag.
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
-        module is copied, never trained in place; a factory is called with the shape of a row.
+        Maps rows to features. None is a small MLP (a CNN for images), and a tuple has the layer sizes of an MLP. A
+        module is copied, never trained in place. A factory is called with the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
-        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
-        on the given bags alone.
+        Protocol that draws the training bags. "auto" is `Mixer` for bags, `APP` for labelled rows, and `Combined` for
+        both. None trains on the given bags only.
     label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and other options.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
+        Seed of weights, splits and draws; None draws a new seed each time.
+    ridge : float or None, default=None
+        A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
+        by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
+        number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
+        rows, starts from random weights.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    ridge : float or None, default=None
-        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
-        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
-        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
-        fewer than 100 different rows.
 
     Attributes
     ----------
@@ -73,11 +67,11 @@ class DeepSets(_OnFeatures):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -115,32 +109,32 @@ class SetTransformer(_OnFeatures):
     width : int, default=256
         Width of the pooled vector; see `histnetq.nn.SetAttention`.
     hidden : int, default=128
-        Width of the layers between.
+        Width of the attention layers.
     n_inducing : int, default=32
-        Inducing points that all rows attend to.
+        Number of inducing points that rows attend to.
     n_heads : int, default=4
-        Heads of attention, which divide the widths among them.
+        Number of attention heads, a divisor of `hidden`.
     encoder : None, tuple of int, nn.Module or factory, default=None
-        What turns rows into features. None is a small MLP (a CNN for images), a tuple the layer sizes of an MLP; a
-        module is copied, never trained in place; a factory is called with the shape of a row.
+        Maps rows to features. None is a small MLP (a CNN for images), and a tuple has the layer sizes of an MLP. A
+        module is copied, never trained in place. A factory is called with the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
-        Where training bags come from. "auto" is `Mixer` for bags, `APP` for labelled rows, both for both. None trains
-        on the given bags alone.
+        Protocol that draws the training bags. "auto" is `Mixer` for bags, `APP` for labelled rows, and `Combined` for
+        both. None trains on the given bags only.
     label_weight : float, default=0.0
         Weight of an auxiliary classification loss on rows whose labels are known.
     training : Training, default=Training()
-        Epochs, learning rate, device and so on.
+        Epochs, learning rate, device and other options.
     random_state : int, default=None
-        Seed of weights, splits and draws; None takes another one each time.
+        Seed of weights, splits and draws; None draws a new seed each time.
+    ridge : float or None, default=None
+        A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
+        by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
+        number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
+        rows, starts from random weights.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
-    ridge : float or None, default=None
-        With a number, such as 0.01, the encoder first learns the labels of rows, known or implied by proportions, and
-        the layers after it rehearse on drawn bags; the best epoch may be 0, this start. `ridge` is the penalty of the
-        logistic regressions by which labels are found that proportions imply. None starts from random weights, as do
-        fewer than 100 different rows.
 
     Attributes
     ----------
@@ -155,11 +149,11 @@ class SetTransformer(_OnFeatures):
     validation_loss_ : float
         The loss of that epoch.
     split_ : str
-        What the network was validated on, in words.
+        Description of the validation data.
     interrupted_ : str
-        Where training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
     learned_nothing_ : str
-        A sentence that tells so if the network is no better than one estimate for all bags; empty if it is better.
+        Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 

@@ -1,4 +1,4 @@
-"""The trained network of a quantifier: as its attributes, and in a model directory."""
+"""The trained network of a quantifier, as attributes and in a model directory."""
 
 from __future__ import annotations
 
@@ -17,13 +17,7 @@ _LONGEST_SENTENCE = 10_000  # characters
 
 
 class StoredNetwork(Stored):
-    """The weights of a network, and how it was trained.
-
-    Parameters
-    ----------
-    prefix : str
-        What the names of the arrays begin with, where the model has others.
-    """
+    """The weights and the training history of a network; names of its arrays begin with `prefix`."""
 
     def __init__(self, prefix: str = "") -> None:
         self.prefix = prefix
@@ -44,38 +38,38 @@ class StoredNetwork(Stored):
         stored = {k.removeprefix(self.prefix): v for k, v in arrays.items() if k.startswith(self.prefix)}
         with torch.random.fork_rng([]):
             if not callable(getattr(model, "encoder", None)):
-                with torch.device("meta"):  # where layers of any size take no memory
+                with torch.device("meta"):  # layers of any size take no memory here
                     _require_fitting(model._rebuilt(arrays), stored)
             network = model._rebuilt(arrays)
         _require_fitting(network, stored)
         network.load_state_dict({name: torch.from_numpy(stored[name]) for name in network.state_dict()})
         try:
             device = choose_device(model.training.device)
-        except ValueError:  # trained where there was such a device, loaded where there is none
+        except ValueError:  # the device of the training does not exist here
             device = choose_device("auto")
         keep_trained(model, TrainedNetwork(network.eval().to(device), *_checked_course(learned)))
 
 
 def _checked_course(learned: dict[str, Any]) -> tuple[Any, ...]:
-    """Return the history, the best epoch, its loss and the sentences about training, all of them checked."""
+    """Check and return the history, the best epoch, its loss and the sentences about training."""
     history, numbers = learned["history"], (int, float)
     best_epoch, loss = learned["best_epoch"], learned["validation_loss"]
-    told = [learned.get(name, "") for name in ("split", "interrupted", "learned_nothing")]
+    sentences = [learned.get(name, "") for name in ("split", "interrupted", "learned_nothing")]
     listed = all(isinstance(v, list) and all(type(n) in numbers for n in v) for v in history.values())
     if not listed or len({len(values) for values in history.values()}) > 1:
         raise ValueError("path: the history of training is not one number per epoch; save the model again.")
     if type(best_epoch) is not int or best_epoch < 0 or type(loss) not in (*numbers, type(None)):
         raise ValueError("path: the best epoch or its loss is not a number; save the model again.")
-    if not all(isinstance(text, str) and len(text) <= _LONGEST_SENTENCE for text in told):
+    if not all(isinstance(text, str) and len(text) <= _LONGEST_SENTENCE for text in sentences):
         raise ValueError("path: a sentence about training is not a short text; save the model again.")
     arrays = {name: np.asarray(values) for name, values in history.items()}
-    return arrays, best_epoch, math.inf if loss is None else float(loss), *told
+    return arrays, best_epoch, math.inf if loss is None else float(loss), *sentences
 
 
 def _require_fitting(network: nn.Module, arrays: Arrays) -> None:
     """Refuse arrays that are not the weights of a network."""
     for name, tensor in network.state_dict().items():
-        array = arrays.get(name)  # one number may be stored with a shape
+        array = arrays.get(name)  # a single number may have the shape (1,)
         if array is None or array.shape not in (tuple(tensor.shape), (1,) * (tensor.ndim == 0)):
             raise ValueError(
                 f"encoder: the stored weights do not fit this network ({name}); pass the encoder that the model was "
@@ -84,7 +78,7 @@ def _require_fitting(network: nn.Module, arrays: Arrays) -> None:
 
 
 def keep_trained(model: Any, trained: TrainedNetwork) -> None:
-    """Keep what training gave as the attributes of a quantifier."""
+    """Set the results of training as attributes of a quantifier."""
     model.network_, model.history_, model.split_ = trained.network, trained.history, trained.split
     model.best_epoch_, model.validation_loss_ = trained.best_epoch, trained.validation_loss
     model.interrupted_, model.learned_nothing_ = trained.interrupted, trained.learned_nothing

@@ -13,57 +13,35 @@ from torch import Tensor, nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import used_rows
-from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
-from histnetq.nn import BagNetwork, ShrunkLikelihood
+from histnetq.nn import ShrunkLikelihood
+from histnetq.training.fitting import Pretraining
 from histnetq.training.pretraining.label_pretraining import learn_scores
 from histnetq.training.pretraining.training_rows import Ints, TrainingRows
-from histnetq.training.supervision import Supervision
 
 _ADJUSTING_BAGS = 1000
 _ADJUSTING_STEPS = 20
 
 
-def start_scores(
-    ridge: float,
-    weight_decay: float,
-    network: BagNetwork,
-    given: Supervision,
-    sampler: SamplingProtocol | None,
-    loss: Measure,
-    seed: int,
-) -> bool:
+def start_scores(ridge: float, task: Pretraining) -> bool:
     """Pretrain an encoder that ends with a linear layer of scores; return False if there are too few or too many rows.
 
-    Parameters
-    ----------
-    ridge : float
-        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
-    weight_decay : float
-        Weight decay of AdamW, for an encoder with hidden layers.
-    network : BagNetwork
-        The network, whose pooling is `ShrunkLikelihood`.
-    given : Supervision
-        Training data.
-    sampler : protocol, optional
-        Protocol that draws bags from labelled rows if there are no bags.
-    loss : callable
-        Loss to minimise.
-    seed : int
-        Seed of folds and draws.
+    The pooling of the network is `ShrunkLikelihood`. `ridge` is the penalty of logistic regressions: ``ridge / 2``
+    times the sum of squared weights is added to the mean loss.
     """
-    if not isinstance(network.pooling, ShrunkLikelihood):
+    encoder, pooling = task.network.encoder, task.network.pooling
+    if not isinstance(pooling, ShrunkLikelihood):
         return False
-    rng = np.random.default_rng(seed)
-    training_rows = TrainingRows.of(given, network, rng)
-    if (
-        training_rows is None
-        or (scored := learn_scores(network.encoder, training_rows, ridge, weight_decay, rng)) is None
-    ):
+    rng = np.random.default_rng(task.seed)
+    training_rows = TrainingRows.of(task.given, task.network, rng)
+    if training_rows is None:
         return False
-    bags = training_rows.bags_among(scored.bags, scored.rows, sampler, _ADJUSTING_BAGS, rng)
-    change = _adjust(*bags, scored.scores, network.pooling, loss)
-    last = [layer for layer in network.encoder.modules() if isinstance(layer, nn.Linear)][-1]
+    scored = learn_scores(encoder, training_rows, ridge, task.training.weight_decay, rng)
+    if scored is None:
+        return False
+    bags = training_rows.bags_among(scored.bags, scored.rows, task.sampler, _ADJUSTING_BAGS, rng)
+    change = _adjust(*bags, scored.scores, pooling, task.loss)
+    last = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)][-1]
     with torch.no_grad():
         last.weight.mul_(change[0])
         last.bias.mul_(change[0]).add_(change[1:])

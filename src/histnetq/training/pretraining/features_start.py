@@ -8,24 +8,16 @@ Cross-validation would not do here: features of encoders trained on different fo
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 import numpy as np
 from torch import Tensor, nn
 
-from histnetq.bags.protocols import SamplingProtocol
-from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork
-from histnetq.training.options import Training
-from histnetq.training.pretraining.head_pretraining import (
-    EstimatedBags,
-    SimulatedBags,
-    blur,
-    pretrain_head,
-    pretraining_steps,
-)
+from histnetq.training.fitting import Pretraining
+from histnetq.training.pretraining.head_pretraining import SimulatedBags, blur, pretrain_head, pretraining_steps
 from histnetq.training.pretraining.label_pretraining import apply_in_batches, class_shares, learn_scores
 from histnetq.training.pretraining.training_rows import TrainingRows, row_protocol
-from histnetq.training.supervision import Supervision
 
 _RATE = 3e-3  # learning rate of the pooling and the head
 _LIKE_TRAINING = 1000  # bags drawn from labelled rows to represent the training bags
@@ -33,14 +25,7 @@ _ATTENDED = 20_000  # largest number of entries in an update if the pooling has 
 
 
 def start_features(
-    ridge: float,
-    training: Training,
-    network: BagNetwork,
-    given: Supervision,
-    sampler: SamplingProtocol | None,
-    loss: Measure,
-    seed: int,
-    adapt: Callable[[BagNetwork, Tensor, int], None] | None = None,
+    ridge: float, task: Pretraining, adapt: Callable[[BagNetwork, Tensor, int], None] | None = None
 ) -> bool:
     """Pretrain the encoder, the pooling and the head; return False if there are too few or too many rows.
 
@@ -48,23 +33,13 @@ def start_features(
     ----------
     ridge : float
         Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
-    training : Training
-        Options; only `weight_decay`, `epochs` and `batch_bags` are used.
-    network : BagNetwork
-        The network, whose pooling is not a histogram.
-    given : Supervision
-        Training data.
-    sampler : protocol, optional
-        Protocol that draws bags from labelled rows if there are no bags.
-    loss : callable
-        Loss to minimise.
-    seed : int
-        Seed of folds and draws.
+    task : Pretraining
+        The network, whose pooling is not a histogram, and its data.
     adapt : callable, optional
         Called with the network, the features of some rows and the seed before the pooling and the head are trained.
     """
-    rng = np.random.default_rng(seed)
-    training_rows = TrainingRows.of(given, network, rng)
+    network, training, rng = task.network, task.training, np.random.default_rng(task.seed)
+    training_rows = TrainingRows.of(task.given, network, rng)
     if training_rows is None:
         return False
     pooling, head = network.pooling, network.head
@@ -76,20 +51,19 @@ def start_features(
         return False
     features = apply_in_batches(network.encoder, training_rows.rows, scored.rows)
     if adapt is not None:
-        adapt(network, features, seed)
+        adapt(network, features, task.seed)
     features, shares = blur(features, class_shares(training_rows, scored), rng, features.std(0, correction=0))
     bags, protocol = training_rows.bags, None
     if bags is None:
-        bags, _ = training_rows.bags_among(scored.bags, scored.rows, sampler, _LIKE_TRAINING, rng)
-        protocol = row_protocol(sampler)
+        bags, _ = training_rows.bags_among(scored.bags, scored.rows, task.sampler, _LIKE_TRAINING, rng)
+        protocol = row_protocol(task.sampler)
     attention = list(pooling.parameters())
     limits = {"n_bags": training.batch_bags, "n_entries": _ATTENDED} if attention else {}
     draw = SimulatedBags(shares, bags, protocol, rng, **limits)
 
-    def estimate_batch() -> EstimatedBags:
-        return draw(lambda offsets, rows: network.quantify(pooling(features, offsets, None, rows)), rng)
+    def estimate(offsets: Tensor, rows: Tensor) -> Tensor:
+        return network.quantify(pooling(features, offsets, None, rows))
 
-    pretrain_head(
-        [([*attention, *head.parameters()], _RATE)], estimate_batch, loss, pretraining_steps(training_rows, training)
-    )
+    rates = [([*attention, *head.parameters()], _RATE)]
+    pretrain_head(rates, partial(draw, estimate, rng), task.loss, pretraining_steps(training_rows, training))
     return True

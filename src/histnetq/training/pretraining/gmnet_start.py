@@ -13,55 +13,31 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from histnetq.bags.protocols import SamplingProtocol
-from histnetq.metrics import Measure
 from histnetq.nn import BagNetwork, Gaussians
 from histnetq.training.batches import prepare_rows
-from histnetq.training.options import Training
+from histnetq.training.fitting import Pretraining
 from histnetq.training.pretraining.features_start import start_features
 from histnetq.training.pretraining.label_pretraining import apply_in_batches
-from histnetq.training.supervision import Supervision
 
 _ROWS = 5000  # largest number of rows used to place the Gaussians
 _LEAST = 1e-6  # smallest standard deviation of the likelihoods
 
 
-def start_gaussians(
-    ridge: float | None,
-    training: Training,
-    network: BagNetwork,
-    given: Supervision,
-    sampler: SamplingProtocol | None,
-    loss: Measure,
-    seed: int,
-) -> bool:
+def start_gaussians(ridge: float | None, task: Pretraining) -> bool:
     """Place the Gaussians, pretrain the network unless `ridge` is None, and return whether it was pretrained.
 
-    Parameters
-    ----------
-    ridge : float or None
-        Penalty of logistic regressions, as in `start_features`; None keeps the random weights of encoder and head.
-    training : Training
-        Options; only `weight_decay`, `epochs` and `batch_bags` are used.
-    network : BagNetwork
-        The network, whose pooling is `Gaussians` and whose head begins with `Standardize`.
-    given : Supervision
-        Training data.
-    sampler : protocol, optional
-        Protocol that draws bags from labelled rows if there are no bags.
-    loss : callable
-        Loss to minimise.
-    seed : int
-        Seed of folds and draws.
+    The pooling of the network is `Gaussians`, and its head begins with `Standardize`. With None, the encoder and the
+    head keep their random weights.
     """
-    if ridge is not None and start_features(ridge, training, network, given, sampler, loss, seed, place_gaussians):
+    if ridge is not None and start_features(ridge, task, place_gaussians):
         return True
+    network, given = task.network, task.given
     first = given.bags if given.rows is None else given.rows
     assert first is not None
     rows = np.unique(first.index)
-    used = np.sort(np.random.default_rng(seed).permutation(rows)[:_ROWS])
+    used = np.sort(np.random.default_rng(task.seed).permutation(rows)[:_ROWS])
     inputs = prepare_rows(network, first, used).unflatten(1, given.input_shape)
-    place_gaussians(network, apply_in_batches(network.encoder, inputs, np.arange(len(used))), seed)
+    place_gaussians(network, apply_in_batches(network.encoder, inputs, np.arange(len(used))), task.seed)
     return False
 
 

@@ -29,11 +29,9 @@ _STEPS, _STEPS_PER_EPOCH = {False: 1000, True: 500}, 20
 _BAGS, _ENTRIES = 100, 200_000  # largest numbers of bags and of entries in an update
 _DRAWN_ROWS = 50_000  # smallest number of rows drawn of each class
 _CLIP = 1.0  # largest norm of the gradient
-# The prevalences of a simulated bag are those of one training bag, or of two mixed with a weight from this Beta
-# distribution, times log-normal noise of this width. Otherwise the head would memorise a few hundred training bags.
+# The prevalences of a simulated bag are the prevalences of one training bag, or of two mixed with a weight from this
+# Beta distribution, times log-normal noise of this width. Otherwise the head would memorise the training bags.
 _ENDS, _JITTER = 0.3, 0.5
-
-EstimatedBags = tuple[Tensor, Tensor, Tensor]  # p_true, p_pred and sizes of simulated bags
 
 
 def blur(
@@ -41,16 +39,8 @@ def blur(
 ) -> tuple[Tensor, Floats]:
     """Copy rows and add noise if there are few, so that the head does not memorise them; return features and shares.
 
-    Parameters
-    ----------
-    features : Tensor of shape (n_rows, n_features)
-        Features of rows.
-    shares : (n_rows, n_classes)
-        Distribution of each class over the rows, from `class_shares`.
-    rng : Generator
-        Source of the noise.
-    spread : float or Tensor of shape (n_features,)
-        Standard deviation of the features.
+    `features` is (n_rows, n_features), `shares` is (n_rows, n_classes) from `class_shares`, and `spread` is the
+    standard deviation of the features, a number or (n_features,).
     """
     n_copies = int(np.clip(_ENOUGH_ROWS // len(features), 1, _MOST_COPIES))
     # The noise is as wide as the kernels of a density estimate: wider if a class has fewer rows.
@@ -61,7 +51,7 @@ def blur(
 
 
 class SimulatedBags:
-    """Bags of scored rows, drawn class by class, with prevalences and sizes like those of the training bags.
+    """Bags of scored rows, drawn class by class, with prevalences and sizes similar to the training bags.
 
     Parameters
     ----------
@@ -102,8 +92,8 @@ class SimulatedBags:
             weight_kind="survey",
         )
 
-    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> EstimatedBags:
-        """Draw bags, and estimate their prevalences with ``estimate(offsets, rows)``."""
+    def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> tuple[Tensor, ...]:
+        """Draw bags, estimate them with ``estimate(offsets, rows)``, and return p_true, p_pred and sizes."""
         counts = self._counts(rng)
         sizes = counts.sum(1)
         n_bags, n_classes = counts.shape
@@ -145,7 +135,7 @@ def pretraining_steps(training_rows: TrainingRows, training: Training) -> int:
 
 def pretrain_head(
     rates: list[tuple[list[nn.Parameter], float]],
-    estimate_batch: Callable[[], EstimatedBags],
+    estimate_batch: Callable[[], tuple[Tensor, ...]],
     loss: Measure,
     n_steps: int,
 ) -> None:

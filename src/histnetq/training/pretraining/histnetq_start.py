@@ -7,6 +7,7 @@ labels. They are the templates of the unmixing head, which is then trained on si
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,21 +15,13 @@ import torch
 from torch import Tensor
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.protocols import SamplingProtocol
 from histnetq.metrics import Measure
-from histnetq.nn import BagNetwork, LogOdds, Unmixing
+from histnetq.nn import LogOdds, Unmixing
 from histnetq.nn.histograms import Histogram
-from histnetq.training.options import Training
-from histnetq.training.pretraining.head_pretraining import (
-    EstimatedBags,
-    SimulatedBags,
-    blur,
-    pretrain_head,
-    pretraining_steps,
-)
+from histnetq.training.fitting import Pretraining
+from histnetq.training.pretraining.head_pretraining import SimulatedBags, blur, pretrain_head, pretraining_steps
 from histnetq.training.pretraining.label_pretraining import class_shares, learn_scores
 from histnetq.training.pretraining.training_rows import Floats, Ints, TrainingRows, row_protocol
-from histnetq.training.supervision import Supervision
 
 _INNER = 0.2  # the sigmoid maps this quantile of the log-odds to 0.2, and the quantile 1 − 0.2 to 0.8
 # Largest scale of the log-odds. How confident a classifier is about clear rows depends on its training rows, so such
@@ -39,65 +32,44 @@ _JUDGING_BAGS = 1000  # largest number of bags on which the trained head must be
 _RATES = {"factor": 1e-3, "other": 3e-2}  # learning rates of the head
 
 
-def start_histograms(
-    ridge: float,
-    training: Training,
-    network: BagNetwork,
-    given: Supervision,
-    sampler: SamplingProtocol | None,
-    loss: Measure,
-    seed: int,
-) -> bool:
+def start_histograms(ridge: float, task: Pretraining) -> bool:
     """Pretrain the encoder and the head; return False if there are too few or too many rows.
 
-    Parameters
-    ----------
-    ridge : float
-        Penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
-    training : Training
-        Options; only `weight_decay` and `epochs` are used.
-    network : BagNetwork
-        The network: an encoder of scores and `LogOdds`, a histogram layer, and an `Unmixing` head.
-    given : Supervision
-        Training data.
-    sampler : protocol, optional
-        Protocol that draws bags from labelled rows if there are no bags.
-    loss : callable
-        Loss to minimise.
-    seed : int
-        Seed of folds and draws.
+    The network has an encoder of scores and `LogOdds`, a histogram layer, and an `Unmixing` head. `ridge` is the
+    penalty of logistic regressions: ``ridge / 2`` times the sum of squared weights is added to the mean loss.
     """
-    parts: Any = network.encoder
-    scores, log_odds, pooling, head = parts[0], parts[1], network.pooling, network.head
+    parts: Any = task.network.encoder
+    scores, log_odds, pooling, head = parts[0], parts[1], task.network.pooling, task.network.head
     assert isinstance(log_odds, LogOdds)
     assert isinstance(pooling, Histogram)
     assert isinstance(head, Unmixing)
-    rng = np.random.default_rng(seed)
-    training_rows = TrainingRows.of(given, network, rng)
-    if (
-        training_rows is None
-        or (scored := learn_scores(scores, training_rows, ridge, training.weight_decay, rng)) is None
-    ):
+    rng = np.random.default_rng(task.seed)
+    training_rows = TrainingRows.of(task.given, task.network, rng)
+    if training_rows is None:
+        return False
+    scored = learn_scores(scores, training_rows, ridge, task.training.weight_decay, rng)
+    if scored is None:
         return False
     shares = class_shares(training_rows, scored)
     _spread(log_odds, scored.scores, shares)
     with torch.no_grad():
         odds = log_odds(scored.scores)
-    bags, rows = training_rows.bags_among(scored.bags, scored.rows, sampler, _JUDGING_BAGS, rng)
+    bags, rows = training_rows.bags_among(scored.bags, scored.rows, task.sampler, _JUDGING_BAGS, rng)
     weights = None if bags.weights is None else torch.from_numpy(bags.weights)
     histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows), weights)
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
     odds, shares = blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
     known = training_rows.bags
-    protocol = row_protocol(sampler) if known is None else None
+    protocol = row_protocol(task.sampler) if known is None else None
     draw = SimulatedBags(shares, bags if known is None else known, protocol, rng)
     head.set_templates(_templates(pool, draw.rows, shares, head))
 
-    def estimate_batch() -> EstimatedBags:
-        return draw(lambda offsets, rows: head(pool(offsets, rows)).softmax(1), rng)
+    def estimate(offsets: Tensor, rows: Tensor) -> Tensor:
+        return head(pool(offsets, rows)).softmax(1)
 
-    _pretrain_if_useful(head, estimate_batch, (bags, histograms), loss, pretraining_steps(training_rows, training))
+    n_steps = pretraining_steps(training_rows, task.training)
+    _pretrain_if_useful(head, partial(draw, estimate, rng), (bags, histograms), task.loss, n_steps)
     return True
 
 
@@ -129,7 +101,7 @@ def _templates(pool: Callable[[Tensor, Tensor], Tensor], rows: Ints, shares: Flo
 
 def _pretrain_if_useful(
     head: Unmixing,
-    estimate_batch: Callable[[], EstimatedBags],
+    estimate_batch: Callable[[], tuple[Tensor, ...]],
     judging: tuple[Bags, Tensor],
     loss: Measure,
     n_steps: int,

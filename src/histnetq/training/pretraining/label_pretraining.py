@@ -134,7 +134,7 @@ def _recover_scored(training_rows: TrainingRows, scored: ScoredRows) -> None:
 
 
 def _sharpened(scores: Tensor, training_rows: TrainingRows, rng: np.random.Generator) -> Tensor:
-    """Multiply scores by the factor with which maximum likelihood estimates the proportions of some bags best.
+    """Multiply scores by the factor that gives the best maximum-likelihood estimates of some bags.
 
     The first implied labels are the same for all rows of a bag, so scores learned from them are right but far too flat.
     If the mean of the bags is a better estimate with every factor, the scores are noise and are not multiplied.

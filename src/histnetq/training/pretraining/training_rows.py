@@ -100,7 +100,7 @@ class TrainingRows:
 
     @property
     def has_implied_labels(self) -> bool:
-        """Whether the labels of some rows are only implied by proportions."""
+        """Return whether the labels of some rows are only implied by proportions."""
         return self.bags is not None and (self.codes is None or bool((self.codes < 0).any()))
 
     def every_bag(self) -> Ints:
