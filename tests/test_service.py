@@ -300,14 +300,18 @@ def test_what_is_counted(server):
     text = server.client.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     asked = 'method="POST",path="/v1/models/{name}/predict"'
-    assert int(lines[f'histnetq_requests_total{{{asked},status="200"}}']) >= 1
+    assert float(lines[f'histnetq_requests_total{{{asked},status="200"}}']) >= 1
     assert float(lines[f"histnetq_request_seconds_sum{{{asked}}}"]) > 0
-    assert int(lines[f'histnetq_request_seconds_bucket{{{asked},le="+Inf"}}']) >= 1
-    assert int(lines['histnetq_rows_total{model="pacc"}']) >= 600
-    shares = [float(lines[f'histnetq_estimate{{model="pacc",class="{name}"}}']) for name in ("cod", "eel")]
+    assert float(lines[f'histnetq_request_seconds_bucket{{le="+Inf",{asked}}}']) >= 1
+    assert float(lines['histnetq_rows_total{model="pacc"}']) >= 600
+    shares = [float(lines[f'histnetq_estimate{{class="{name}",model="pacc"}}']) for name in ("cod", "eel")]
     assert sum(shares) == pytest.approx(1)
-    assert 0 <= float(lines['histnetq_trusted{model="pacc",class="cod"}']) <= 1
+    assert 0 <= float(lines['histnetq_trusted{class="cod",model="pacc"}']) <= 1
     assert float(lines['histnetq_busy{of="predict"}']) == 0
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    counted = "requests_total request_seconds rows_total bags_total estimate trusted".split()
+    measured = "busy jobs workers workers_ended_total memory_bytes".split()
+    assert names == {f"histnetq_{name}" for name in (*counted, *measured)}
 
 
 def test_descriptions_need_no_network(server):

@@ -19,6 +19,9 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
@@ -31,7 +34,7 @@ from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REP
 from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, check_learning
 from histnetq.web.limits import Limits, is_parquet
-from histnetq.web.metrics import Labels, Metrics
+from histnetq.web.metrics import Metrics
 from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
 from histnetq.web.schemas import (
@@ -126,7 +129,7 @@ class Settings:
     learn_memory: int = field(default_factory=lambda: machine_memory() // 4 * 3)
 
 
-class Service:
+class Service(Collector):
     """What the routes share: models, tables, jobs and workers."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
@@ -141,6 +144,7 @@ class Service:
         self.job_workers = Workers(n_job_workers, settings.models, settings.memory)
         self.estimate_jobs = EstimateJobs(self.job_workers, self.table_limits, metrics)
         self.learner = Learner(self.shelf, self.table_limits, settings.learn_memory)
+        metrics.registry.register(self)
 
     async def close(self) -> None:
         """End jobs and workers, and delete what was kept."""
@@ -162,24 +166,33 @@ class Service:
         is_degraded = "degraded" in (self.workers.status, self.job_workers.status)
         return "degraded" if is_degraded else self.workers.status
 
-    def gauges(self) -> dict[str, dict[Labels, float]]:
-        """Give what is known at this moment alone."""
-        of = {"predict": (self.workers, self.places), "jobs": (self.job_workers, self.job_places)}
-        pids = {"server": [os.getpid()], **{name: workers.pids() for name, (workers, _) in of.items()}}
-        memory = {
-            (("process", name if name == "server" else f"{name} {i}"),): resident_bytes(pid)
-            for name, some in pids.items() for i, pid in enumerate(some)
-        }  # fmt: skip
-        return {
-            "histnetq_busy": {(("of", name),): places.n_taken for name, (_, places) in of.items()},
-            "histnetq_jobs": {(("state", state),): n for state, n in self.jobs.count().items()},
-            "histnetq_workers": {(("of", name),): workers.n_alive for name, (workers, _) in of.items()},
-            "histnetq_workers_ended_total": {
-                (("of", name), ("reason", reason)): n
-                for name, (workers, _) in of.items() for reason, n in workers.n_ended.items()
-            },
-            "histnetq_memory_bytes": {labels: n for labels, n in memory.items() if n is not None},
-        }  # fmt: skip
+    def collect(self) -> list[Metric]:
+        """Return the metrics that are measured when Prometheus asks for them."""
+        busy = GaugeMetricFamily("histnetq_busy", "Pieces of work that run or wait.", labels=["of"])
+        jobs = GaugeMetricFamily("histnetq_jobs", "Jobs that are known, by their state.", labels=["state"])
+        alive = GaugeMetricFamily("histnetq_workers", "Worker processes that are alive.", labels=["of"])
+        ended = CounterMetricFamily(
+            "histnetq_workers_ended", "Worker processes that were killed or died, by the reason.",
+            labels=["of", "reason"],
+        )  # fmt: skip
+        memory = GaugeMetricFamily(
+            "histnetq_memory_bytes", "Memory that the server and its workers use.", labels=["process"]
+        )
+        for state, n in self.jobs.count().items():
+            jobs.add_metric([state], n)
+        pids = {"server": os.getpid()}
+        for name, workers, places in (
+            ("predict", self.workers, self.places), ("jobs", self.job_workers, self.job_places),
+        ):  # fmt: skip
+            busy.add_metric([name], places.n_taken)
+            alive.add_metric([name], workers.n_alive)
+            pids |= {f"{name} {i}": pid for i, pid in enumerate(workers.pids())}
+            for reason, n in workers.n_ended.items():
+                ended.add_metric([name, reason], n)
+        for process, pid in pids.items():
+            if (n_bytes := resident_bytes(pid)) is not None:
+                memory.add_metric([process], n_bytes)
+        return [busy, jobs, alive, ended, memory]
 
     def start(self, asked: EstimateJob | LearnJob, client: str) -> Job:
         """Start a job."""
@@ -250,8 +263,8 @@ def _add_page(app: FastAPI) -> None:
     @app.get("/metrics", response_class=Response, responses=_refusals())
     async def metrics() -> Response:
         """Tell what was counted, as Prometheus reads it."""
-        service: Service = app.state.service
-        return Response(service.metrics.expose(**service.gauges()), media_type="text/plain; version=0.0.4")
+        text = generate_latest(app.state.service.metrics.registry)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
 
 def _add_models(app: FastAPI) -> None:

@@ -12,6 +12,7 @@ from typing import Any
 
 import h11
 import uvicorn
+from prometheus_client import disable_created_metrics
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from histnetq.web.app import Settings, make_app
@@ -193,6 +194,7 @@ def serve(settings: Settings, sockets: list[socket.socket], ready: Callable[[], 
         Called once requests are answered.
     """
     keep_memory()
+    disable_created_metrics()  # they would double the number of metrics, and nothing reads them
     guard = make_app(settings)
 
     class OurProtocol(Protocol):
