@@ -309,8 +309,8 @@ def test_what_is_counted(server):
     assert 0 <= float(lines['histnetq_trusted{class="cod",model="pacc"}']) <= 1
     assert float(lines['histnetq_busy{of="predict"}']) == 0
     names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
-    counted = "requests_total request_seconds rows_total bags_total estimate trusted".split()
-    measured = "busy jobs workers workers_ended_total memory_bytes".split()
+    counted = ["requests_total", "request_seconds", "rows_total", "bags_total", "estimate", "trusted"]
+    measured = ["busy", "jobs", "workers", "workers_ended_total", "memory_bytes"]
     assert names == {f"histnetq_{name}" for name in (*counted, *measured)}
 
 
