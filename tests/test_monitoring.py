@@ -723,7 +723,7 @@ def test_a_page_with_segments_begins_with_all_of_them(without_images):
     assert re.search(r'<th scope="row" class="name">region quiet</th><td>8</td><td>0</td>', told)
     places = set(re.findall(r'<h2 id="(.*?)"', written))
     assert set(re.findall(r'href="#(.*?)"', told)) == places
-    assert "Drawn below are the 30 segments with the most alerts" in written
+    assert "The plots below show the 30 segments with the most alerts; the table of --csv has all segments." in written
 
 
 def test_a_week_between_weeks_without_rows_is_seen():

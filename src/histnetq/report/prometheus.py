@@ -17,7 +17,7 @@ _METRICS = {
     "histnetq_threshold_upper": ("threshold_upper", "Shares above are an alert."),
     "histnetq_alert": ("alert", "Whether the class has an alert in the last chunk."),
     "histnetq_rows": ("n", "Rows of the last chunk."),
-    "histnetq_chunk_start_seconds": ("start", "Begin of the last chunk, in seconds since 1970."),
+    "histnetq_chunk_start_seconds": ("start", "Start of the last chunk, in seconds since 1970."),
 }
 
 

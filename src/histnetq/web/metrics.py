@@ -16,20 +16,14 @@ class Metrics:
         self.registry = own = CollectorRegistry()
         place, model = ("method", "path"), ("model",)
         self._requests = Counter("histnetq_requests", "Requests that were answered.", (*place, "status"), registry=own)
-        self._seconds = Histogram(
-            "histnetq_request_seconds", "Seconds from the first byte of a request to the last of its answer.",
-            place, buckets=_BOUNDS, registry=own,
-        )  # fmt: skip
+        about = "Seconds from the first byte of a request to the last of its answer."
+        self._seconds = Histogram("histnetq_request_seconds", about, place, buckets=_BOUNDS, registry=own)
         self._rows = Counter("histnetq_rows", "Rows that were estimated from.", model, registry=own)
         self._bags = Counter("histnetq_bags", "Bags that were estimated.", model, registry=own)
-        self._shares = Gauge(
-            "histnetq_estimate", "Mean estimated share of the class in the bags of the last request.",
-            (*model, "class"), registry=own,
-        )  # fmt: skip
-        self._trusted = Gauge(
-            "histnetq_trusted", "Part of the class's shares in the last request that is in bags to be trusted.",
-            (*model, "class"), registry=own,
-        )  # fmt: skip
+        about = "Mean estimated share of the class in the bags of the last request."
+        self._shares = Gauge("histnetq_estimate", about, (*model, "class"), registry=own)
+        about = "Part of the class's shares in the last request that is in bags to be trusted."
+        self._trusted = Gauge("histnetq_trusted", about, (*model, "class"), registry=own)
 
     def note_request(self, method: str, path: str, status: int, seconds: float) -> None:
         """Count a request; `path` is the path of its route, with the names of parameters instead of their values."""
