@@ -479,7 +479,10 @@ def test_learning_that_fails_says_why(server, models):
         ({"ignore": ["length", "depth"]}, "ignore: no column of numbers is left to learn from; ignore fewer."),
         ({"method": "a b"}, "method: String should match pattern"),
         ({"extra": 1}, "extra: Extra inputs are not permitted"),
-        ({"proportions_table": "same", "label": None}, "proportions_table: expected another table than that of the"),
+        (
+            {"proportions_table": "same", "label": None},
+            "proportions_table: expected another table than the table of rows; send it, too.",
+        ),
     ],
 )
 def test_what_cannot_be_learned_is_refused_at_once(server, asked, words):

@@ -111,13 +111,14 @@ class Tables:
         self._arriving[key] = n_bytes
         return StoredTable(key, clean, self.spool.make(key) / clean)
 
-    def keep(self, table: StoredTable, n_bytes: int, about: dict[str, Any]) -> None:
+    def keep(self, table: StoredTable, n_bytes: int, about: dict[str, Any]) -> StoredTable:
         """Store a received table of `n_bytes` with its description by `look_at`."""
         about = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
         (table.path.parent / _ABOUT).write_text(json.dumps(about))
         table.n_bytes, table.n_rows = n_bytes, about["rows"]
         self._tables[table.id] = table
         self._arriving.pop(table.id, None)
+        return table
 
     def drop(self, table: StoredTable) -> None:
         """Delete a table."""
