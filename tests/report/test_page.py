@@ -70,7 +70,7 @@ def test_everything_known(model, tmp_path):
     )  # fmt: skip
     text = read(path)
     assert titles(text) == [
-        "What was learned from what", "Errors", "Plots", "Estimates against the truth", "Bias", "Coverage",
+        "Model and training data", "Errors", "Plots", "Estimates against the truth", "Bias", "Coverage",
         "Error by shift", "Estimates by bag", "Bags", "Trust", "How to repeat this",
     ]  # fmt: skip
     compared = hq.compare(
@@ -107,7 +107,7 @@ def test_truth_unknown_and_no_intervals(tmp_path):
     q = hq.CC(cv=3).fit(*labelled())
     write_report(tmp_path / "r.html", model=q, bags=hq.Bags(labelled(seed=5)[0], offsets=[0, 50, 120]))
     text = read(tmp_path / "r.html")
-    assert titles(text) == ["What was learned from what", "Plots", "Estimates by bag", "Bags", "How to repeat this"]
+    assert titles(text) == ["Model and training data", "Plots", "Estimates by bag", "Bags", "How to repeat this"]
     assert "The true shares are not known" in text
     assert "not calibrated" in text
     assert "No command was given" in text

@@ -30,8 +30,8 @@ from histnetq.web import jobs, learning
 from histnetq.web.children import environment
 from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.json_rows import rows_as_table
-from histnetq.web.limits import Limits
-from histnetq.web.serializers import csv_parts, json_parts, tell_estimates
+from histnetq.web.limits import TableLimits
+from histnetq.web.serializers import csv_parts, describe_estimates, json_parts
 from histnetq.web.tables import Tables, look_at
 from histnetq.web.uploads import Spool
 from histnetq.workflows.estimating import sort_estimates
@@ -222,30 +222,30 @@ def test_files_of_sketches_are_read_within_the_budget(tmp_path):
 
 def test_previews_write_out_few_texts(tmp_path):
     path = Path(written(tmp_path / "rows.parquet", {"x": repeated("y" * 60_000, 20_000), "z": np.arange(20_000.0)}))
-    about = look_at(path, 0, Limits(64 * MB))
+    about = look_at(path, 0, TableLimits(64 * MB))
     assert about["rows"] == 20_000
     assert [column["kind"] for column in about["columns"]] == ["text", "number"]
     assert about["preview"][0] == ["y" * 79 + "…", "0"]
     path = Path(written(tmp_path / "long.parquet", {"x": repeated("y" * 70_000, 9)}))
     with pytest.raises(TooLargeError, match="has a cell of 70,000 bytes"):
-        look_at(path, 0, Limits(64 * MB))
+        look_at(path, 0, TableLimits(64 * MB))
 
 
 def test_rows_as_json_are_read_some_at_a_time():
     rows = [{"x": 1, "y": "a"}] * 200_000 + [{"x": 2.5, "z": True}]
-    table = rows_as_table(json.dumps(rows).encode(), Limits(64 * MB))
+    table = rows_as_table(json.dumps(rows).encode(), TableLimits(64 * MB))
     assert table.num_rows == 200_001
     assert table.slice(200_000).to_pylist() == [{"x": 2.5, "y": None, "z": True}]
     long = b'[{"x": 1}, {"x": "' + b"y" * 5_000_000 + b'"}]'
     sentence = "body: a row has more than 4,194,304 characters, expected fewer; shorten it."
     with pytest.raises(RefusedError, match=exactly(sentence)):
-        rows_as_table(long + b" " * 20_000_000, Limits(64 * MB))
+        rows_as_table(long + b" " * 20_000_000, TableLimits(64 * MB))
     for body in (b'[{"x": 1} {"x": 2}]', b'[{"x": 1},]', b'[{"x": 1}', b'[{"x": 1}] 2', b'[{"x": ' + b"[" * 500_000):
         with pytest.raises(RefusedError, match=r"^body: cannot be read as JSON"):
-            rows_as_table(body, Limits(MB))
+            rows_as_table(body, TableLimits(MB))
     for body in (b'{"x": 1}', b"7", b"[1, 2]", b'[[{"x": 1}]]'):
         with pytest.raises(RefusedError, match=r"^body: expected a list of objects"):
-            rows_as_table(body, Limits(MB))
+            rows_as_table(body, TableLimits(MB))
 
 
 def estimates(n_bags, classes):
@@ -265,19 +265,19 @@ def test_answers_in_parts_are_the_same_and_bounded(wide):
     assert max(map(len, itertools.islice(json_parts(long, wide), 100))) < 2 * MB
     sentence = "answer: expected at most 8,388,608 bytes, got more; send fewer bags."
     with pytest.raises(RefusedError, match=exactly(sentence)) as refused:
-        list(Limits(8 * MB).answered(json_parts(long, wide), "send fewer bags"))
+        list(TableLimits(8 * MB).answered(json_parts(long, wide), "send fewer bags"))
     assert refused.value.status == 413
 
 
 def test_few_numbers_of_many_classes_are_shown():
-    told = tell_estimates(estimates(200, [f"c{i}" for i in range(1000)]))
+    told = describe_estimates(estimates(200, [f"c{i}" for i in range(1000)]))
     assert (told["n_bags"], told["shown_bags"], len(told["bags"])) == (200, 100, 100)
 
 
 def test_few_letters_of_long_names_are_shown():
     found = estimates(3000, ["a", "b"])
     named = found.names.assign(**{found.names.columns[0]: [f"{i:04}".ljust(1000, "y") for i in range(3000)]})
-    told = tell_estimates(dataclasses.replace(found, names=named))
+    told = describe_estimates(dataclasses.replace(found, names=named))
     assert told["n_bags"] == 3000
     assert told["shown_bags"] == len(told["bags"]) == 998
 
@@ -285,7 +285,7 @@ def test_few_letters_of_long_names_are_shown():
 def test_previews_of_many_columns_have_few_cells(tmp_path):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({f"c{i}": ["y"] * 20 for i in range(3000)}), path)
-    preview = look_at(path, 0, Limits(64 * MB))["preview"]
+    preview = look_at(path, 0, TableLimits(64 * MB))["preview"]
     assert (len(preview), len(preview[0])) == (3, 3000)
 
 
@@ -301,7 +301,7 @@ def test_jobs_together_are_asked_for_little(tmp_path, monkeypatch):
 
 
 def test_what_is_told_of_tables_is_kept_in_files(tmp_path):
-    tables = Tables(Spool(tmp_path, "x"), Limits(MB))
+    tables = Tables(Spool(tmp_path, "x"), TableLimits(MB))
     table = tables.keep(tables.begin("rows.csv", 10), 7, {"rows": 3, "columns": [{"name": "a", "kind": "text"}]})
     assert (table.n_bytes, table.n_rows) == (7, 3)
     assert table.describe() == {"id": table.id, "name": "rows.csv", "bytes": 7, "rows": 3, "expires_in": 3600.0,

@@ -26,7 +26,7 @@ from histnetq.web.children import environment
 from histnetq.web.errors import RefusedError
 from histnetq.web.jobs import Job
 from histnetq.web.json_rows import rows_as_table
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.model_store import Shelf
 from histnetq.web.tables import Tables, clean_name, guess, guess_period, look_at
 from histnetq.web.uploads import Spool
@@ -253,7 +253,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (422, "pacc/predict", b"PAR1", {"Content-Type": PARQUET}, "body.parquet: is not a complete Parquet file"),
         (400, "pacc/predict", b"{", {"Content-Type": JSON}, "body: cannot be read as JSON"),
         (400, "pacc/predict", b"[[" * 99999, {"Content-Type": JSON}, "body: cannot be read as JSON"),
-        (400, "pacc/predict", b'[{"x": NaN}]', {"Content-Type": JSON}, "NaN is no number of JSON"),
+        (400, "pacc/predict", b'[{"x": NaN}]', {"Content-Type": JSON}, "NaN is not a number of JSON"),
     ],
 )
 def test_what_is_wrong_is_told_in_one_sentence(server, status, address, content, headers, words):
@@ -265,19 +265,19 @@ def test_what_is_wrong_is_told_in_one_sentence(server, status, address, content,
 
 
 def test_rows_of_json_have_one_kind_of_value_in_each_column():
-    table = rows_as_table(b'[{"a": 1, "b": "x"}, {"a": 2.5, "c": true}]', Limits(1000))
+    table = rows_as_table(b'[{"a": 1, "b": "x"}, {"a": 2.5, "c": true}]', TableLimits(1000))
     assert table.to_pylist() == [{"a": 1.0, "b": "x", "c": None}, {"a": 2.5, "b": None, "c": True}]
     for body, words in {
         b'[{"a": [1]}]': "body: 'a' holds a list or an object, expected one value; leave it out.",
         b"[]": 'body: expected a list of objects, one for each row, such as [{"x": 1.5}]; send one.',
     }.items():
         with pytest.raises(RefusedError, match=exactly(words)):
-            rows_as_table(body, Limits(1000))
+            rows_as_table(body, TableLimits(1000))
     with pytest.raises(RefusedError, match=r"^body: a column has values of different kinds"):
-        rows_as_table(b'[{"a": 1}, {"a": "x"}]', Limits(1000))
+        rows_as_table(b'[{"a": 1}, {"a": "x"}]', TableLimits(1000))
     different = json.dumps([{f"c{i}": 0} for i in range(100)]).encode()
     with pytest.raises(RefusedError, match=r"^table: expected at most 500 cells, got 10,000; send them in parts"):
-        rows_as_table(different, Limits(1000))
+        rows_as_table(different, TableLimits(1000))
 
 
 def test_a_large_body_is_refused_while_it_comes(server):
@@ -300,14 +300,18 @@ def test_what_is_counted(server):
     text = server.client.get("/metrics").text
     lines = dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
     asked = 'method="POST",path="/v1/models/{name}/predict"'
-    assert int(lines[f'histnetq_requests_total{{{asked},status="200"}}']) >= 1
+    assert float(lines[f'histnetq_requests_total{{{asked},status="200"}}']) >= 1
     assert float(lines[f"histnetq_request_seconds_sum{{{asked}}}"]) > 0
-    assert int(lines[f'histnetq_request_seconds_bucket{{{asked},le="+Inf"}}']) >= 1
-    assert int(lines['histnetq_rows_total{model="pacc"}']) >= 600
-    shares = [float(lines[f'histnetq_estimate{{model="pacc",class="{name}"}}']) for name in ("cod", "eel")]
+    assert float(lines[f'histnetq_request_seconds_bucket{{le="+Inf",{asked}}}']) >= 1
+    assert float(lines['histnetq_rows_total{model="pacc"}']) >= 600
+    shares = [float(lines[f'histnetq_estimate{{class="{name}",model="pacc"}}']) for name in ("cod", "eel")]
     assert sum(shares) == pytest.approx(1)
-    assert 0 <= float(lines['histnetq_trusted{model="pacc",class="cod"}']) <= 1
+    assert 0 <= float(lines['histnetq_trusted{class="cod",model="pacc"}']) <= 1
     assert float(lines['histnetq_busy{of="predict"}']) == 0
+    names = {line.split()[2] for line in text.splitlines() if line.startswith("# TYPE")}
+    counted = ["requests_total", "request_seconds", "rows_total", "bags_total", "estimate", "trusted"]
+    measured = ["busy", "jobs", "workers", "workers_ended_total", "memory_bytes"]
+    assert names == {f"histnetq_{name}" for name in (*counted, *measured)}
 
 
 def test_descriptions_need_no_network(server):
@@ -400,7 +404,7 @@ def test_the_page_learns_what_the_command_line_learns(server, models, tmp_path, 
 
 
 def test_room_is_kept_for_tables_that_are_being_received(tmp_path):
-    tables = Tables(Spool(tmp_path, "test-"), Limits(1000))
+    tables = Tables(Spool(tmp_path, "test-"), TableLimits(1000))
     arriving = [tables.begin("a.csv", 1000) for _ in range(4)]
     with pytest.raises(RefusedError, match="tables: those in use take all room; try again later") as full:
         tables.begin("b.csv", 1)
@@ -415,7 +419,7 @@ def test_large_csv_files_are_described_by_their_first_lines(tmp_path, last):
     rows = line * ((8 << 20) // len(line) - 5)
     path = tmp_path / "rows.csv"
     path.write_text("tow,length,depth,when,species\n" + rows + last + "\n" * 2000)
-    about = look_at(path, 300_001, Limits(1 << 30))
+    about = look_at(path, 300_001, TableLimits(1 << 30))
     assert [column["kind"] for column in about["columns"]] == ["text", "number", "number", "time", "text"]
     assert about["rows"] == 300_000
     assert os.listdir(tmp_path) == ["rows.csv"]
@@ -470,12 +474,15 @@ def test_learning_that_fails_says_why(server, models):
         ({"bag": ["haul"]}, "bag: rows.csv has no column 'haul'; name one that it has."),
         ({"label": None}, "label: expected either a label column or a table of proportions; give one of them."),
         ({"name": "../x"}, "name: expected at most 64 letters, digits"),
-        ({"name": "a\0b"}, "name: Value error, expected text without NUL and halves of characters"),
+        ({"name": "a\0b"}, "name: Value error, expected text without NUL and unpaired surrogates"),
         ({"ignore": ["weight"]}, "ignore: rows.csv has no column 'weight'; name one that it has."),
         ({"ignore": ["length", "depth"]}, "ignore: no column of numbers is left to learn from; ignore fewer."),
         ({"method": "a b"}, "method: String should match pattern"),
         ({"extra": 1}, "extra: Extra inputs are not permitted"),
-        ({"proportions_table": "same", "label": None}, "proportions_table: expected another table than that of the"),
+        (
+            {"proportions_table": "same", "label": None},
+            "proportions_table: expected another table than the table of rows; send it, too.",
+        ),
     ],
 )
 def test_what_cannot_be_learned_is_refused_at_once(server, asked, words):

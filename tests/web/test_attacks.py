@@ -32,10 +32,10 @@ from histnetq.tables.table_files import open_table
 from histnetq.web import server as protocol
 from histnetq.web import uploads as spool_of_web
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.model_store import Shelf
 from histnetq.web.security import Door
-from histnetq.web.serializers import Reading
+from histnetq.web.serializers import UploadedFile
 from histnetq.web.uploads import Body
 from tests.serving import fish, make_models, serving, until
 
@@ -236,7 +236,7 @@ def test_small_files_that_unpack_to_huge_tables_are_refused(tmp_path, server):
     # A list of one long text, which stands for many rows.
     longest = pa.DictionaryArray.from_arrays(np.zeros(300_000, np.int32), ["x" * 60_000])
     parquet.write_table(pa.table({"tow": longest, "length": np.zeros(300_000)}), tmp_path / "text.parquet")
-    with limited_to(Limits(1 << 30).budget()):
+    with limited_to(TableLimits(1 << 30).budget()):
         for _, batch in open_table(str(tmp_path / "text.parquet"), "source").batches([], ["tow"]):
             assert batch.nbytes < 1_000_000
 
@@ -351,12 +351,14 @@ def test_parquet_files_that_lie_about_their_sizes_are_refused(server):
 def test_rows_are_counted_as_they_are_read_whatever_a_file_says(tmp_path):
     path = tmp_path / "rows.parquet"
     parquet.write_table(pa.table({"x": np.zeros(1000)}), path)
-    limits = Limits(1 << 20, rows=999)
-    with pytest.raises(RefusedError, match="expected at most 999 rows, got 1,000"), Reading(path, limits)():
+    limits = TableLimits(1 << 20, rows=999)
+    with (
+        pytest.raises(RefusedError, match="expected at most 999 rows, got 1,000"),
+        UploadedFile(path, limits).reading(),
+    ):
         pass
-    limits = Limits(1 << 20)
-    reading = Reading(path, limits)
-    with reading():
+    limits = TableLimits(1 << 20)
+    with UploadedFile(path, limits).reading():
         current_budget().rows = 500  # as if the file had said fewer
         with pytest.raises(TooLargeError, match="expected at most 500 rows, got 1,000"):
             list(open_table(str(path), "source").batches(["x"]))
@@ -438,7 +440,7 @@ def test_slow_bodies_and_full_disks_are_refused(tmp_path, monkeypatch):
             yield b"x"
 
     async def slow():
-        await Body(tmp_path / "slow", counts=False).receive(parts(100_000), Limits(1 << 20))
+        await Body(tmp_path / "slow", counts=False).receive(parts(100_000), TableLimits(1 << 20))
 
     monkeypatch.setattr(spool_of_web, "_IDLE", 0.2)
     with pytest.raises(
@@ -460,7 +462,7 @@ def test_many_small_parts_take_no_more_memory_than_their_bytes(tmp_path):
             yield b"ab"
 
     body = Body(tmp_path / "body", counts=False)
-    asyncio.run(body.receive(parts(), Limits(1 << 20)))
+    asyncio.run(body.receive(parts(), TableLimits(1 << 20)))
     assert len(body._waiting) <= 1001
     body.finish()
     assert (tmp_path / "body").read_bytes() == b"ab" * 5000
@@ -484,7 +486,7 @@ class Answering:
             await send({"type": "http.response.body"})
 
         app = app or refuse
-        config = uvicorn.Config(app, port=0, http=protocol.Protocol, lifespan="off", log_level="error")
+        config = uvicorn.Config(app, port=0, http=protocol.HttpProtocol, lifespan="off", log_level="error")
         self.server, listening = uvicorn.Server(config), socket.create_server(("127.0.0.1", 0))
         self.port = listening.getsockname()[1]
         self.thread = threading.Thread(target=self.server.run, args=([listening],))

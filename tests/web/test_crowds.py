@@ -14,7 +14,7 @@ from histnetq.cli import main
 from histnetq.web import server as protocol
 from histnetq.web import uploads as spool_of_web
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.metrics import Metrics
 from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
@@ -96,7 +96,7 @@ def test_bodies_that_become_slow_are_refused(tmp_path, monkeypatch):
     monkeypatch.setattr(spool_of_web, "_IDLE", 0.2)
     body = Body(tmp_path / "body", counts=False)
     with contextlib.closing(body), pytest.raises(RefusedError, match="less than 65,536 bytes per second") as refused:
-        asyncio.run(body.receive(parts(), Limits(1 << 30)))
+        asyncio.run(body.receive(parts(), TableLimits(1 << 30)))
     assert refused.value.status == 408
 
 
@@ -128,7 +128,7 @@ def test_connections_in_use_leave_room_for_checks_of_health(monkeypatch, is_prox
     """The oldest of one client alone is closed; those of a proxy are of many clients."""
     monkeypatch.setattr(protocol, "_MOST_CONNECTIONS", 5)
     monkeypatch.setattr(protocol, "_FOR_HEALTH", 1)
-    monkeypatch.setattr(protocol.Protocol, "proxies", ("127.0.0.1",) if is_proxy else ())
+    monkeypatch.setattr(protocol.HttpProtocol, "proxies", ("127.0.0.1",) if is_proxy else ())
     states = []
 
     async def app(scope, receive, send):

@@ -294,7 +294,7 @@ def test_progress_tells_methods_epochs_and_the_time_left(opened):
     assert tab.get_by_role("heading", name="Learning").evaluate("node => node === document.activeElement")
     job["state"], job["error"] = "failed", "label: expected two classes at least, got one; choose another column."
     assert alert(tab) == job["error"]
-    assert tab.get_by_role("link", name="Change what was asked").get_attribute("href") == "#/learn?table=t_1"
+    assert tab.get_by_role("link", name="Back to the form").get_attribute("href") == "#/learn?table=t_1"
 
 
 def test_a_reload_keeps_the_table_and_the_result(opened, place):
@@ -328,7 +328,7 @@ def test_wrong_files_are_told_and_the_form_goes_on(opened, place):
     tab.get_by_role("button", name="Estimate", exact=True).click()
     assert "length" in alert(tab)
     tab.goto(tab.url.split("#")[0] + "#/estimate/j_unknown")
-    tab.get_by_role("link", name="Start anew").click()
+    tab.get_by_role("link", name="Start again").click()
     estimate(tab, place / "bare.csv")
 
 
@@ -339,20 +339,20 @@ def test_servers_without_models_with_limits_or_without_an_answer(opened, place):
     tab.route("**/v1/models", lambda route: route.fulfill(json=answer))
     tab.reload()
     tab.get_by_role("link", name="Learn a model").click()
-    tab.get_by_text("This server serves one model and keeps no others").wait_for()
+    tab.get_by_text("This server serves a single model; start histnetq serve with a directory of models.").wait_for()
     broken = {"name": "old", "problem": "old: cannot be read; learn it again."}
     answer.update(can_learn=True, models=[broken])
     tab.reload()
     tab.locator("input[type=file]").set_input_files(place / "rows.csv")
-    assert re.fullmatch(r"rows.csv has \d+ kB, and this server takes 1.0 kB at most; send a part .*", alert(tab))
+    assert re.fullmatch(r"rows.csv has \d+ kB, and this server accepts at most 1.0 kB; send a part .*", alert(tab))
     tab.get_by_role("link", name="Estimate", exact=True).click()
     tab.get_by_text("old: cannot be read; learn it again.").wait_for()
-    assert tab.get_by_role("heading", name="There is no model yet").is_visible()
+    assert tab.get_by_role("heading", name="No model yet").is_visible()
     tab.unroute("**/v1/models")
     tab.route("**/v1/models", lambda route: route.abort())
     tab.get_by_role("link", name="Learn", exact=True).click()
-    assert alert(tab) == "The server does not answer; look whether histnetq serve still runs, then try again."
-    tab.get_by_role("link", name="Start anew").wait_for()
+    assert alert(tab) == "The server does not answer; check that histnetq serve is still running, then try again."
+    tab.get_by_role("link", name="Start again").wait_for()
 
 
 def test_two_tabs_do_not_disturb_each_other(opened, place):
@@ -427,7 +427,7 @@ def test_large_files_show_how_far_they_are(opened, place, megabytes):
     if megabytes > 100:  # which takes long enough
         tab.get_by_role("button", name="Cancel").click()
         tab.get_by_role("heading", name="Cancelled").wait_for()
-        tab.get_by_role("link", name="Change what was asked").click()
+        tab.get_by_role("link", name="Back to the form").click()
         tab.get_by_role("button", name="Estimate", exact=True).click()
         tab.get_by_role("progressbar", name="Progress").wait_for()
         tab.reload()

@@ -15,7 +15,7 @@ import pytest
 import histnetq as hq
 from histnetq.web import workers as workers_of_web
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.workers import Workers
 from tests.conftest import exactly
 from tests.serving import Served, fish, make_models, serving, until
@@ -46,7 +46,7 @@ def unbounded(tmp_path, monkeypatch):
 
 def look(path):
     """Arguments of the task that describes a table."""
-    return {"path": str(path), "n_lines": 601, "limits": dataclasses.asdict(Limits(GB))}
+    return {"path": str(path), "n_lines": 601, "limits": dataclasses.asdict(TableLimits(GB))}
 
 
 @pytest.fixture
@@ -97,7 +97,7 @@ def test_work_that_takes_too_long_is_killed_and_the_next_is_done(models, table, 
 def test_work_that_waits_for_too_long_is_refused(models, silent, monkeypatch):
     async def use(workers):
         began = asyncio.Event()
-        first = asyncio.create_task(workers.run("look", look(silent), seconds=None, hear=lambda _: began.set()))
+        first = asyncio.create_task(workers.run("look", look(silent), seconds=None, on_event=lambda _: began.set()))
         await began.wait()
         monkeypatch.setattr(workers_of_web, "_WAITING", 0.01)
         words = "server: no worker was free for 0 seconds; try again later."
@@ -115,7 +115,7 @@ def test_work_that_waits_for_too_long_is_refused(models, silent, monkeypatch):
 def test_a_worker_that_dies_is_replaced(models, table, silent):
     async def use(workers):
         began = asyncio.Event()
-        work = asyncio.create_task(workers.run("look", look(silent), seconds=60, hear=lambda _: began.set()))
+        work = asyncio.create_task(workers.run("look", look(silent), seconds=60, on_event=lambda _: began.set()))
         await began.wait()
         os.kill(workers.pids()[0], signal.SIGSEGV)
         words = "server: the worker process ended (SIGSEGV), perhaps because memory was full; send fewer rows."
@@ -137,7 +137,7 @@ def test_clients_take_turns(models, table, silent):
                 order.append(client)
                 began.set()
 
-            await workers.run("look", look(path), seconds=60, client=client, hear=hear)
+            await workers.run("look", look(path), seconds=60, client=client, on_event=hear)
 
         first = asyncio.create_task(ask("crowd", silent))
         await began.wait()
@@ -168,7 +168,7 @@ def test_memory_of_workers_is_bounded(models, table, tmp_path, monkeypatch):
         monkeypatch.setenv(name, "1")
     path = tmp_path / "body.json"
     path.write_bytes(b"[" + b'{"length": 1, "depth": 2},' * 8_000_000 + b"{}]")  # twice as many bytes when decoded
-    asked = {"model": "pacc", "path": str(path), "limits": dataclasses.asdict(Limits(GB)), "wide": False}
+    asked = {"model": "pacc", "path": str(path), "limits": dataclasses.asdict(TableLimits(GB)), "wide": False}
     options = {"bag": [], "coverage": None, "interval": None, "weight": None, "missing": "refuse"}
 
     async def use(workers):
@@ -185,7 +185,7 @@ def test_status_tells_whether_there_are_workers(models, silent, monkeypatch):
     async def use(workers):
         assert (workers.status, workers.n_alive) == ("ok", 0)  # they start
         began = asyncio.Event()
-        work = asyncio.create_task(workers.run("look", look(silent), seconds=None, hear=lambda _: began.set()))
+        work = asyncio.create_task(workers.run("look", look(silent), seconds=None, on_event=lambda _: began.set()))
         await began.wait()
         assert (workers.status, workers.n_alive) == ("ok", 1)
         monkeypatch.setattr(workers_of_web, "_LONG", 0.0)

@@ -302,6 +302,11 @@ def prevalences(
     return ax
 
 
+def has_histograms(quantifier: Any) -> bool:
+    """Return whether a fitted quantifier has histograms that `histograms` draws, as HistNetQ does."""
+    return hasattr(getattr(getattr(quantifier, "network_", None), "pooling", None), "bins")
+
+
 def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes | None = None) -> Axes:
     """Draw the histograms of bags that a fitted `HistNetQ` computes for one feature, with the learned bins.
 
@@ -335,10 +340,10 @@ def histograms(quantifier: Any, bags: Bags, feature: int | None = None, ax: Axes
     >>> histograms(q, bags, feature=0).get_xlabel()
     'feature 0 of the encoder'
     """
-    pooling: Any = getattr(getattr(quantifier, "network_", None), "pooling", None)
-    if not hasattr(pooling, "bins"):
+    if not has_histograms(quantifier):
         kind = type(quantifier).__name__
         raise TypeError(f"quantifier: expected a fitted HistNetQ, the only one with histograms, got {kind}.")
+    pooling = quantifier.network_.pooling
     pooled = _pooled(quantifier.network_, bags).reshape(len(bags), -1, pooling.n_bins)
     feature = int(pooled.var(0).sum(1).argmax()) if feature is None else feature
     if not 0 <= feature < pooled.shape[1]:

@@ -7,7 +7,8 @@ import dataclasses
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -92,6 +93,9 @@ class Quantifier(BaseEstimator):
     text_: TextFeatures | None = None
     calibration_: Calibration | None = None
     trust_: Trust | None = None
+    history_: Mapping[str, NDArray] = MappingProxyType({})  # losses by epoch, of a network
+    interrupted_: str = ""  # the epoch at which training was interrupted
+    learned_nothing_: str = ""  # a warning, if training did not beat the mean of the training bags
     provenance_: dict[str, Any]  # how the model was fitted, for `info` and reports
 
     @property

@@ -1,7 +1,7 @@
-"""Three tasks on scikit-learn's digits, each with the methods that can do it; then intervals and a report.
+"""`run_demo`: three tasks on scikit-learn's digits with the methods that can do them, then intervals and a report.
 
-Labels and a shift of proportions are what classical methods are made for. Networks also learn where no row has a label,
-and where bags differ in more than their proportions, as they learn from bags.
+Classical methods are made for labelled rows and for shifts of the proportions only. Networks learn from bags, so they
+also work if no row has a label, and if bags differ in more than their proportions.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from histnetq.uncertainty.intervals import Intervals
 
 Say = Callable[[str], None]
 
-# HistNetQ soon stops, but the more epochs it may have, the longer its head rehearses before.
+# HistNetQ stops early, but the number of epochs also sets how long its head is pretrained.
 _HISTNETQ, _EMNETQ = (Training(epochs=n, patience=3, validation=0.2) for n in (30, 15))
 _CALIBRATION_BAGS, _TRAINING_BAGS, _BAG_SIZE = 200, 100, 100
 # Ranges of a scanner's contrast, brightness and noise, for pixels from 0 (paper) to 16 (ink).
@@ -47,7 +47,7 @@ def run_demo(say: Say, output: Path) -> list[Comparison]:
 
     Parameters
     ----------
-    say : where each line of the story goes
+    say : function that prints a line
     output : directory of the report
 
     Returns
@@ -57,9 +57,9 @@ def run_demo(say: Say, output: Path) -> list[Comparison]:
     data = digits(bag_size=_BAG_SIZE)
     calibration, test = data.test[:_CALIBRATION_BAGS], data.test[_CALIBRATION_BAGS:]
     say(
-        f"Handwritten digits: {len(data.train.rows)} images to learn from. Of other images: {len(test)} bags of\n"
-        f"{_BAG_SIZE} to estimate, and {len(calibration)} to calibrate intervals by.\n"
-        "AE is the mean absolute error of a class's proportion, RAE that error relative to the proportion."
+        f"Handwritten digits: {len(data.train.rows)} training images. From other images: {len(test)} test bags of\n"
+        f"{_BAG_SIZE} images, and {len(calibration)} bags to calibrate intervals.\n"
+        "AE is the mean absolute error of a class's proportion; RAE is this error relative to the proportion."
     )
     from_labels, first = _labelled_rows(data.train, test, say)
     second = _proportions_only(data.train, test, from_labels, say)
@@ -78,7 +78,7 @@ class _Fitted:
 
 def _labelled_rows(train: Bags, test: Bags, say: Say) -> tuple[_Fitted, Comparison]:
     say(f"\n1. Labelled images. All methods learn from the same {len(train.rows)} images and their labels.")
-    same = APP(_BAG_SIZE)  # The networks draw their training bags as the test bags are drawn.
+    same = APP(_BAG_SIZE)  # The training bags of networks are drawn like the test bags.
     fitted = _fit(
         {
             "CC": CC(random_state=0),
@@ -91,7 +91,7 @@ def _labelled_rows(train: Bags, test: Bags, say: Say) -> tuple[_Fitted, Comparis
     comparison = compare(fitted.estimates, test)
     _show(
         comparison,
-        "Only the proportions shift here, which EMQ is made for; EMNetQ, which is trained through it, comes near.",
+        "Only the proportions shift here. EMQ is made for this; EMNetQ, which is trained through EMQ, comes near.",
         say,
     )
     return fitted, comparison
@@ -100,17 +100,10 @@ def _labelled_rows(train: Bags, test: Bags, say: Say) -> tuple[_Fitted, Comparis
 def _proportions_only(train: Bags, test: Bags, from_labels: _Fitted, say: Say) -> Comparison:
     bags = _without_labels(APP(_BAG_SIZE).draw(train, _TRAINING_BAGS, random_state=2))
     say(
-        f"\n2. Proportions only. No image has a label; known are the proportions of {len(bags)} bags of {_BAG_SIZE}\n"
-        "that are drawn from the images."
+        f"\n2. Proportions only. No image has a label. Known are\n"
+        f"the proportions of {len(bags)} bags of {_BAG_SIZE} images."
     )
-    fitted = _fit(
-        {
-            "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, training=_HISTNETQ, random_state=0),
-            "EMNetQ": EMNetQ(encoder=(64,), training=_EMNETQ, random_state=0),
-            BASELINE: MLPE(),
-        },
-        (bags,), test, say,
-    )  # fmt: skip
+    fitted = _fit(_from_proportions(), (bags,), test, say)
     labelled = {f"({name} with labels)": from_labels.estimates[name] for name in ("CC", "EMQ")}
     comparison = compare(fitted.estimates | labelled, test)
     _show(comparison, "Networks learn from proportions alone. CC and EMQ of part 1 had a label for every image.", say)
@@ -121,25 +114,20 @@ def _other_scanners(train: Bags, test: Bags, from_labels: _Fitted, say: Say) -> 
     drawn = APP(_BAG_SIZE).draw(train, _TRAINING_BAGS, random_state=3)
     bags, scanned = _scan(drawn, 4), _scan(test, 5)
     say(
-        "\n3. Bags that differ in more than proportions. Each bag is from a scanner with a contrast, brightness\n"
-        f"and noise of its own. Networks learn from {len(bags)} such bags of {_BAG_SIZE} and their proportions alone.\n"
-        f"Labels are known of the {len(train.rows)} clean images of part 1, which CC, EMQ and PACC learn from."
+        "\n3. Bags that differ in more than proportions. Each bag comes from its own scanner, with its own contrast,\n"
+        f"brightness and noise. Networks learn only from the proportions of {len(bags)} such bags of {_BAG_SIZE}.\n"
+        f"CC, EMQ and PACC learn from the {len(train.rows)} clean images of part 1 and their labels."
     )
-    networks = {
-        "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, training=_HISTNETQ, random_state=0),
-        "EMNetQ": EMNetQ(encoder=(64,), training=_EMNETQ, random_state=0),
-        BASELINE: MLPE(),
-    }
-    fitted = _fit(networks, (bags,), scanned, say)
+    fitted = _fit(_from_proportions(), (bags,), scanned, say)
     classical: dict[str, Quantifier] = {name: from_labels.quantifiers[name] for name in ("CC", "EMQ")}
     classical["PACC"] = PACC(random_state=0).fit(train.rows, _labels(train))
     estimates = {name: quantifier.predict(scanned) for name, quantifier in classical.items()} | fitted.estimates
-    told = EMQ(rescaling="bcts", random_state=0).fit(bags.rows, _labels(drawn)[drawn.index])
-    comparison = compare(estimates | {"(EMQ with labels)": told.predict(scanned)}, scanned)
+    informed = EMQ(rescaling="bcts", random_state=0).fit(bags.rows, _labels(drawn)[drawn.index])
+    comparison = compare(estimates | {"(EMQ with labels)": informed.predict(scanned)}, scanned)
     _show(
         comparison,
-        "EMQ and PACC take it that images of a class look the same in all bags; networks have learned from\n"
-        f"bags where they do not. EMQ with labels had one for each of the {len(bags.rows)} scans in these bags.",
+        "EMQ and PACC assume that images of a class look the same in all bags; networks have learned from bags\n"
+        f"where they do not. EMQ with labels learned from labels of all {len(bags.rows)} scans in these bags.",
         say,
     )
     return comparison
@@ -152,7 +140,7 @@ def _labels(bags: Bags) -> NDArray:
 
 
 def _fit(quantifiers: dict[str, Quantifier], known: tuple[Any, ...], test: Bags, say: Say) -> _Fitted:
-    """Fit all to what is known, images and labels or bags, and estimate the test bags."""
+    """Fit all methods to images and labels or to bags, and estimate the test bags."""
     for name, quantifier in quantifiers.items():
         began = time.perf_counter()
         quantifier.fit(*known)
@@ -162,12 +150,21 @@ def _fit(quantifiers: dict[str, Quantifier], known: tuple[Any, ...], test: Bags,
     return _Fitted(quantifiers, {name: quantifier.predict(test) for name, quantifier in quantifiers.items()})
 
 
+def _from_proportions() -> dict[str, Quantifier]:
+    """Return the methods that learn from proportions only."""
+    return {
+        "HistNetQ": HistNetQ(encoder=(64,), n_bins=8, training=_HISTNETQ, random_state=0),
+        "EMNetQ": EMNetQ(encoder=(64,), training=_EMNETQ, random_state=0),
+        BASELINE: MLPE(),
+    }
+
+
 def _without_labels(bags: Bags) -> Bags:
     return Bags(bags.rows, bags.index, bags.offsets, prevalences=bags.prevalences, classes=bags.classes)
 
 
 def _scan(bags: Bags, seed: int) -> Bags:
-    """Scan the images of each bag anew, by a scanner that no other bag has."""
+    """Scan the images of each bag again, each bag with its own scanner."""
     rng = np.random.default_rng(seed)
     contrast, brightness, noise = (
         rng.uniform(*reach, size=len(bags))[bags.bag_of_entry, None] for reach in (_CONTRAST, _BRIGHTNESS, _NOISE)
@@ -183,7 +180,7 @@ def _show(comparison: Comparison, sentence: str, say: Say) -> None:
 
 
 def _report(fitted: _Fitted, calibration: Bags, test: Bags, output: Path, say: Say) -> None:
-    """Predict with intervals by HistNetQ, which learned from labels, and write the report about it."""
+    """Predict intervals with the HistNetQ that learned from labels, and write a report."""
     network = fitted.quantifiers["HistNetQ"].calibrate(calibration)
     found = network.predict_interval(test, coverage=0.9)
     _one_bag(test, found, say)
@@ -206,7 +203,7 @@ def _one_bag(test: Bags, found: Intervals, say: Say) -> None:
     typical = int(np.argsort(ae(test.prevalences, found.estimates))[len(test) // 2])
     held = found.contains(test.prevalences).mean()
     say(
-        f"\nIntervals by HistNetQ of part 1: of the {found.coverage:.0%} intervals {held:.1%} hold the truth.\n"
+        f"\nIntervals of HistNetQ from part 1: {held:.1%} of the {found.coverage:.0%} intervals contain the truth.\n"
         f"Bag {typical}, whose error is the median:"
     )
     say(f"{'digit':>7}{'true':>8}{'estimate':>10}{'interval':>14}")

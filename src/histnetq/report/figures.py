@@ -7,7 +7,6 @@ import functools
 import io
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -23,13 +22,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from histnetq.report.page import Facts
+    from histnetq.report.page import ReportContent
 
 Plot = tuple[str, list[str], str]  # title, one or several images, caption
 _LEVELS = (0.5, 0.6, 0.7, 0.8, 0.9, 0.95)  # nominal coverages
 _MOST_BAGS_IN_LINES, _MOST_BAGS_IN_HISTOGRAMS = 200, 500
 _MOST_TOGETHER, _MOST_PANELS = 2, 30  # largest numbers of classes in one plot of estimates, and of such plots
-_FEWEST_BAGS = 10  # smallest number of bags for plots of the distribution of errors
+_FEWEST_BAGS = 10  # smallest number of bags for plots of errors
 _CAPTIONS = {
     "Estimates against the truth": "One dot for each bag and class: the nearer to the diagonal, the better.",
     "Bias": "A box holds the middle half of the bags: above zero the class is estimated too common, below too rare.",
@@ -45,50 +44,43 @@ _CAPTIONS = {
 }
 
 
-def require_pages() -> None:
-    """Raise an ImportError with the command to install the packages that pages need, if they are missing."""
-    plots.require_matplotlib()
-    if find_spec("jinja2") is None:
-        raise ImportError("pages need jinja2; install it by pip install 'histnetq[report]'.")
-
-
-def figures(facts: Facts) -> Iterator[Plot]:
-    """Yield the plots that the facts allow."""
-    model, table, comparison, n_bags = facts.model, facts.table, facts.comparison, len(facts.bags)
+def figures(content: ReportContent) -> Iterator[Plot]:
+    """Yield the plots that the content allow."""
+    model, table, comparison, n_bags = content.model, content.table, content.comparison, len(content.bags)
     if table is not None:
-        many = " The classes with the largest errors are coloured." if len(facts.classes) > MOST_NAMES else ""
+        many = " The classes with the largest errors are coloured." if len(content.classes) > MOST_NAMES else ""
         yield _figure("Estimates against the truth", lambda f: plots.estimates(table, f.subplots()), many)
     if table is not None and comparison is not None and n_bags >= _FEWEST_BAGS:
         yield _figure("Bias", lambda f: plots.bias(table, f.subplots()))
-        if facts.intervals is not None:
-            found = _coverages(facts, facts.intervals)
+        if content.intervals is not None:
+            found = _coverages(content, content.intervals)
             yield _figure("Coverage", lambda f: plots.coverage(found, f.subplots()))
         n_bins = min(8, n_bags // 5)
         yield _figure("Error by shift", lambda f: plots.error_by_shift(comparison, bins=n_bins, ax=f.subplots()))
-    yield _estimates_by_bag(facts)
-    if hasattr(model, "history_"):
+    yield _estimates_by_bag(content)
+    if model.history_:
         yield _figure("Training", lambda f: plots.training(model.history_, f.subplots()))
-    if hasattr(getattr(getattr(model, "network_", None), "pooling", None), "bins"):
-        some = facts.bags[_spread(n_bags, _MOST_BAGS_IN_HISTOGRAMS)]
+    if plots.has_histograms(model):
+        some = content.bags[_spread(n_bags, _MOST_BAGS_IN_HISTOGRAMS)]
         yield _figure("Learned histograms", lambda f: plots.histograms(model, some, ax=f.subplots()))
 
 
-def _coverages(facts: Facts, found: Intervals) -> dict[float, tuple[float, float]]:
+def _coverages(content: ReportContent, found: Intervals) -> dict[float, tuple[float, float]]:
     """Return the observed coverage at all levels that have enough calibration bags."""
     made = {found.coverage: found}
-    calibration = facts.model.calibration_
+    calibration = content.model.calibration_
     if calibration is not None:
         n_scores = len(calibration.joint_scores)
         levels = [level for level in _LEVELS if level * (n_scores + 1) <= n_scores]
-        made = {level: calibration.intervals(found.estimates, facts.bags.sizes, level) for level in levels} | made
-    return {level: facts.observed(other) for level, other in made.items()}
+        made = {level: calibration.intervals(found.estimates, content.bags.sizes, level) for level in levels} | made
+    return {level: content.observed(other) for level, other in made.items()}
 
 
-def _estimates_by_bag(facts: Facts) -> Plot:
+def _estimates_by_bag(content: ReportContent) -> Plot:
     """Draw the estimates by bag: one plot for up to two classes or a single bag, else one plot per class."""
-    p, classes, p_true = facts.estimates, facts.classes, facts.bags.prevalences
-    some = facts.order[_spread(len(p), _MOST_BAGS_IN_LINES)]
-    found = facts.intervals or Intervals(p, p, p, facts.bags.sizes, 0.0, Region(p, np.zeros(len(p))))
+    p, classes, p_true = content.estimates, content.classes, content.bags.prevalences
+    some = content.order[_spread(len(p), _MOST_BAGS_IN_LINES)]
+    found = content.intervals or Intervals(p, p, p, content.bags.sizes, 0.0, Region(p, np.zeros(len(p))))
     lower, upper = (add_columns(ends, len(classes)) for ends in (found.lower, found.upper))
     # All panels share one scale, so that classes can be compared; a few very wide intervals may exceed it.
     tops = [p[some].max(), np.quantile(upper[some], 0.98), 0.0 if p_true is None else p_true[some].max()]
@@ -98,7 +90,7 @@ def _estimates_by_bag(facts: Facts) -> Plot:
         part = replace(found, estimates=p[own], lower=lower[own], upper=upper[own])
         truth = None if p_true is None else p_true[own]
         ax = plots.prevalences(
-            part, classes[shown].tolist(), facts.bags.ids[some].tolist(), figure.subplots(), truth=truth
+            part, classes[shown].tolist(), content.bags.ids[some].tolist(), figure.subplots(), truth=truth
         )
         ax.set_ylim(0, min(1.02, 1.08 * max(tops)))
         return ax
@@ -110,7 +102,7 @@ def _estimates_by_bag(facts: Facts) -> Plot:
         ax.set_ylabel("")
         legend.remove()
 
-    title, caption = "Estimates by bag", _bags_caption(facts)
+    title, caption = "Estimates by bag", _bags_caption(content)
     if len(some) == 1 or len(classes) <= _MOST_TOGETHER:
         return title, [image(lambda figure: draw(figure, np.arange(len(classes))))], caption
     common = np.maximum(p.mean(0), 0 if p_true is None else p_true.mean(0))
@@ -118,16 +110,16 @@ def _estimates_by_bag(facts: Facts) -> Plot:
     return title, [image(functools.partial(draw_class, j=j), (4.8, 2.0)) for j in chosen.tolist()], caption
 
 
-def _bags_caption(facts: Facts) -> str:
-    n_bags, n_classes = len(facts.bags), len(facts.classes)
-    truth = "" if facts.bags.prevalences is None else " Black dashes are the true shares."
+def _bags_caption(content: ReportContent) -> str:
+    n_bags, n_classes = len(content.bags), len(content.classes)
+    truth = "" if content.bags.prevalences is None else " Black dashes are the true shares."
     if n_bags == 1:
-        return f"A bar for each class{'' if facts.intervals is None else ', with its interval'}.{truth}"
+        return f"A bar for each class{'' if content.intervals is None else ', with its interval'}.{truth}"
     which = f"{_MOST_BAGS_IN_LINES} of the {n_bags:,} bags" if n_bags > _MOST_BAGS_IN_LINES else "the bags"
     classes = f"each of the {_MOST_PANELS} most common classes" if n_classes > _MOST_PANELS else "each class"
-    joined = have_order(facts.bags.ids)
-    bars = "" if facts.intervals is None else f", with its {facts.intervals.coverage:.0%} interval as a "
-    bars += "" if facts.intervals is None else "band" if joined else "bar"
+    joined = have_order(content.bags.ids)
+    bars = "" if content.intervals is None else f", with its {content.intervals.coverage:.0%} interval as a "
+    bars += "" if content.intervals is None else "band" if joined else "bar"
     dots = "" if joined else " Dots are not joined, because the names of the bags have no order."
     scale = " All plots have the same scale." if n_classes > _MOST_TOGETHER else ""
     return f"The estimated share of {classes} in {which}, sorted by name{bars}.{truth}{dots}{scale}"

@@ -11,7 +11,8 @@ from numpy.typing import NDArray
 
 from histnetq.evaluation.monitor_plots import class_names, draw_class, draw_mix, shown_classes
 from histnetq.evaluation.plot_style import color_of
-from histnetq.report.figures import image, require_pages
+from histnetq.report.figures import image
+from histnetq.report.templates import require_pages, template
 from histnetq.uncertainty.trust import DOUBT
 
 _MOST_SEGMENTS = 30  # segments to draw: those with the most alerts
@@ -27,17 +28,11 @@ def page(
     detect rows that look different. `command` is the command that creates the page.
     """
     require_pages()
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-
     names = list(table.columns[: table.columns.get_loc("chunk")])
     chunks = table[table["class"] == table["class"].iloc[0]]
     any_alert = table.groupby([*names, "chunk"], sort=False)["alert"].any().to_numpy()
     alerted, overview = chunks[any_alert], _overview(chunks, any_alert, names) if names else []
-    environment = Environment(
-        loader=PackageLoader("histnetq.report", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined
-    )
-    environment.filters["number"] = format
-    return environment.get_template("monitor_page.html").render(
+    return template("monitor_page.html").render(
         title=f"Class shares over time, estimated by {method}", n_chunks=len(chunks), n_rows=float(chunks["n"].sum()),
         n_reference=int((chunks["period"] == "reference").sum()), reference=reference.replace("..", " – "),
         n_analysis=int((chunks["period"] == "analysis").sum()), n_alerts=len(alerted),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import os
 import platform
 import sys
@@ -23,7 +22,8 @@ from histnetq.bags.indexing import natural_keys
 from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare, describe_missed, evaluate
 from histnetq.quantifiers.base import Quantifier
-from histnetq.report.figures import figures, require_pages
+from histnetq.report.figures import figures
+from histnetq.report.templates import escaped, require_pages, template
 from histnetq.tables.files import refuse_existing, whole_file
 from histnetq.uncertainty.intervals import Intervals, Region
 from histnetq.uncertainty.trust import DOUBT
@@ -33,11 +33,11 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Facts:
+class ReportContent:
     """The content of a report. `table` and `comparison` contain errors if the truth is known.
 
-    `classes` are the classes of the model, followed by classes that only the truth has, whose estimates are 0. There
-    are intervals for the classes of the model only.
+    `classes` are the classes of the model, followed by classes that occur only in the truth and have estimates of 0.
+    Intervals exist only for the classes of the model.
     """
 
     model: Quantifier
@@ -53,12 +53,12 @@ class Facts:
 
     @property
     def order(self) -> NDArray[np.int64]:
-        """The order of the bags by their names."""
+        """The order of the bags when sorted by name."""
         return np.argsort(natural_keys(self.bags.ids), kind="stable")
 
     @property
     def missed(self) -> NDArray:
-        """The classes that only the truth has."""
+        """The classes that occur only in the truth."""
         return self.classes[len(self.model.classes_) :]
 
     def observed(self, found: Intervals) -> tuple[float, float]:
@@ -119,17 +119,17 @@ def write_report(
             f"intervals: expected shape (n_bags, n_classes) = {expected}, got {got}; make them of these bags."
         )
     estimates = model.predict(bags) if intervals is None else intervals.estimates
-    facts = Facts(model, bags, model.classes_, estimates, intervals, trust, command, sources)
-    text = _page(facts if bags.prevalences is None else _with_errors(facts, rivals or {}))
+    content = ReportContent(model, bags, model.classes_, estimates, intervals, trust, command, sources)
+    text = _page(content if bags.prevalences is None else _with_errors(content, rivals or {}))
     with whole_file(path) as partial:
         partial.write_text(text, encoding="utf-8", newline="\n")
 
 
-def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
-    name, bags = type(facts.model).__name__, with_all_classes(facts.bags, facts.model.classes_)
+def _with_errors(content: ReportContent, rivals: Mapping[str, Any]) -> ReportContent:
+    name, bags = type(content.model).__name__, with_all_classes(content.bags, content.model.classes_)
     classes: Any = bags.classes
-    prior = add_columns(facts.model.train_prevalences_[None], len(classes))[0]
-    p = add_columns(facts.estimates, len(classes))
+    prior = add_columns(content.model.train_prevalences_[None], len(classes))[0]
+    p = add_columns(content.estimates, len(classes))
     estimates: dict[str, Any] = {f"{name} (reported)" if name in rivals else name: p}
     for key, other in rivals.items():  # arrays are in the order of the model's classes; frames name their classes
         estimates[key] = other if hasattr(other, "columns") else add_columns(np.asarray(other), len(classes))
@@ -138,54 +138,42 @@ def _with_errors(facts: Facts, rivals: Mapping[str, Any]) -> Facts:
         warnings.simplefilter("ignore", UserWarning)  # the page itself warns about classes without estimates
         comparison = compare(estimates, bags, train_prevalences=prior)
     table = evaluate(p, bags, measures="ae", train_prevalences=prior)
-    return replace(facts, bags=bags, classes=classes, estimates=p, table=table, comparison=comparison)
+    return replace(content, bags=bags, classes=classes, estimates=p, table=table, comparison=comparison)
 
 
-def _page(facts: Facts) -> str:
-    from jinja2 import Environment, PackageLoader, StrictUndefined
-    from markupsafe import Markup
-
-    heads, columns = zip(*_columns(facts), strict=True)
-    reasons = ["unchecked"] * len(facts.bags) if facts.trust is None else list(facts.trust["trust"])
+def _page(content: ReportContent) -> str:
+    heads, columns = zip(*_columns(content), strict=True)
+    reasons = ["unchecked"] * len(content.bags) if content.trust is None else list(content.trust["trust"])
     doubts = ["" if why in ("ok", "unchecked") else why for why in reasons]
     rows = list(zip(doubts, map("".join, zip(*columns, strict=True)), strict=True))
-    means = {} if facts.comparison is None else dict(facts.comparison.table["ae", "mean"])
+    means = {} if content.comparison is None else dict(content.comparison.table["ae", "mean"])
     rivals = [name for name in list(means)[1:] if name != BASELINE]
     packages = ["histnetq", "numpy", *(["torch"] if "torch" in sys.modules else [])]
-    environment = Environment(
-        loader=PackageLoader("histnetq.report", "."), autoescape=True, trim_blocks=True, undefined=StrictUndefined,
-        finalize=lambda value: value if hasattr(value, "__html__") else Markup(_text(value)),
-    )  # fmt: skip
-    environment.filters["number"] = format
-    return environment.get_template("page.html").render(
-        facts=facts, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
+    return template("page.html").render(
+        content=content, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
         doubt=DOUBT, baseline=BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
-        figures=list(figures(facts)), heads=heads, longest=max(len(str(bag)) for bag in facts.bags.ids),
-        rows=[rows[i] for i in facts.order], missed=describe_missed(facts.missed) if len(facts.missed) else "",
+        figures=list(figures(content)), heads=heads, longest=max(len(str(bag)) for bag in content.bags.ids),
+        rows=[rows[i] for i in content.order], missed=describe_missed(content.missed) if len(content.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
     )  # fmt: skip
 
 
-def _columns(facts: Facts) -> Iterator[tuple[tuple[str, bool], Iterable[str]]]:
+def _columns(content: ReportContent) -> Iterator[tuple[tuple[str, bool], Iterable[str]]]:
     """Yield the columns of the table of bags: the name, whether the column holds numbers, and the cells."""
-    ids, sizes, p_true = facts.bags.ids, facts.bags.sizes, facts.bags.prevalences
-    yield ("bag", ids.dtype.kind in "iuf"), (f'<th scope="row">{_text(bag)}</th>' for bag in ids)
+    ids, sizes, p_true = content.bags.ids, content.bags.sizes, content.bags.prevalences
+    yield ("bag", ids.dtype.kind in "iuf"), (f'<th scope="row">{escaped(bag)}</th>' for bag in ids)
     yield ("n", True), (f"<td>{n:.{int(sizes.dtype.kind == 'f')}f}</td>" for n in sizes)
-    for j, name in enumerate(facts.classes):
-        parts = [[f"<td>{100 * p:.1f}" for p in facts.estimates[:, j]]]
-        if facts.intervals is not None and j < facts.intervals.lower.shape[1]:
-            ends = 100 * facts.intervals.lower[:, j], 100 * facts.intervals.upper[:, j]
+    for j, name in enumerate(content.classes):
+        parts = [[f"<td>{100 * p:.1f}" for p in content.estimates[:, j]]]
+        if content.intervals is not None and j < content.intervals.lower.shape[1]:
+            ends = 100 * content.intervals.lower[:, j], 100 * content.intervals.upper[:, j]
             parts.append([f"<small>{low:.1f}–{high:.1f}</small>" for low, high in zip(*ends, strict=True)])
         if p_true is not None:
             parts.append([f"<small>true {100 * p:.1f}</small>" for p in p_true[:, j]])
         yield (str(name), True), ("".join(cell) + "</td>" for cell in zip(*parts, strict=True))
-    if facts.table is not None:
-        yield ("AE", True), (f"<td>{error:.4f}</td>" for error in facts.table["ae"])
-    if facts.trust is not None:
-        yield ("p-value", True), (f"<td>{'–' if p != p else f'{p:.3f}'}</td>" for p in facts.trust["p_value"])
-        yield ("trust", False), (f'<td class="text">{_text(said)}</td>' for said in facts.trust["trust"])
-
-
-def _text(value: Any) -> str:
-    return html.escape(str(value))
+    if content.table is not None:
+        yield ("AE", True), (f"<td>{error:.4f}</td>" for error in content.table["ae"])
+    if content.trust is not None:
+        yield ("p-value", True), (f"<td>{'–' if p != p else f'{p:.3f}'}</td>" for p in content.trust["p_value"])
+        yield ("trust", False), (f'<td class="text">{escaped(said)}</td>' for said in content.trust["trust"])

@@ -1,11 +1,14 @@
-"""The last chunk of a monitored table as metrics in the text format of Prometheus."""
+"""`expose`: the last chunk of a monitored table as metrics in the text format of Prometheus."""
 
 from __future__ import annotations
 
 import re
-from typing import Any
+from collections.abc import Iterator
 
 import pandas as pd
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import GaugeMetricFamily
+from prometheus_client.registry import Collector
 
 _METRICS = {
     "histnetq_share": ("estimate", "Estimated share of the class in the last chunk."),
@@ -14,30 +17,37 @@ _METRICS = {
     "histnetq_threshold_upper": ("threshold_upper", "Shares above are an alert."),
     "histnetq_alert": ("alert", "Whether the class has an alert in the last chunk."),
     "histnetq_rows": ("n", "Rows of the last chunk."),
-    "histnetq_chunk_start_seconds": ("start", "Begin of the last chunk, in seconds since 1970."),
+    "histnetq_chunk_start_seconds": ("start", "Start of the last chunk, in seconds since 1970."),
 }
 
 
 def expose(table: pd.DataFrame) -> str:
     """Return the last chunk of each segment in the text format of Prometheus."""
-    segments = list(table.columns[: table.columns.get_loc("chunk")])
-    newest = table.groupby(segments, sort=False)["start"].transform("max") if segments else table["start"].max()
-    last = table[table["start"] == newest]
-    lines = []
-    for name, (column, about) in _METRICS.items():
-        lines += [f"# HELP {name} {about}", f"# TYPE {name} gauge"]
-        for row in last.to_dict("records"):
-            labels = ",".join(f"{_label(key)}={_quoted(row[key])}" for key in [*segments, "class"])
-            value = row[column].timestamp() if column == "start" else float(row[column])
-            lines.append(f"{name}{{{labels}}} {value:.10g}")
-    return "\n".join(lines) + "\n"
+    registry = CollectorRegistry()
+    registry.register(_LastChunks(table))
+    return generate_latest(registry).decode()
+
+
+class _LastChunks(Collector):
+    """The metrics of the last chunk of each segment."""
+
+    def __init__(self, table: pd.DataFrame) -> None:
+        self.table = table
+
+    def collect(self) -> Iterator[GaugeMetricFamily]:
+        """Yield one metric per column, with one value per segment and class."""
+        table, segments = self.table, list(self.table.columns[: self.table.columns.get_loc("chunk")])
+        newest = table.groupby(segments, sort=False)["start"].transform("max") if segments else table["start"].max()
+        last = table[table["start"] == newest].to_dict("records")
+        keys = [*segments, "class"]
+        for name, (column, about) in _METRICS.items():
+            metric = GaugeMetricFamily(name, about, labels=list(map(_label, keys)))
+            for row in last:
+                value = row[column].timestamp() if column == "start" else float(row[column])
+                metric.add_metric([str(row[key]) for key in keys], value)
+            yield metric
 
 
 def _label(name: str) -> str:
     """Return the name of a column as a valid name of a label."""
     return re.sub(r"^(?=\d)", "_", re.sub(r"\W", "_", name, flags=re.ASCII))
-
-
-def _quoted(value: Any) -> str:
-    text = str(value).replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
-    return f'"{text}"'

@@ -1,4 +1,4 @@
-"""The routes: what each address answers. Other processes do the work."""
+"""The routes of the service. Worker processes do the work."""
 
 from __future__ import annotations
 
@@ -8,7 +8,6 @@ import dataclasses
 import json
 import os
 import tempfile
-import uuid
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass, field
 from importlib import metadata
@@ -19,39 +18,24 @@ from fastapi import FastAPI, Query, Request
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import FileResponse, Response, StreamingResponse
 from fastapi.staticfiles import StaticFiles
+from prometheus_client import generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
 from starlette.exceptions import HTTPException
 from starlette.requests import ClientDisconnect
 
 from histnetq.registry import FORMATS
-from histnetq.web import documentation
+from histnetq.web import documentation, schemas
 from histnetq.web.children import machine_memory, resident_bytes
 from histnetq.web.errors import INTERNAL, LOG, RefusedError
 from histnetq.web.estimate_jobs import EstimateJobs
 from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT
 from histnetq.web.jobs import Job, Jobs
-from histnetq.web.learning import Learner, check_learning
-from histnetq.web.limits import Limits, is_parquet
-from histnetq.web.metrics import Labels, Metrics
+from histnetq.web.learning import Learner, LearnTask, check_learning
+from histnetq.web.limits import TableLimits, is_parquet
+from histnetq.web.metrics import Metrics
 from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
-from histnetq.web.schemas import (
-    INTERVAL,
-    MISSING,
-    AskedJob,
-    Card,
-    Cards,
-    Columns,
-    Coverage,
-    EstimateJob,
-    Failure,
-    Health,
-    JobAbout,
-    JobList,
-    LearnJob,
-    Prediction,
-    TableAbout,
-    Text,
-)  # fmt: skip
 from histnetq.web.security import Door, Guard
 from histnetq.web.serializers import SHOWN_BAGS
 from histnetq.web.tables import StoredTable, Tables
@@ -60,8 +44,8 @@ from histnetq.web.workers import Workers
 
 _ASSETS = Path(__file__).parent / "assets"
 _JOBS_WAITING = 8
-_PART = 1 << 18  # bytes of a file that are answered together
-_LARGEST_JSON = 32 << 20  # bytes of rows as JSON, which take much more memory than others
+_PART = 1 << 18  # bytes of a file that are sent together
+_LARGEST_JSON = 32 << 20  # bytes of rows as JSON, which take much more memory than CSV or Parquet
 _CSV, _JSON = FORMATS["csv"].media_types[0], "application/json"
 _KINDS = {
     **{media: known.endings[0] for known in FORMATS.values() for media in known.media_types},
@@ -76,43 +60,45 @@ _BODY = {"content": {**{media: {"schema": _ROWS} for media in _TABLES}, _JSON: _
 
 
 def _refusals(*statuses: int) -> dict[int | str, dict[str, Any]]:
-    return {status: {"model": Failure} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, 431, *statuses)}
+    return {
+        status: {"model": schemas.Failure} for status in (400, 401, 403, 404, 405, 408, 413, 421, 422, 431, *statuses)
+    }
 
 
 class Json(Response):
-    """Data as JSON in ASCII: also halves of characters, which a request may hold, can be written back."""
+    """JSON in ASCII, which can also repeat unpaired surrogates from a request."""
 
     media_type = _JSON
 
     def render(self, content: Any) -> bytes:
-        """Give the text."""
+        """Return the content as bytes."""
         return json.dumps(content, allow_nan=False, separators=(",", ":")).encode("ascii")
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How the service runs.
+    """Settings of the service.
 
     Attributes
     ----------
     models : Path
-        A directory of models, or the directory of one.
+        A directory of models, or the directory of a single model.
     door : Door
-        Who may come in.
+        Which requests are accepted.
     workers : int
-        Number of processes that work on requests; half as many do jobs.
+        Number of worker processes for requests; half as many work on jobs.
     waiting : int
-        How many more requests may wait.
+        Number of further requests that may wait.
     seconds : float
-        How long one request may be worked on.
+        Time limit for the work on one request.
     memory : int
-        Bytes of memory that each of these processes may have.
+        Bytes of memory that each worker process may use.
     upload_bytes : int
-        How large an uploaded table may be.
+        Largest size of an uploaded table.
     body_bytes : int
-        How large the body of a request for estimates may be.
-    learn_bytes : int, optional
-        Memory that learning may take; default: three quarters of the machine's memory.
+        Largest size of the body of a request for estimates.
+    learn_memory : int
+        Bytes of memory that learning may use; default: three quarters of the machine's memory.
     """
 
     models: Path
@@ -126,13 +112,13 @@ class Settings:
     learn_memory: int = field(default_factory=lambda: machine_memory() // 4 * 3)
 
 
-class Service:
-    """What the routes share: models, tables, jobs and workers."""
+class Service(Collector):
+    """The objects that the routes share: models, tables, jobs and workers."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
         self.settings, self.shelf, self.metrics = settings, Shelf(settings.models), metrics
-        self.table_limits = Limits(settings.upload_bytes)
-        self.body_limits = Limits(min(settings.body_bytes, settings.upload_bytes))
+        self.table_limits = TableLimits(settings.upload_bytes)
+        self.body_limits = TableLimits(min(settings.body_bytes, settings.upload_bytes))
         self.spool = Spool(Path(tempfile.gettempdir()), "histnetq-serve-")
         self.tables, self.jobs = Tables(self.spool, self.table_limits), Jobs(self.spool)
         n_workers, n_job_workers = settings.workers, max(1, settings.workers // 2)
@@ -141,55 +127,61 @@ class Service:
         self.job_workers = Workers(n_job_workers, settings.models, settings.memory)
         self.estimate_jobs = EstimateJobs(self.job_workers, self.table_limits, metrics)
         self.learner = Learner(self.shelf, self.table_limits, settings.learn_memory)
+        metrics.registry.register(self)
 
     async def close(self) -> None:
-        """End jobs and workers, and delete what was kept."""
+        """End jobs and workers, and delete all uploaded tables and results."""
         self.jobs.cancel_all()
         closing = (self.learner, self.estimate_jobs, self.workers, self.job_workers)
-        await asyncio.gather(*(some.close() for some in closing))
+        await asyncio.gather(*(part.close() for part in closing))
         self.spool.close()
 
     async def run(self, request: Request, task: str, **arguments: Any) -> tuple[dict[str, Any], bytes]:
-        """Let a worker do a task for a request."""
+        """Run a task of a request in a worker process."""
         return await self.workers.run(task, arguments, seconds=self.settings.seconds, client=self.client(request))
 
     def client(self, request: Request) -> str:
-        """Tell whose request this is."""
+        """Return the client that sent a request."""
         return self.settings.door.client(request.scope)
 
     def health(self) -> str:
-        """Tell whether there are workers for requests and jobs."""
+        """Return "ok"; "busy" if all workers for requests have long work; "degraded" if none can be started."""
         is_degraded = "degraded" in (self.workers.status, self.job_workers.status)
         return "degraded" if is_degraded else self.workers.status
 
-    def gauges(self) -> dict[str, dict[Labels, float]]:
-        """Give what is known at this moment alone."""
-        of = {"predict": (self.workers, self.places), "jobs": (self.job_workers, self.job_places)}
-        pids = {"server": [os.getpid()], **{name: workers.pids() for name, (workers, _) in of.items()}}
-        memory = {
-            (("process", name if name == "server" else f"{name} {i}"),): resident_bytes(pid)
-            for name, some in pids.items() for i, pid in enumerate(some)
-        }  # fmt: skip
-        return {
-            "histnetq_busy": {(("of", name),): places.n_taken for name, (_, places) in of.items()},
-            "histnetq_jobs": {(("state", state),): n for state, n in self.jobs.count().items()},
-            "histnetq_workers": {(("of", name),): workers.n_alive for name, (workers, _) in of.items()},
-            "histnetq_workers_ended_total": {
-                (("of", name), ("reason", reason)): n
-                for name, (workers, _) in of.items() for reason, n in workers.n_ended.items()
-            },
-            "histnetq_memory_bytes": {labels: n for labels, n in memory.items() if n is not None},
-        }  # fmt: skip
+    def collect(self) -> list[Metric]:
+        """Return the metrics that are measured when Prometheus asks for them."""
+        busy = GaugeMetricFamily("histnetq_busy", "Pieces of work that run or wait.", labels=["of"])
+        jobs = GaugeMetricFamily("histnetq_jobs", "Jobs that are known, by their state.", labels=["state"])
+        alive = GaugeMetricFamily("histnetq_workers", "Worker processes that are alive.", labels=["of"])
+        about = "Worker processes that were killed or died, by the reason."
+        ended = CounterMetricFamily("histnetq_workers_ended", about, labels=["of", "reason"])
+        about = "Memory that the server and its workers use."
+        memory = GaugeMetricFamily("histnetq_memory_bytes", about, labels=["process"])
+        for state, n in self.jobs.count().items():
+            jobs.add_metric([state], n)
+        pids = {"server": os.getpid()}
+        pools = {"predict": (self.workers, self.places), "jobs": (self.job_workers, self.job_places)}
+        for name, (workers, places) in pools.items():
+            busy.add_metric([name], places.n_taken)
+            alive.add_metric([name], workers.n_alive)
+            pids |= {f"{name} {i}": pid for i, pid in enumerate(workers.pids())}
+            for reason, n in workers.n_ended.items():
+                ended.add_metric([name, reason], n)
+        for process, pid in pids.items():
+            if (n_bytes := resident_bytes(pid)) is not None:
+                memory.add_metric([process], n_bytes)
+        return [busy, jobs, alive, ended, memory]
 
-    def start(self, asked: EstimateJob | LearnJob, client: str) -> Job:
+    def start(self, asked: schemas.EstimateJob | schemas.LearnJob, client: str) -> Job:
         """Start a job."""
         table = self.tables.get(asked.table)
-        told = {**asked.model_dump(), "table_name": table.name}
-        if isinstance(asked, EstimateJob):
+        described = {**asked.model_dump(), "table_name": table.name}
+        if isinstance(asked, schemas.EstimateJob):
             self.shelf.find(asked.model)
             release = self.job_places.claim(client)
             try:
-                job = self.jobs.add("estimate", told)
+                job = self.jobs.add("estimate", described)
             except RefusedError:
                 release()
                 raise
@@ -198,17 +190,14 @@ class Service:
         self.shelf.refuse_name(asked.name)
         check_learning(asked, table)
         self.learner.require_room()
-        proportions = None if asked.proportions_table is None else self.tables.get(asked.proportions_table)
-        job = self.jobs.add("learn", told)
-        for used in (table, proportions):
-            if used is not None:
-                used.n_users += 1
-        self.learner.add(job, asked, table, proportions)
+        others = [] if asked.proportions_table is None else [self.tables.get(asked.proportions_table)]
+        job = self.jobs.add("learn", described)
+        self.learner.add(job, LearnTask(asked, (table, *others)))
         return job
 
 
 def make_app(settings: Settings) -> Guard:
-    """Make the application, by ASGI."""
+    """Return the ASGI application."""
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
@@ -238,24 +227,24 @@ def _add_page(app: FastAPI) -> None:
     async def docs() -> Response:
         return Response(documentation.page(app.openapi()), media_type="text/html")
 
-    @app.get("/healthz", response_model=Health, responses={**_refusals(), 503: {"model": Health}})
+    @app.get("/healthz", response_model=schemas.Health, responses={**_refusals(), 503: {"model": schemas.Health}})
     async def health() -> Json:
-        """Tell whether the server works: ok, busy (all workers have worked for long) or, with code 503, degraded."""
+        """Return the status: ok, busy (all workers have had one task for some time) or, with code 503, degraded."""
         service: Service = app.state.service
         status, needs = service.health(), service.settings.door.token is not None
         alive = {"workers": service.workers.n_alive, "job_workers": service.job_workers.n_alive}
-        told = {"status": status, "version": app.version, "token": needs, **alive, "waiting": service.workers.n_waiting}
-        return Json(told, 503 if status == "degraded" else 200)
+        about = {"status": status, "version": app.version, "token": needs, "waiting": service.workers.n_waiting}
+        return Json({**about, **alive}, 503 if status == "degraded" else 200)
 
     @app.get("/metrics", response_class=Response, responses=_refusals())
     async def metrics() -> Response:
-        """Tell what was counted, as Prometheus reads it."""
-        service: Service = app.state.service
-        return Response(service.metrics.expose(**service.gauges()), media_type="text/plain; version=0.0.4")
+        """Return counts and measurements in the text format of Prometheus."""
+        text = generate_latest(app.state.service.metrics.registry)
+        return Response(text, media_type="text/plain; version=0.0.4")
 
 
 def _add_models(app: FastAPI) -> None:
-    @app.get("/v1/models", response_model=Cards, responses=_refusals())
+    @app.get("/v1/models", response_model=schemas.Cards, responses=_refusals())
     async def models() -> Json:
         """List the models."""
         service: Service = app.state.service
@@ -267,30 +256,30 @@ def _add_models(app: FastAPI) -> None:
                        "cell_bytes": limits.cell_bytes, "shown_bags": SHOWN_BAGS},
         })  # fmt: skip
 
-    @app.get("/v1/models/{name}", response_model=Card, responses=_refusals())
+    @app.get("/v1/models/{name}", response_model=schemas.Card, responses=_refusals())
     async def model(name: str) -> Json:
         """Describe a model."""
         return Json(await asyncio.to_thread(app.state.service.shelf.card, name))
 
     @app.post(
-        "/v1/models/{name}/predict", response_model=Prediction, responses=_refusals(406, 415, 429, 500, 503),
+        "/v1/models/{name}/predict", response_model=schemas.Prediction, responses=_refusals(406, 415, 429, 500, 503),
         openapi_extra={"requestBody": _BODY},
     )  # fmt: skip
     async def predict(
-        request: Request, name: str, bag: Annotated[Columns, Query()] = [],  # noqa: B006
-        coverage: Coverage | None = None, interval: INTERVAL | None = None, weight: Text | None = None,
-        missing: MISSING = "refuse", wide: bool = False,
+        request: Request, name: str, bag: Annotated[schemas.Columns, Query()] = [],  # noqa: B006
+        coverage: schemas.Coverage | None = None, interval: schemas.INTERVAL | None = None,
+        weight: schemas.Text | None = None, missing: schemas.MISSING = "refuse", wide: bool = False,
     ) -> Response:  # fmt: skip
-        """Estimate the bags of a table: CSV, Parquet or a list of JSON objects, one for each row."""
+        """Estimate the bags of a table: CSV, Parquet, or a list with one JSON object per row."""
         service: Service = app.state.service
         service.shelf.find(name)
         suffix, as_text = _body_suffix(request), _wants_csv(request)
         options = {"bag": bag, "coverage": coverage, "interval": interval, "weight": weight, "missing": missing}
-        with service.places.take(service.client(request)), _request_folder(service.spool) as folder:
+        with service.places.take(service.client(request)), service.spool.temporary() as folder:
             path = folder / f"body{suffix}"
             limits = service.body_limits
             if suffix == ".json":
-                limits = Limits(min(limits.bytes, _LARGEST_JSON))
+                limits = TableLimits(min(limits.bytes, _LARGEST_JSON))
             limits.check_bytes(_content_length(request))
             body = Body(path, counts=suffix == ".csv")
             await _receive(body, request, limits)
@@ -305,11 +294,11 @@ def _add_models(app: FastAPI) -> None:
 
 def _add_jobs(app: FastAPI) -> None:
     @app.post(
-        "/v1/tables", status_code=201, response_model=TableAbout, responses=_refusals(415, 429, 500, 503),
+        "/v1/tables", status_code=201, response_model=schemas.TableAbout, responses=_refusals(415, 429, 500, 503),
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": _ROWS}}, "required": True}},
     )  # fmt: skip
     async def add_table(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Json:
-        """Receive a CSV or Parquet file, and tell its columns and first rows."""
+        """Receive a CSV or Parquet file, and describe its columns and first rows."""
         service: Service = app.state.service
         tables, limits = service.tables, service.table_limits
         _refuse_packed(request)
@@ -329,9 +318,9 @@ def _add_jobs(app: FastAPI) -> None:
                 raise
         return Json(table.describe(), 201)
 
-    @app.get("/v1/tables/{key}", response_model=TableAbout, responses=_refusals())
+    @app.get("/v1/tables/{key}", response_model=schemas.TableAbout, responses=_refusals())
     async def table(key: str) -> Json:
-        """Tell the columns and first rows of a table that was received."""
+        """Describe the columns and first rows of an uploaded table."""
         return Json(app.state.service.tables.get(key).describe())
 
     @app.delete("/v1/tables/{key}", status_code=204, responses=_refusals(409))
@@ -343,25 +332,25 @@ def _add_jobs(app: FastAPI) -> None:
         app.state.service.tables.drop(found)
         return Response(status_code=204)
 
-    @app.post("/v1/jobs", status_code=202, response_model=JobAbout, responses=_refusals(409, 415, 429))
-    async def add_job(request: Request, asked: AskedJob) -> Json:
-        """Start to estimate a table, or to learn a model."""
+    @app.post("/v1/jobs", status_code=202, response_model=schemas.JobAbout, responses=_refusals(409, 415, 429))
+    async def add_job(request: Request, asked: schemas.AskedJob) -> Json:
+        """Start a job that estimates a table or learns a model."""
         service: Service = app.state.service
         return Json(service.start(asked, service.client(request)).describe(), 202)
 
-    @app.get("/v1/jobs", response_model=JobList, responses=_refusals())
+    @app.get("/v1/jobs", response_model=schemas.JobList, responses=_refusals())
     async def jobs() -> Json:
         """List the jobs."""
         return Json({"jobs": [job.describe(result=False) for job in app.state.service.jobs.listed()]})
 
-    @app.get("/v1/jobs/{key}", response_model=JobAbout, responses=_refusals())
+    @app.get("/v1/jobs/{key}", response_model=schemas.JobAbout, responses=_refusals())
     async def job(key: str) -> Json:
-        """Tell how far a job is, and what it found."""
+        """Return the progress of a job, and its result once it is done."""
         return Json(app.state.service.jobs.get(key).describe())
 
-    @app.delete("/v1/jobs/{key}", response_model=JobAbout, responses=_refusals())
+    @app.delete("/v1/jobs/{key}", response_model=schemas.JobAbout, responses=_refusals())
     async def cancel(key: str) -> Json:
-        """Cancel a job; or forget it and its files, if it has ended."""
+        """Cancel a job, or delete it and its files if it has ended."""
         found: Job = app.state.service.jobs.get(key)
         if found.is_over:
             app.state.service.jobs.drop(found)
@@ -370,7 +359,7 @@ def _add_jobs(app: FastAPI) -> None:
 
     @app.get("/v1/jobs/{key}/{file}", response_class=FileResponse, responses=_refusals(409, 429, 500, 503))
     async def download(request: Request, key: str, file: str) -> Response:
-        """Fetch a file that a job has made."""
+        """Download a file of a job."""
         service: Service = app.state.service
         found = service.jobs.get(key)
         if found.state != "done":
@@ -382,7 +371,7 @@ def _add_jobs(app: FastAPI) -> None:
             with service.places.take(service.client(request)):
                 await service.run(request, "report", **found.work)
         try:
-            opened = path.open("rb")  # it can be read to its end even if the job is forgotten meanwhile
+            opened = path.open("rb")  # an open file can be read to its end even if the job is deleted meanwhile
         except FileNotFoundError:
             raise RefusedError(404, "job: it was forgotten meanwhile; start it again.") from None
         headers = {
@@ -420,23 +409,11 @@ def _add_errors(app: FastAPI) -> None:
         return Json({"error": INTERNAL}, 500)
 
 
-async def _receive(body: Body, request: Request, limits: Limits) -> None:
+async def _receive(body: Body, request: Request, limits: TableLimits) -> None:
     """Receive a body and write it to its file."""
     with contextlib.closing(body):
         await body.receive(request.stream(), limits)
         await asyncio.to_thread(body.finish)
-
-
-@contextlib.contextmanager
-def _request_folder(spool: Spool) -> Any:
-    folder = spool.make(f"r_{uuid.uuid4().hex}")
-    try:
-        yield folder
-    finally:
-        with contextlib.suppress(OSError):  # late work may still write there
-            for file in os.listdir(folder):
-                os.unlink(folder / file)
-            folder.rmdir()
 
 
 def _parts(file: IO[bytes]) -> Iterator[bytes]:
@@ -464,9 +441,9 @@ def _body_suffix(request: Request) -> str:
 
 
 def _wants_csv(request: Request) -> bool:
-    """Whether CSV is preferred to JSON by the header Accept; refuse where neither is accepted."""
+    """Return whether the header Accept prefers CSV to JSON; refuse if it accepts neither."""
     weights = {_JSON: 0.0, _CSV: 0.0}
-    for part in request.headers.get("accept", "*/*").split(",") or ["*/*"]:
+    for part in request.headers.get("accept", "*/*").split(","):
         kind, *parameters = (word.strip().lower() for word in part.split(";"))
         weight = next((p[2:] for p in parameters if p.startswith("q=")), "1")
         try:

@@ -1,4 +1,4 @@
-"""A page about the service, made from its OpenAPI schema, without scripts: it works without any network."""
+"""An HTML page about the routes, made from the OpenAPI schema; it has no scripts and needs no network."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ _HEAD = """<!doctype html>
 <head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>histnetq</title></head>
 <body>
 <h1>The service of histnetq</h1>
-<p>The schema of all of this is at <a href="/openapi.json">/openapi.json</a>. Refusals are JSON with one entry,
-<code>error</code>, which is a sentence.</p>
+<p>The schema of these routes is at <a href="/openapi.json">/openapi.json</a>. A refused request gets JSON with one
+entry, <code>error</code>, which is a sentence.</p>
 """
 
 
 def page(schema: dict[str, Any]) -> str:
-    """Give the page.
+    """Return the page.
 
     Examples
     --------
-    >>> "<h2><code>GET /x</code></h2>" in page({"paths": {"/x": {"get": {"description": "Tell x."}}}})
+    >>> "<h2><code>GET /x</code></h2>" in page({"paths": {"/x": {"get": {"description": "Return x."}}}})
     True
     """
     parts = [_HEAD]

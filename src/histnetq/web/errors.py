@@ -1,4 +1,4 @@
-"""What the service answers to requests that it does not fulfil: a status and one sentence."""
+"""Errors of the service: a refused request gets an HTTP status and one sentence."""
 
 from __future__ import annotations
 
@@ -23,11 +23,11 @@ class RefusedError(Exception):
     Parameters
     ----------
     status : int
-        Status of HTTP.
+        HTTP status of the response.
     sentence : str
-        What was wrong, what was expected and the way out.
+        The error message: argument, expected, got, remedy.
     **headers : str
-        Headers of the answer, with ``_`` for ``-``.
+        Headers of the response, with ``_`` for ``-``.
     """
 
     def __init__(self, status: int, sentence: str, **headers: str) -> None:
@@ -41,28 +41,26 @@ class StoppedError(Exception):
 
 
 @contextmanager
-def told_to_users(*places: Path) -> Iterator[None]:
-    """Turn what the library says of wrong tables and values into refusals, without the directories of this machine."""
+def as_refusals(*places: Path) -> Iterator[None]:
+    """Turn the library's errors about tables and values into refusals, without the directories of this machine."""
     try:
         yield
     except TooLargeError as error:
         raise RefusedError(413, in_one_sentence(str(error), *places)) from error
     except (ArithmeticError, LookupError, UnicodeError) as error:
-        LOG.warning("A table was refused for an error that has no sentence: %.500r", error)
+        LOG.warning("A table was refused because of an unexpected error: %.500r", error)
         raise RefusedError(422, "table: its values cannot be worked with; check the columns that are used.") from error
     except (ValueError, TypeError, OSError, ImportError) as error:
         message = in_request(error) if isinstance(error, StructuredError) else str(error)
         raise RefusedError(422, in_one_sentence(message, *places)) from error
-    except MemoryError as error:
-        raise RefusedError(422, _MEMORY) from error
-    except RuntimeError as error:
-        if "can't allocate memory" not in str(error):  # by which torch says the same
+    except (MemoryError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "can't allocate memory" not in str(error):  # torch's MemoryError
             raise
         raise RefusedError(422, _MEMORY) from error
 
 
 def in_one_sentence(message: str, *places: Path) -> str:
-    """Give a message as one line that names files without their directories.
+    """Return a message as one line that names files without their directories.
 
     Examples
     --------
@@ -72,6 +70,6 @@ def in_one_sentence(message: str, *places: Path) -> str:
     for place in places:
         message = message.replace(f"{place}/", "")
     message = re.sub(r"^(path|source): ", "", " ".join(message.split()))
-    if len(message) > _LONGEST:  # it repeats names from the request
+    if len(message) > _LONGEST:  # names in the request may be long
         message = f"{message[: _LONGEST // 2]} … {message[-_LONGEST // 2 :]}"
     return message

@@ -1,4 +1,4 @@
-"""The job that estimates an uploaded table: a worker does it, and tells how far it is."""
+"""`EstimateJobs`: jobs that estimate uploaded tables in worker processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from histnetq.web.jobs import Job
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.metrics import Metrics
 from histnetq.web.schemas import EstimateJob
 from histnetq.web.tables import StoredTable
@@ -18,23 +18,13 @@ from histnetq.web.workers import Workers
 
 
 class EstimateJobs:
-    """Lets workers estimate tables.
+    """Runs jobs that estimate tables in `workers`, within `limits`, and counts them in `metrics`."""
 
-    Parameters
-    ----------
-    workers : Workers
-        Who does the jobs.
-    limits : Limits
-        Limits of the tables.
-    metrics : Metrics
-        What counts the estimates.
-    """
-
-    def __init__(self, workers: Workers, limits: Limits, metrics: Metrics) -> None:
+    def __init__(self, workers: Workers, limits: TableLimits, metrics: Metrics) -> None:
         self.workers, self.limits, self.metrics, self._tasks = workers, limits, metrics, set[asyncio.Task[None]]()
 
     def add(self, job: Job, asked: EstimateJob, table: StoredTable, client: str, ended: Callable[[], None]) -> None:
-        """Do a job as soon as a worker is free; `ended` is called after it."""
+        """Run a job as soon as a worker is free, then call `ended`."""
         job.work = {
             "asked": asked.model_dump(),
             "folder": str(job.folder),
@@ -55,13 +45,13 @@ class EstimateJobs:
         task.add_done_callback(release)
 
     async def close(self) -> None:
-        """Wait for the jobs to end, which were cancelled before."""
+        """Wait for cancelled jobs to end."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
     async def _run(self, job: Job, model: str, client: str) -> None:
         try:
             answer, content = await self.workers.run(
-                "estimate", job.work, seconds=None, client=client, hear=lambda event: _understand(job, event)
+                "estimate", job.work, seconds=None, client=client, on_event=lambda event: _update(job, event)
             )
             self.metrics.note_estimates(model, answer["summary"])
             job.finish(json.loads(content))
@@ -69,13 +59,13 @@ class EstimateJobs:
             job.fail(error)
 
 
-def _understand(job: Job, event: dict[str, Any]) -> None:
-    """Bring a job up to date."""
+def _update(job: Job, event: dict[str, Any]) -> None:
+    """Update the progress of a job."""
     kind = event["kind"]
     if kind == "began":
         job.start("Reading the table")
     elif kind == "messages":
-        job.tell(*event["messages"])
+        job.add_messages(*event["messages"])
     elif kind == "stage":
         job.stage = event["stage"]
     elif kind == "part":

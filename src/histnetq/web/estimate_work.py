@@ -1,61 +1,50 @@
-"""What a worker does for the job that estimates an uploaded table, and the files that can be fetched afterwards."""
+"""`EstimateWork`: the work of a job that estimates an uploaded table, and the files that it writes."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 from histnetq.report.monitor_page import page
 from histnetq.report.table_report import report_table
-from histnetq.web.errors import RefusedError, told_to_users
-from histnetq.web.limits import Limits
+from histnetq.web import serializers
+from histnetq.web.errors import RefusedError, as_refusals
+from histnetq.web.limits import TableLimits
 from histnetq.web.model_store import Shelf
 from histnetq.web.schemas import EstimateJob
-from histnetq.web.serializers import (
-    COVERAGE,
-    FALSE_ALARMS,
-    Reading,
-    as_csv,
-    collected,
-    command,
-    csv_parts,
-    estimate_file,
-    monitor_file,
-    tell_chunks,
-    tell_estimates,
-)
 from histnetq.workflows.estimating import Estimates
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
-_LARGEST_REPORT = 1 << 30  # bytes of a table, whose rows a report holds in memory
-_TELLING = 0.1  # seconds between two events
+_LARGEST_REPORT = 1 << 30  # bytes of a table: a report holds all rows in memory
+_EVENT_SECONDS = 0.1  # between two events about progress
 
 
 class EstimateWork:
-    """Estimates a table by a model, and with times also watches the mix over time.
+    """Estimates a table with a model, and the mix over time if the table has a time column.
 
     Parameters
     ----------
     shelf : Shelf
         The models.
-    tell : callable
+    send : callable
         Sends an event to the server.
     asked : dict
-        What was asked for, as in `EstimateJob`.
+        The fields of an `EstimateJob`.
     folder, path : str
-        The directory that files go to, and the table.
+        The directory for written files, and the path of the table.
     n_rows : int
         Number of rows of the table.
     limits : dict
-        Limits of the table.
+        The fields of `TableLimits`.
     """
 
     def __init__(
         self,
         shelf: Shelf,
-        tell: Callable[..., None],
+        send: Callable[..., None],
         *,
         asked: dict[str, Any],
         folder: str,
@@ -63,87 +52,74 @@ class EstimateWork:
         n_rows: int,
         limits: dict[str, int],
     ) -> None:
-        self.shelf, self.tell, self.asked = shelf, tell, EstimateJob(**asked)
-        self.folder, self.path, self.n_rows, self.limits = Path(folder), Path(path), n_rows, Limits(**limits)
-        self._n_read, self._told = 0, 0.0
+        self.shelf, self.send, self.asked = shelf, send, EstimateJob(**asked)
+        self.folder, self.path, self.n_rows, self.limits = Path(folder), Path(path), n_rows, TableLimits(**limits)
+        self._n_read, self._sent = 0, 0.0
 
     def estimate(self) -> tuple[Estimates, dict[str, Any]]:
-        """Write the files, and return the estimates and what is told of them."""
+        """Write the files, and return the estimates and the result of the job."""
         asked = self.asked
         model = self.shelf.model(asked.model)
-        reading = Reading(self.path, self.limits, self._step)
-        found, messages = estimate_file(
-            model, reading, bag=list(asked.bag), missing=asked.missing, coverage=asked.coverage
-        )
-        self.tell("messages", messages=messages)
-        with collected() as warned, (self.folder / ESTIMATES).open("wb") as file:
-            file.writelines(self.limits.answered(csv_parts(found, wide=False), "send fewer bags"))
-        self.tell("messages", messages=[message for message in warned if message not in messages])
-        told = tell_estimates(found)
-        intervals, method = told["intervals"], type(model).__name__
+        file = serializers.UploadedFile(self.path, self.limits, self._step)
+        options = asked.model_dump(include={"bag", "missing", "coverage"})
+        found, messages = serializers.estimate_file(model, file, **options)
+        with self._sent_messages(messages), (self.folder / ESTIMATES).open("wb") as written:
+            written.writelines(self.limits.answered(serializers.csv_parts(found, wide=False), "send fewer bags"))
+        shown = serializers.describe_estimates(found)
         result = {
             "command": self._command("predict", coverage=asked.coverage, output=ESTIMATES),
             "model": asked.model,
-            "method": method,
+            "method": type(model).__name__,
             "table": self.path.name,
-            **told,
-            "coverage": (asked.coverage or COVERAGE) if intervals else None,
+            **shown,
+            "coverage": (asked.coverage or serializers.COVERAGE) if shown["intervals"] else None,
             "monitoring": None,
             "downloads": [ESTIMATES, REPORT],
         }
         if asked.time is not None:
-            self.tell("stage", stage="Looking at the mix over time")
+            self.send("stage", stage="Looking at the mix over time")
             try:
-                result["monitoring"] = self._monitor(model, asked.time, reading)
+                result["monitoring"] = self._monitor(model, asked.time, file)
                 result["downloads"] += [MONITOR_CSV, MONITOR_PAGE]
             except RefusedError as error:
                 result["monitoring"] = {"error": error.sentence}
         return found, result
 
-    def _monitor(self, model: Any, time_: str, reading: Reading) -> dict[str, Any]:
-        asked, coverage = self.asked, self.asked.coverage or COVERAGE
-        table, reference, messages = monitor_file(
-            model,
-            reading,
-            time=time_,
-            period=asked.period,
-            reference=asked.reference,
-            by=asked.by,
-            coverage=coverage,
-            missing=asked.missing,
-        )
-        self.tell("messages", messages=messages)
-        with collected() as warned:
-            (self.folder / MONITOR_CSV).write_text(as_csv(table), encoding="utf-8", newline="\n")
-        self.tell("messages", messages=[message for message in warned if message not in messages])
-        line = self._command(
-            "monitor",
-            time=time_,
-            period=asked.period,
-            reference=reference,
-            by=list(asked.by),
-            coverage=asked.coverage,
-            csv=MONITOR_CSV,
-        )
+    @contextmanager
+    def _sent_messages(self, messages: list[str]) -> Iterator[None]:
+        """Send messages, then those that the block adds to them."""
+        self.send("messages", messages=messages)
+        with serializers.collected() as more:
+            yield
+        self.send("messages", messages=[message for message in more if message not in messages])
+
+    def _monitor(self, model: Any, time_: str, file: serializers.UploadedFile) -> dict[str, Any]:
+        asked, coverage = self.asked, self.asked.coverage or serializers.COVERAGE
+        options = asked.model_dump(include={"period", "reference", "by", "missing"})
+        table, reference, messages = serializers.monitor_file(model, file, time=time_, coverage=coverage, **options)
+        with self._sent_messages(messages):
+            (self.folder / MONITOR_CSV).write_text(serializers.as_csv(table), encoding="utf-8", newline="\n")
+        shown = {"period": asked.period, "reference": reference, "by": asked.by, "coverage": asked.coverage}
+        line = self._command("monitor", time=time_, **shown, csv=MONITOR_CSV)
         self._write_monitor_page(table, model, reference, coverage, line)
-        chunks = tell_chunks(table, len(model.classes_))
+        chunks = serializers.describe_chunks(table, len(model.classes_))
         return {
             "command": line,
             "period": asked.period,
             "reference": reference,
-            "segments": list(asked.by),
+            "segments": asked.by,
             "n_alerts": sum(any(chunk["alert"]) for chunk in chunks),
             "chunks": chunks,
         }
 
     def _write_monitor_page(self, table: Any, model: Any, reference: str, coverage: float, line: str) -> None:
-        self.tell("stage", stage="Drawing")
-        with told_to_users():
+        self.send("stage", stage="Drawing")
+        with as_refusals():
             text = page(
                 table,
                 method=type(model).__name__,
                 reference=reference,
-                false_alarms=FALSE_ALARMS,
+                false_alarms=serializers.FALSE_ALARMS,
                 coverage=coverage,
                 checked=model.trust_ is not None,
                 command=line.replace(f"--csv {MONITOR_CSV}", f"-o {MONITOR_PAGE}"),
@@ -154,33 +130,33 @@ class EstimateWork:
         asked = self.asked
         missing = None if asked.missing == "refuse" else asked.missing
         place = self.shelf.place if self.shelf.single else self.shelf.place / asked.model
-        bag = {} if name == "monitor" else {"bag": list(asked.bag)}
-        return command(name, place, self.path.name, **bag, missing=missing, **options)
+        bag = {} if name == "monitor" else {"bag": asked.bag}
+        return serializers.command(name, place, self.path.name, **bag, missing=missing, **options)
 
     def _step(self, n_rows: int) -> None:
         self._n_read += n_rows
-        if time.monotonic() - self._told < _TELLING:
+        if time.monotonic() - self._sent < _EVENT_SECONDS:
             return
-        self._told = time.monotonic()
+        self._sent = time.monotonic()
         passes = 2 if self.asked.time is not None else 1
-        self.tell("part", part=min(0.95, self._n_read / max(1, passes * self.n_rows)))
+        self.send("part", part=min(0.95, self._n_read / max(1, passes * self.n_rows)))
 
     def write_report(self) -> None:
         """Write the report about the model and the bags."""
         asked = self.asked
-        with told_to_users(self.path.parent, self.folder):
+        with as_refusals(self.path.parent, self.folder):
             if not self.path.is_file():
                 raise RefusedError(404, "table: it has expired; send the file again.")
             if self.path.stat().st_size > _LARGEST_REPORT:
                 raise RefusedError(422, "table: it is too large for a report here; use histnetq report.")
-            with Reading(self.path, self.limits)():
+            with serializers.UploadedFile(self.path, self.limits).reading():
                 report_table(
                     self.folder / REPORT,
                     self.shelf.find(asked.model),
                     [str(self.path)],
-                    bag=list(asked.bag),
+                    bag=asked.bag,
                     missing=asked.missing,
-                    coverage=asked.coverage or COVERAGE,
+                    coverage=asked.coverage or serializers.COVERAGE,
                     command=self._command("report", output=REPORT),
                     sources=[self.path.name],
                     overwrite=True,

@@ -1,4 +1,4 @@
-"""Messages between the server and its workers: JSON and bytes, each after its length."""
+"""Messages between the server and its workers: two lengths, then JSON and bytes."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ Message = dict[str, Any]
 
 
 def pack(message: Message, content: bytes = b"") -> bytes:
-    """Return a message and the bytes that belong to it as one frame."""
+    """Return a message and its bytes as one frame."""
     text = json.dumps(message, separators=(",", ":")).encode("ascii")
     return _LENGTHS.pack(len(text), len(content)) + text + content
 
 
 def read(file: IO[bytes]) -> tuple[Message, bytes]:
-    """Wait for a frame; raise EOFError if the other process has ended."""
+    """Wait for a frame; raise EOFError if the sender has ended."""
     head = file.read(_LENGTHS.size)
     if len(head) < _LENGTHS.size:
         raise EOFError
@@ -27,6 +27,6 @@ def read(file: IO[bytes]) -> tuple[Message, bytes]:
 
 
 async def receive(stream: asyncio.StreamReader) -> tuple[Message, bytes]:
-    """Wait for a frame without blocking; raise EOFError if the other process has ended."""
+    """Wait for a frame without blocking the event loop; raise EOFError if the sender has ended."""
     n_text, n_content = _LENGTHS.unpack(await stream.readexactly(_LENGTHS.size))
     return json.loads(await stream.readexactly(n_text)), await stream.readexactly(n_content)

@@ -1,4 +1,4 @@
-"""Work that takes longer than a request: how far it is, how it is cancelled, and how long its results are kept."""
+"""Jobs, which take longer than a request: their progress, cancellation and results."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ from histnetq.web.uploads import Spool
 
 _KEPT = 3600.0  # seconds after the end
 _MOST = 200
-_MOST_ASKED = 16 << 20  # characters of what all jobs were asked for, which a list of jobs repeats
+_MOST_ASKED = 16 << 20  # characters of the requests of all jobs, which the list of jobs repeats
 _ENDED = ("done", "failed", "cancelled")
 _MOST_MESSAGES = 200
+_RESULT = "result.json"
 
 
 @dataclass
@@ -30,23 +31,23 @@ class Job:
     kind : str
         "estimate" or "learn".
     folder : Path
-        Where its files are.
+        Directory of its files.
     asked : dict
-        What was asked for, and `table_name`.
+        The fields of the request, and `table_name`.
     n_asked : int
-        Characters of this as JSON.
+        Number of characters of `asked` as JSON.
     state : str
         "queued", "running", "done", "failed" or "cancelled".
     progress, shown : float
-        How much of it is done, from 0 to 1, by its steps; and what was told of it, which never falls.
+        The part that is done, from 0 to 1; and the part that was last shown to a client, which never falls.
     stage : str
-        What it does, in words.
+        The current step in words.
     left : (float, float) or None
-        Seconds that it would take, and when this was known.
+        Estimated remaining seconds, and the time of this estimate.
     methods : list of dict
         The methods that are compared.
     work : dict
-        What a worker is given for it.
+        The arguments of the worker's task.
     """
 
     kind: str
@@ -68,49 +69,45 @@ class Job:
     work: dict[str, Any] = field(default_factory=dict)
 
     @property
-    def _file(self) -> Path:
-        return self.folder / "result.json"
-
-    @property
     def result(self) -> dict[str, Any] | None:
-        """What it found, which is kept in a file: many jobs may have ended."""
+        """The result, which is kept in a file because the results of many jobs need much memory."""
         try:
-            return json.loads(self._file.read_text()) if self.state == "done" else None
-        except FileNotFoundError:  # it was forgotten meanwhile
+            return json.loads((self.folder / _RESULT).read_text()) if self.state == "done" else None
+        except FileNotFoundError:  # the job was deleted meanwhile
             return None
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended."""
+        """True once the job has ended."""
         return self.state in _ENDED
 
     def start(self, stage: str) -> None:
-        """Begin, unless it was cancelled."""
+        """Start the job, unless it was cancelled."""
         self.check()
         self.state, self.stage, self.began = "running", stage, time.monotonic()
 
     def check(self) -> None:
-        """End the work of a job that was cancelled."""
+        """Raise StoppedError if the job was cancelled."""
         if self.state == "cancelled":
             raise StoppedError
 
-    def tell(self, *messages: str) -> None:
-        """Add sentences."""
+    def add_messages(self, *messages: str) -> None:
+        """Add sentences for the client."""
         self.messages += messages[: _MOST_MESSAGES - len(self.messages)]
 
     def expect(self, seconds: float | None) -> None:
-        """Note how many seconds are left."""
+        """Set the estimated remaining seconds."""
         self.left = None if seconds is None else (seconds, time.monotonic())
 
     def finish(self, result: dict[str, Any]) -> None:
-        """End with a result, unless it was cancelled."""
+        """End the job with a result, unless it was cancelled."""
         self.check()
-        self._file.write_text(json.dumps(result))
+        (self.folder / _RESULT).write_text(json.dumps(result))
         self.progress, self.stage = 1.0, "Done"
         self._end("done")
 
     def fail(self, error: BaseException) -> None:
-        """End with a sentence about what was wrong."""
+        """End the job with an error message."""
         if isinstance(error, StoppedError) or self.state == "cancelled":
             self.cancel()
             return
@@ -122,18 +119,18 @@ class Job:
         self._end("failed")
 
     def cancel(self) -> None:
-        """End it, whatever it does."""
+        """Cancel the job, unless it has ended."""
         if not self.is_over:
             self.stage = "Cancelled"
             self._end("cancelled")
             self.on_cancel()
 
     def describe(self, result: bool = True) -> dict[str, Any]:
-        """Tell how far it is, and what it found."""
+        """Return the progress of the job, and its result if `result` is true."""
         now = time.monotonic()
         passed = 0.0 if self.left is None else now - self.left[1]
         left = 0.0 if self.left is None or self.is_over else self.left[0] - passed
-        if self.left is not None and self.left[0] > 0:  # between two steps, time alone tells how far it is
+        if self.left is not None and self.left[0] > 0:  # between two steps, the progress follows the time
             self.shown = max(self.shown, self.progress + (1 - self.progress) * min(0.95, passed / self.left[0]))
         self.shown = max(self.shown, self.progress)
         end = now if self.ended is None else self.ended
@@ -152,19 +149,13 @@ class Job:
 
 
 class Jobs:
-    """Jobs by their ids.
-
-    Parameters
-    ----------
-    spool : Spool
-        Where their files are.
-    """
+    """Jobs by their ids. Their files are in `spool`."""
 
     def __init__(self, spool: Spool) -> None:
         self.spool, self._jobs = spool, dict[str, Job]()
 
     def add(self, kind: str, asked: dict[str, Any]) -> Job:
-        """Make a job that waits."""
+        """Create a queued job; delete ended jobs if there are too many."""
         self.expire()
         over, n_asked = [job for job in self._jobs.values() if job.is_over], len(json.dumps(asked))
         while len(self._jobs) >= _MOST or sum(job.n_asked for job in self._jobs.values()) + n_asked > _MOST_ASKED:
@@ -179,34 +170,34 @@ class Jobs:
         return job
 
     def get(self, key: str) -> Job:
-        """Give a job that has not expired."""
+        """Return a job that has not expired."""
         self.expire()
         if key not in self._jobs:
             raise RefusedError(404, "job: there is none of this id, or it has expired; start it again.")
         return self._jobs[key]
 
     def listed(self) -> list[Job]:
-        """List all jobs, the newest first."""
+        """Return all jobs, the newest first."""
         self.expire()
         return list(self._jobs.values())[::-1]
 
     def drop(self, job: Job) -> None:
-        """Forget a job and delete its files."""
+        """Delete a job and its files."""
         self._jobs.pop(job.id, None)
         shutil.rmtree(job.folder, ignore_errors=True)
 
     def expire(self) -> None:
-        """Forget jobs that ended an hour ago."""
+        """Delete jobs that ended more than an hour ago."""
         before = time.monotonic() - _KEPT
         for job in [j for j in self._jobs.values() if j.ended is not None and j.ended < before]:
             self.drop(job)
 
     def count(self) -> dict[str, int]:
-        """Count the jobs by their state."""
+        """Return the number of jobs in each state."""
         states = [job.state for job in self._jobs.values()]
         return {state: states.count(state) for state in ("queued", "running", *_ENDED)}
 
     def cancel_all(self) -> None:
-        """Cancel what has not ended."""
+        """Cancel all jobs that have not ended."""
         for job in list(self._jobs.values()):
             job.cancel()

@@ -1,4 +1,4 @@
-"""Rows as JSON → a table of arrow, some rows at a time: as objects of Python they take many times their bytes."""
+"""Conversion of JSON rows to an Arrow table, in parts: Python objects take many times the memory of the text."""
 
 from __future__ import annotations
 
@@ -10,21 +10,21 @@ from typing import Any
 import pyarrow as pa
 
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 
-_WINDOW = 1 << 18  # characters that are looked at together
+_WINDOW = 1 << 18  # characters that are decoded together
 _LONGEST_ROW = 1 << 22
 _CELLS_AT_ONCE = 1 << 17
 _SPACE = re.compile(r"[ \t\n\r]*")
-_decoder = json.JSONDecoder(parse_constant=lambda name: _refuse(f"{name} is no number of JSON"))
+_decoder = json.JSONDecoder(parse_constant=lambda name: _refuse(f"{name} is not a number of JSON"))
 
 
-def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
-    """Give a table from JSON: a list of objects, whose values are texts, numbers, truth values or null.
+def rows_as_table(content: bytes, limits: TableLimits) -> pa.Table:
+    """Return a table from a JSON list of objects, whose values are strings, numbers, booleans or null.
 
     Examples
     --------
-    >>> rows_as_table(b'[{"x": 1}, {"x": 2.5, "tow": "a"}]', Limits(1000)).to_pylist()
+    >>> rows_as_table(b'[{"x": 1}, {"x": 2.5, "tow": "a"}]', TableLimits(1000)).to_pylist()
     [{'x': 1.0, 'tow': None}, {'x': 2.5, 'tow': 'a'}]
     """
     names: dict[str, None] = {}
@@ -37,7 +37,7 @@ def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
             rows.append(row)
             names.update(dict.fromkeys(row))
             if len(rows) * len(names) >= _CELLS_AT_ONCE or len(rows) >= _CELLS_AT_ONCE:
-                limits.check_cells(n_rows, len(names))  # each row may name others
+                limits.check_cells(n_rows, len(names))  # each row may have further names
                 parts.append(_as_part(rows))
                 rows = []
     except (ValueError, RecursionError) as error:
@@ -52,10 +52,10 @@ def rows_as_table(content: bytes, limits: Limits) -> pa.Table:
 
 
 def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """Yield the objects of a list; raise ValueError where the text is no JSON."""
+    """Yield the objects of a list; raise ValueError if the text is not JSON."""
     place = _after_space(text, 0)
     if text[place : place + 1] != "[":
-        json.loads(text[:_LONGEST_ROW])  # what is no JSON is told as that
+        json.loads(text[:_LONGEST_ROW])  # raises the error for text that is not JSON
         raise _no_rows()
     place, values = _after_space(text, place + 1), _Values(text)
     if text[place : place + 1] == "]" and _after_space(text, place + 1) == len(text):
@@ -76,13 +76,13 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
 
 
 class _Values:
-    """Values in a text. Each is decoded from a short part of the text, so that no huge value is ever in memory."""
+    """Values in a text. Each is decoded from a short part of it, so that no huge value is ever in memory."""
 
     def __init__(self, text: str) -> None:
         self.text, self.start, self.part = text, 0, text[:_WINDOW]
 
     def read(self, place: int) -> tuple[Any, int]:
-        """Give the value that begins here, and the place after it."""
+        """Return the value that begins at a place, and the place after it."""
         size = _WINDOW
         while True:
             try:
@@ -105,7 +105,7 @@ def _after_space(text: str, place: int) -> int:
 
 
 def _as_part(rows: list[dict[str, Any]]) -> pa.Table:
-    """Some rows as a table."""
+    """Return some rows as a table."""
     names = dict.fromkeys(name for row in rows for name in row)
     columns = {name: [row.get(name) for row in rows] for name in names}
     for name, cells in columns.items():
@@ -120,7 +120,7 @@ def _as_part(rows: list[dict[str, Any]]) -> pa.Table:
 
 
 def _as_array(cells: list[Any]) -> Any:
-    """An array of one kind; whole numbers beside others are numbers like these."""
+    """Return an array of one type; integers become floats if there are floats among them."""
     if any(isinstance(cell, float) for cell in cells) and not any(isinstance(cell, str | bool) for cell in cells):
         return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64())
     return pa.array(cells)

@@ -1,4 +1,4 @@
-"""The process that learns a model for the service: it fits by the workflow, and sends events as lines of JSON."""
+"""The process that learns a model for the service and sends events as lines of JSON."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ def main(parent: int, source: str, method: str, output: str, about: dict[str, An
     """Learn a model from a table and save it; return the exit code."""
     end_with(parent)
     pipe = os.dup(1)
-    os.dup2(2, 1)  # nothing that prints disturbs the events
+    os.dup2(2, 1)  # printed text must not mix with the events
 
     def send(event: dict[str, Any]) -> None:
         try:
             os.write(pipe, json.dumps(event).encode() + b"\n")
-        except BrokenPipeError:  # nobody wants the model any more
+        except BrokenPipeError:  # the server no longer reads the events
             raise KeyboardInterrupt from None
 
     def warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:

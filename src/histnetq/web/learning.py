@@ -1,8 +1,8 @@
 """The job that learns a model in a separate process, one at a time.
 
-The process (`learn_process`) works in a hidden directory beside the models. One rename puts the finished model in its
-place, so a kill leaves no partial model; the next start deletes directories of killed servers. The process sends its
-progress through a pipe, and ends with the server.
+The process (`learn_process`) works in a hidden directory next to the models. The finished model is moved to its final
+path by one rename, so a kill leaves no partial model; the next start deletes the directories of killed servers. The
+process sends its progress through a pipe, and ends with the server.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ import signal
 import sys
 import time
 from collections.abc import AsyncIterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from histnetq.web.children import environment, send
 from histnetq.web.errors import RefusedError, in_one_sentence
 from histnetq.web.jobs import Job
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.model_store import Shelf
 from histnetq.web.schemas import LearnJob
 from histnetq.web.serializers import command
@@ -35,87 +36,105 @@ from histnetq.web.uploads import Spool, delete_abandoned
 _HIDDEN = ".learning-"
 _MOST = 4  # jobs that run or wait
 _NICE = 10
-_GRACE = 10.0  # seconds to end in
+_GRACE = 10.0  # seconds that a cancelled process has to end
 _LONGEST_LINE = 1 << 20  # bytes of an event
-_OUT_OF_MEMORY = (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)  # how processes end without memory
+# Exit codes of processes that ran out of memory.
+_OUT_OF_MEMORY = (-signal.SIGKILL, -signal.SIGABRT, -signal.SIGSEGV, -signal.SIGBUS)
+
+
+@dataclass(frozen=True)
+class LearnTask:
+    """A request to learn a model, with the table of rows and optionally the table of proportions."""
+
+    job: LearnJob
+    tables: tuple[StoredTable, ...]
+
+    @property
+    def names(self) -> tuple[str, str | None]:
+        """File names of the tables in the process, which differ even if the uploaded names are the same."""
+        return self.tables[0].name, f"proportions-{self.tables[1].name}" if len(self.tables) > 1 else None
+
+    @property
+    def command(self) -> str:
+        """The command line that learns the same model."""
+        job, (source, proportions) = self.job, self.names
+        return command(
+            "fit", source, bag=job.bag, label=job.label, prevalences=proportions,
+            counts=True if job.counts else None, ignore=_quoted(job.ignore),
+            missing=None if job.missing == "refuse" else job.missing,
+            method=None if job.method == "auto" else job.method, output=job.name,
+        )  # fmt: skip
+
+    def arguments(self) -> dict[str, Any]:
+        """Return the arguments of the process."""
+        job, (source, proportions) = self.job, self.names
+        reading = job.model_dump(include={"bag", "label", "missing", "counts"})
+        reading |= {"ignore": job.ignore or None, "prevalences": proportions}
+        about = {"command": self.command, "sources": [source]}
+        return {"source": source, "method": job.method, "output": job.name, "about": about, "reading": reading}
 
 
 class Learner:
-    """Learns models one after the other.
+    """Learns one model at a time, within `limits` of the table and `memory` bytes, and adds it to `shelf`."""
 
-    Parameters
-    ----------
-    shelf : Shelf
-        Where they are put.
-    limits : Limits
-        Limits of a table, which the process keeps to as it reads.
-    memory : int
-        Bytes of memory that the process may take.
-    """
-
-    def __init__(self, shelf: Shelf, limits: Limits, memory: int) -> None:
+    def __init__(self, shelf: Shelf, limits: TableLimits, memory: int) -> None:
         self.shelf, self._one, self._tasks = shelf, asyncio.Lock(), set[asyncio.Task[None]]()
         self.limits, self.memory = limits, memory
         if not shelf.single:
             delete_abandoned(shelf.place, _HIDDEN)
 
     def require_room(self) -> None:
-        """Refuse more jobs than may wait."""
+        """Refuse a further job if too many are running or waiting."""
         if len(self._tasks) >= _MOST:
             raise RefusedError(429, f"server: {_MOST} models are learned or wait; try again later.", Retry_After="30")
 
-    def add(self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> None:
-        """Learn as soon as those before have ended."""
-        task = asyncio.create_task(self._learn(job, asked, table, proportions))
+    def add(self, job: Job, asked: LearnTask) -> None:
+        """Learn as soon as all earlier jobs have ended."""
+        for table in asked.tables:
+            table.n_users += 1
+        task = asyncio.create_task(self._learn(job, asked))
         self._tasks.add(task)
         task.add_done_callback(self._tasks.discard)
 
     async def close(self) -> None:
-        """Wait for the jobs to end, which were cancelled before."""
+        """Wait for cancelled jobs to end."""
         await asyncio.gather(*self._tasks, return_exceptions=True)
 
-    async def _learn(self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> None:
-        used = [table] if proportions is None else [table, proportions]
+    async def _learn(self, job: Job, asked: LearnTask) -> None:
+        name = asked.job.name
         try:
             async with self._one:
-                job.start("Reading the table in a process of its own, which takes some seconds to start")
+                job.start("Reading the table in a separate process, which takes some seconds to start")
                 with contextlib.closing(Spool(self.shelf.place, _HIDDEN)) as hidden:
-                    process = _Process(job, asked, table, proportions, hidden.make("work"))
-                    await process.run(self.limits, self.memory)
+                    place = hidden.make("work")
+                    await _Process(job, asked, place).run(self.limits, self.memory)
                     job.check()
-                    self._put(hidden.path / "work" / asked.name, asked.name)
-            card, line = self.shelf.card(asked.name), _line(asked, table, proportions)
-            job.finish({"command": line, "model": card, "downloads": []})
+                    self.shelf.refuse_name(name)  # another model may have taken it meanwhile
+                    os.rename(place / name, self.shelf.place / name)
+            job.finish({"command": asked.command, "model": self.shelf.card(name), "downloads": []})
         except Exception as error:
             job.fail(error)
         finally:
-            for one in used:
-                one.release()
-
-    def _put(self, made: Path, name: str) -> None:
-        """Give a finished model its place, unless another has taken it meanwhile."""
-        self.shelf.refuse_name(name)
-        os.rename(made, self.shelf.place / name)
+            for table in asked.tables:
+                table.release()
 
 
 class _Process:
-    """A process that learns for a job, and its progress."""
+    """The process of a job, and its progress."""
 
-    def __init__(
-        self, job: Job, asked: LearnJob, table: StoredTable, proportions: StoredTable | None, place: Path
-    ) -> None:
-        self.job, self.place, self._task = job, place, _task(asked, table, proportions)
+    def __init__(self, job: Job, asked: LearnTask, place: Path) -> None:
+        self.job, self.place, self._arguments = job, place, asked.arguments()
         self._now, self._began, self._errors = "", time.monotonic(), list[str]()
-        os.symlink(table.path, place / table.name)
-        if proportions is not None:
-            os.symlink(proportions.path, place / _proportions_name(proportions))
+        for table, name in zip(asked.tables, asked.names, strict=False):
+            os.symlink(table.path, place / str(name))
 
-    async def run(self, limits: Limits, memory: int) -> None:
-        """Learn within these limits and this many bytes of memory; the model is in the place then."""
+    async def run(self, limits: TableLimits, memory: int) -> None:
+        """Learn within the limits and `memory` bytes; afterwards the model is in `place`."""
         variables = {**environment(), **limits.budget().to_environment()}
+        arguments = json.dumps({**self._arguments, "parent": os.getpid()})
         try:
             process = await asyncio.create_subprocess_exec(
-                sys.executable, "-m", "histnetq.web.learn_process", json.dumps({**self._task, "parent": os.getpid()}),
+                sys.executable, "-m", "histnetq.web.learn_process", arguments,
                 cwd=self.place, env=variables, stdin=asyncio.subprocess.DEVNULL, stdout=asyncio.subprocess.PIPE,
                 start_new_session=True, limit=_LONGEST_LINE,
             )  # fmt: skip
@@ -132,7 +151,7 @@ class _Process:
             assert process.stdout is not None
             async for line in _lines(process.stdout):
                 with contextlib.suppress(ValueError, KeyError):
-                    self._understand(json.loads(line))
+                    self._update(json.loads(line))
             code = await process.wait()
         finally:
             killer.cancel()
@@ -147,11 +166,11 @@ class _Process:
         await asyncio.sleep(_GRACE)
         send(process, signal.SIGKILL)
 
-    def _understand(self, event: dict[str, Any]) -> None:
-        """Bring the job up to date."""
+    def _update(self, event: dict[str, Any]) -> None:
+        """Update the progress of the job."""
         kind, job = event["kind"], self.job
         if kind == "note":
-            job.tell(event["text"])
+            job.add_messages(event["text"])
         elif kind == "error":
             self._errors.append(event["text"])
         elif kind == "methods":
@@ -192,13 +211,13 @@ class _Process:
             self.job.expect((time.monotonic() - self._began) * (1 - part) / part)
 
     def _progress(self, kind: str, part: float) -> float:
-        """How much is done: methods count alike, and so do the last fit and calibration."""
+        """Return the part that is done: every method, the final fit and the calibration count the same."""
         n, n_done = len(self.job.methods), sum(method["state"] == "done" for method in self.job.methods)
         now = {"method": 0.0, "epoch": part, "calibrating": 1.0, "saving": 1.9}.get(kind, 0.0)
         return max(self.job.progress, min(0.99, (n_done + now) / (n + 2)))
 
     def _failure(self, code: int, memory: int) -> str:
-        if self._errors and not _tells_of_memory(self._errors[-1]):
+        if self._errors and not _is_out_of_memory(self._errors[-1]):
             return in_one_sentence(self._errors[-1])
         if self._errors or code in _OUT_OF_MEMORY:
             return f"memory: learning needs more than the {memory >> 20:,} MB that it may take; use fewer rows."
@@ -209,7 +228,7 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
     while True:
         try:
             line = await stream.readline()
-        except ValueError:  # it is longer than the buffer
+        except ValueError:  # the line is longer than the buffer
             continue
         if not line:
             return
@@ -217,34 +236,20 @@ async def _lines(stream: asyncio.StreamReader) -> AsyncIterator[str]:
 
 
 def _bound_memory(process: int, memory: int) -> None:
-    """Let a process have no more memory than this, where the system can tell it so."""
+    """Limit the memory of a process, if the system can limit other processes."""
     if hasattr(resource, "prlimit"):
-        with contextlib.suppress(OSError):  # it may have ended
+        with contextlib.suppress(OSError):  # the process may have ended
             resource.prlimit(process, resource.RLIMIT_DATA, (memory, memory))
 
 
-def _tells_of_memory(error: str) -> bool:
-    """Return whether an error of the process is a lack of memory; libraries word it differently."""
+def _is_out_of_memory(error: str) -> bool:
+    """Return whether an error message reports a lack of memory; each library words it differently."""
     words = r"^memory: expected enough|(can't|cannot) allocate memory|alloc of size \d+ failed|bad_alloc"
     return re.search(words, error, re.IGNORECASE) is not None
 
 
-def _proportions_name(table: StoredTable) -> str:
-    return f"proportions-{table.name}"
-
-
-def _options(asked: LearnJob, proportions: StoredTable | None) -> dict[str, Any]:
-    return {
-        "bag": list(asked.bag), "label": asked.label,
-        "prevalences": None if proportions is None else _proportions_name(proportions),
-        "counts": True if asked.counts else None, "ignore": _named(asked.ignore),
-        "missing": None if asked.missing == "refuse" else asked.missing,
-        "method": None if asked.method == "auto" else asked.method, "output": asked.name,
-    }  # fmt: skip
-
-
-def _named(columns: list[str]) -> list[str]:
-    """Names as the command line takes them: one alone is taken for several with commas, unless it is quoted."""
+def _quoted(columns: list[str]) -> list[str]:
+    """Return names as the command line expects them: a single name with commas must be quoted."""
     if len(columns) != 1:
         return columns
     text = io.StringIO()
@@ -252,22 +257,8 @@ def _named(columns: list[str]) -> list[str]:
     return [text.getvalue()]
 
 
-def _task(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> dict[str, Any]:
-    """Return the arguments of the process."""
-    reading = {
-        "bag": list(asked.bag), "label": asked.label, "ignore": asked.ignore or None, "missing": asked.missing,
-        "prevalences": None if proportions is None else _proportions_name(proportions), "counts": asked.counts,
-    }  # fmt: skip
-    about = {"command": _line(asked, table, proportions), "sources": [table.name]}
-    return {"source": table.name, "method": asked.method, "output": asked.name, "about": about, "reading": reading}
-
-
-def _line(asked: LearnJob, table: StoredTable, proportions: StoredTable | None) -> str:
-    return command("fit", table.name, **_options(asked, proportions))
-
-
 def check_learning(asked: LearnJob, table: StoredTable) -> None:
-    """Refuse what cannot be learned, before anything is started."""
+    """Refuse a job whose columns do not fit its table, before anything is started."""
     columns = table.about["columns"]
     known = {column["name"] for column in columns}
     given = {"bag": asked.bag, "label": [asked.label] if asked.label else [], "ignore": asked.ignore}
@@ -280,7 +271,7 @@ def check_learning(asked: LearnJob, table: StoredTable) -> None:
     if asked.proportions_table is not None and not asked.bag:
         raise RefusedError(422, "bag: expected the bag column that the table of proportions has; name it.")
     if asked.proportions_table == asked.table:
-        raise RefusedError(422, "proportions_table: expected another table than that of the rows; send it, too.")
+        raise RefusedError(422, "proportions_table: expected another table than the table of rows; send it, too.")
     special = {*asked.ignore, *asked.bag, asked.label}
     numbers = (column["name"] for column in columns if column["kind"] in ("number", "truth"))
     if asked.ignore and all(name in special for name in numbers):

@@ -1,7 +1,8 @@
-"""Limits of uploaded tables and answers: the settings of the budget for the work on one table."""
+"""`TableLimits`: limits of uploaded tables and of responses."""
 
 from __future__ import annotations
 
+import builtins
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,25 +12,24 @@ import numpy as np
 from histnetq.registry import FORMATS
 from histnetq.tables.budget import Budget, limited_to
 from histnetq.tables.parquet_files import read_parquet_schema
-from histnetq.web.errors import RefusedError, told_to_users
+from histnetq.web.errors import RefusedError, as_refusals
 
-Content = bytes
-_BLOCK = 4 << 20  # bytes of a CSV file: no row is longer
+_BLOCK = 4 << 20  # bytes of a CSV file; no row is longer
 _SEPARATORS = b",;\t|"
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Limits of an uploaded table and of an answer.
+class TableLimits:
+    """Limits of an uploaded table and of a response.
 
     Attributes
     ----------
     bytes : int
-        Size of the file, and of an answer. The work on a table may take four times as much memory.
+        Size of the file, and of a response. The work on a table may use four times as much memory.
     rows, columns : int
-        Their numbers.
+        Numbers of rows and columns.
     cell_bytes : int
-        Size of one text.
+        Size of the text in one cell.
     """
 
     bytes: int
@@ -37,56 +37,51 @@ class Limits:
     columns: int = 10_000
     cell_bytes: int = 65_536
 
-    @property
-    def unpacked(self) -> int:
-        """Bytes of all that is in memory for a table."""
-        return 4 * self.bytes
-
     def budget(self) -> Budget:
-        """Give the account of the work on one table."""
-        return Budget(self.unpacked, self.rows, self.columns, self.cell_bytes)
+        """Return the budget for the work on one table."""
+        return Budget(4 * self.bytes, self.rows, self.columns, self.cell_bytes)
 
     def check_bytes(self, n: int) -> None:
-        """Refuse a body of so many bytes."""
+        """Refuse a body of `n` bytes if that is too many."""
         if n > self.bytes:
             raise RefusedError(413, f"body: expected at most {self.bytes:,} bytes, got more; send a smaller file.")
 
     def check_rows(self, n: int) -> None:
-        """Refuse so many rows."""
-        with told_to_users():
+        """Refuse `n` rows if that is too many."""
+        with as_refusals():
             self.budget().check("rows", n, self.rows, "send them in parts")
 
     def check_cells(self, n_rows: int, n_columns: int) -> None:
-        """Refuse so many rows and columns, or so many cells that they do not fit."""
-        with told_to_users():
+        """Refuse a table with too many rows, columns or cells."""
+        with as_refusals():
             self.budget().check_cells(n_rows, n_columns)
 
     def check_file(self, path: Path) -> None:
-        """Refuse a file that is too large in any way, before its rows are read."""
-        with told_to_users(path.parent), limited_to(self.budget()) as budget:
+        """Refuse a file with too many rows, columns or bytes, before its rows are read."""
+        with limited_to(self.budget()) as budget:
             if is_parquet(path):
                 read_parquet_schema(path)
             else:
                 _check_header(path, budget)
 
-    def answered(self, parts: Iterable[str], way_out: str) -> Iterator[Content]:
-        """Give the parts of an answer as they are made, until they are too large together."""
+    def answered(self, parts: Iterable[str], remedy: str) -> Iterator[builtins.bytes]:
+        """Yield the parts of a response as bytes; refuse once they are too large together."""
         n = 0
         for part in parts:
             content = part.encode()
             n += len(content)
             if n > self.bytes:
-                raise RefusedError(413, f"answer: expected at most {self.bytes:,} bytes, got more; {way_out}.")
+                raise RefusedError(413, f"answer: expected at most {self.bytes:,} bytes, got more; {remedy}.")
             yield content
 
 
 def is_parquet(path: Path) -> bool:
-    """Whether a file is Parquet, by its name."""
+    """Return whether the name of a file ends like a Parquet file."""
     return path.suffix in FORMATS["parquet"].endings
 
 
 def _check_header(path: Path, budget: Budget) -> None:
-    """Refuse a CSV file with too many cells in any line of its beginning, where the names of the columns are."""
+    """Refuse a CSV file if a line in its first block has too many cells."""
     with path.open("rb") as file:
         signs = np.frombuffer(file.read(_BLOCK), np.uint8)
     ends = np.append(np.flatnonzero(signs == ord("\n")), len(signs))

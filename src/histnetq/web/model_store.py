@@ -1,4 +1,4 @@
-"""The models that are served: found by name in one directory, described by cards, and loaded once."""
+"""`Shelf`: the served models, found by name in one directory and loaded once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from histnetq.persistence.model_files import array_shapes, read_manifest, requir
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.loading import load
 from histnetq.tables.columns import OTHER
-from histnetq.web.errors import RefusedError, in_one_sentence, told_to_users
+from histnetq.web.errors import RefusedError, as_refusals, in_one_sentence
 
 _CONFIG = "config.json"
 _MOST_LOADED = 8
@@ -26,14 +26,14 @@ Stamp = tuple[int, int, int]
 
 
 class Shelf:
-    """Models in the directories of one directory, or a single model.
+    """Models in the subdirectories of one directory, or a single model.
 
-    Names are compared with those of the directories there, and never made part of a path.
+    A requested name is compared with the names of the subdirectories before it becomes part of a path.
 
     Parameters
     ----------
     place : path
-        A directory of models, or the directory of one model.
+        A directory of models, or the directory of a single model.
     """
 
     def __init__(self, place: Path) -> None:
@@ -43,7 +43,7 @@ class Shelf:
         self._lock = threading.Lock()
 
     def names(self) -> list[str]:
-        """List the names of the models."""
+        """Return the names of the models."""
         if self.single:
             return [self.place.resolve().name]
         try:
@@ -55,7 +55,7 @@ class Shelf:
         return sorted(name for name in found if (self.place / name / _CONFIG).is_file())
 
     def find(self, name: str) -> Path:
-        """Give the directory of a model; refuse one that points outside of the served directory."""
+        """Return the directory of a model; refuse a link that leaves the served directory."""
         try:
             if not self._has(name):
                 raise RefusedError(404, "model: there is none of this name; choose one that /v1/models lists.")
@@ -64,19 +64,19 @@ class Shelf:
             inside = os.path.realpath(path) == (root if self.single else os.path.join(root, name))
             if not inside or any(entry.is_symlink() for entry in os.scandir(path)):
                 raise RefusedError(403, f"model: {name} points outside of its directory; copy the model there.")
-        except OSError:  # it was deleted meanwhile
+        except OSError:  # the model was deleted meanwhile
             raise RefusedError(404, _GONE) from None
         return path
 
     def _has(self, name: str) -> bool:
-        """Whether a model has this name, which is compared and not made part of a path before."""
+        """Return whether a model has this name; only a known name becomes part of a path."""
         if self.single:
             return name == self.place.resolve().name
         known = name in os.listdir(self.place) and not name.startswith(".")
         return known and (self.place / name / _CONFIG).is_file()
 
     def cards(self) -> list[dict[str, Any]]:
-        """Describe all models; those that cannot be read by the reason why."""
+        """Describe all models; a model that cannot be read is described by the reason."""
         found = []
         for name in self.names():
             try:
@@ -86,9 +86,9 @@ class Shelf:
         return found
 
     def card(self, name: str) -> dict[str, Any]:
-        """Describe a model, without its weights."""
+        """Describe a model, without reading its weights."""
         path = self.find(name)
-        with told_to_users(path.parent):
+        with as_refusals(path.parent):
             stamp = _stamp(path)
             known = self._cards.get(name)
             if known is None or known[0] != stamp:
@@ -96,9 +96,9 @@ class Shelf:
         return known[1]
 
     def model(self, name: str) -> Quantifier:
-        """Load a model, unless it is loaded and has not changed."""
+        """Return a model; load it if it is new or has changed."""
         path = self.find(name)
-        with told_to_users(path.parent), self._lock:
+        with as_refusals(path.parent), self._lock:
             stamp = _stamp(path)
             known = self._loaded.get(name)
             if known is None or known[0] != stamp:
@@ -109,7 +109,7 @@ class Shelf:
         return known[1]
 
     def refuse_name(self, name: str) -> None:
-        """Refuse a name that no new model may have."""
+        """Refuse a name that a new model may not have."""
         if self.single:
             raise RefusedError(409, "name: one model is served alone; start histnetq serve with a directory of models.")
         if not _NAME.fullmatch(name) or name != unicodedata.normalize("NFKC", name) or name.endswith("."):
@@ -125,7 +125,7 @@ class Shelf:
 
 
 def _folded(name: str) -> str:
-    """Give what names have in common that look alike: forms of letters, and small and capital ones.
+    """Return the same text for names that look alike, such as names that differ in case or in ligatures.
 
     Examples
     --------
@@ -166,14 +166,14 @@ def _card(name: str, path: Path) -> dict[str, Any]:
 
 
 def _errors(errors: dict[str, Any]) -> dict[str, Any]:
-    """Give the errors that methods were compared by, the lowest of which is that of the model."""
+    """Return the errors of the compared methods; the lowest is the error of the model."""
     methods = {str(name): float(value) for name, value in errors["ae"].items()}
     own = {name: value for name, value in methods.items() if name != BASELINE} or methods
     return {"bags": int(errors["bags"]), "ae": min(own.values()), "methods": methods}
 
 
 def expected_columns(features: Sequence[str]) -> list[dict[str, Any]]:
-    """Give the columns that a table must have for these features, whose indicators of texts are ``column=text``.
+    """Return the columns that a table needs for these features; ``column=text`` is an indicator of a text column.
 
     Examples
     --------

@@ -1,4 +1,4 @@
-"""A bounded number of places for requests, of which no client gets all: further requests are refused at once."""
+"""`Places`: a limited number of concurrent requests, shared fairly among clients; further requests get HTTP 429."""
 
 from __future__ import annotations
 
@@ -12,38 +12,38 @@ import anyio
 
 from histnetq.web.errors import RefusedError
 
-_LATEST = 60  # seconds: nobody is asked to wait longer
+_LATEST = 60  # largest number of seconds in Retry-After
 
 
 class Places:
-    """Places for requests that are received, wait for a worker or are worked on.
+    """Places for requests that are being received, wait for a worker, or are being worked on.
 
     Parameters
     ----------
     n_workers : int
         Number of workers.
     n_waiting : int
-        How many more requests may wait.
+        Number of further requests that may wait.
 
     Attributes
     ----------
     most, most_of_one : int
-        How many places there are, and how many of them one client may have.
+        Number of places, and the largest number that one client may take.
     """
 
     def __init__(self, n_workers: int, n_waiting: int) -> None:
         self.most = n_workers + n_waiting
         self.most_of_one = max(n_workers, math.ceil(self.most / 2))
         self._taken, self._scopes = Counter[str](), set[anyio.CancelScope]()
-        self._seconds = 0.1  # that a place is taken for, about
+        self._seconds = 0.1  # running mean of the time that a place is taken
 
     @property
     def n_taken(self) -> int:
-        """Number of places that are taken."""
+        """Number of taken places."""
         return self._taken.total()
 
     def claim(self, client: str) -> Callable[[], None]:
-        """Take a place for a client, and return what gives it back; refuse if there is none."""
+        """Take a place for a client, and return a function that releases it; refuse if no place is free."""
         if self.n_taken >= self.most:
             self._refuse(f"{self.n_taken} requests are being worked on, which is the most")
         if self._taken[client] >= self.most_of_one:
@@ -55,14 +55,14 @@ class Places:
 
         def release() -> None:
             self._taken[client] -= 1
-            self._taken += Counter()  # without clients that have none
+            self._taken += Counter()  # removes clients without a place
             self._seconds += 0.1 * (time.monotonic() - began - self._seconds)
 
         return release
 
     @contextlib.contextmanager
     def take(self, client: str) -> Iterator[None]:
-        """Have a place for the time of a block, which `end` cuts short."""
+        """Hold a place for the time of a block; `end` cancels the block."""
         release = self.claim(client)
         try:
             with anyio.CancelScope() as scope:

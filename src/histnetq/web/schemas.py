@@ -1,4 +1,4 @@
-"""What requests may ask for and what answers hold, checked at the border and shown in the OpenAPI schema."""
+"""Types of requests and responses, which validate requests and make the OpenAPI schema."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ else:
 
 def _plain(text: str) -> str:
     if "\0" in text or (not text.isprintable() and any("\ud800" <= sign <= "\udfff" for sign in text)):
-        raise ValueError("expected text without NUL and halves of characters")
+        raise ValueError("expected text without NUL and unpaired surrogates")
     return text
 
 
@@ -55,7 +55,7 @@ class EstimateJob(_Asked):
 
 
 class LearnJob(_Asked):
-    """Learn a model from a table with labels, or with a table of proportions beside it."""
+    """Learn a model from a table with labels, or from a table and the proportions of its bags."""
 
     kind: Literal["learn"]
     name: Text
@@ -73,13 +73,13 @@ AskedJob = Annotated[EstimateJob | LearnJob, Field(discriminator="kind")]
 
 
 class Failure(BaseModel):
-    """Why a request was refused, in one sentence."""
+    """The reason why a request was refused, in one sentence."""
 
     error: str
 
 
 class Card(BaseModel):
-    """A model: what it was learned from, its classes, the columns that it expects, its errors and intervals."""
+    """A model: its training data, classes, expected columns, errors and intervals."""
 
     name: str
     problem: str | None = None
@@ -97,7 +97,7 @@ class Card(BaseModel):
 
 
 class Cards(BaseModel):
-    """All models, and what the server allows."""
+    """All models, and the limits of the server."""
 
     models: list[Card]
     can_learn: bool
@@ -120,7 +120,7 @@ class TableAbout(BaseModel):
 
 
 class JobAbout(BaseModel):
-    """A job: how far it is, and its result once it is done."""
+    """A job: its progress, and its result once it is done."""
 
     id: str
     kind: Literal["estimate", "learn"]
@@ -144,7 +144,7 @@ class JobList(BaseModel):
 
 
 class Prediction(BaseModel):
-    """Estimates: an entry for each bag and class, or with `wide` for each bag."""
+    """Estimates: one entry per bag and class, or one per bag with `wide`."""
 
     model: str
     bags: int
@@ -154,7 +154,7 @@ class Prediction(BaseModel):
 
 
 class Health(BaseModel):
-    """Whether the server works, its version, whether it needs a token, and how many workers are alive."""
+    """Health of the server: its status, version, number of workers, and whether it needs a token."""
 
     status: Literal["ok", "busy", "degraded"]
     version: str

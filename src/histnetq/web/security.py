@@ -1,4 +1,4 @@
-"""What stands before every request: hosts, origins and the token are checked, and answers get headers that protect."""
+"""Security checks before every request: host, origin, token and size; responses get protective headers."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ App = Callable[[Scope, Any, Any], Awaitable[None]]
 _SAFE = ("GET", "HEAD", "OPTIONS")
 _METHODS = (*_SAFE, "POST", "DELETE", "PUT", "PATCH")
 _PROTECTED = ("/v1", "/metrics")
-_TABLES = re.compile(r"/v1/(tables|models/[^/]+/predict)")  # whose bodies go to files
-_LARGEST_BODY, _BODY_SECONDS = 1 << 20, 30.0  # of all others
+_TABLES = re.compile(r"/v1/(tables|models/[^/]+/predict)")  # routes whose bodies are written to files
+_LARGEST_BODY, _BODY_SECONDS = 1 << 20, 30.0  # of all other routes
 LARGEST_HEAD = 32 << 10  # bytes of the first line and the headers
-FULL = "full"  # entry of the state of connections that are for checks of health alone
+FULL = "full"  # entry in the state of a connection that may only ask for the health of the server
 _HEALTH = "/healthz"
 _REFUSAL_HEADERS = {
     400: {"Connection": "close"}, 401: {"WWW-Authenticate": "Bearer"}, 431: {"Connection": "close"},
@@ -47,19 +47,19 @@ _HEADERS = [
 
 @dataclass(frozen=True)
 class Door:
-    """Who may come in.
+    """Rules that decide whether a request is accepted.
 
     Attributes
     ----------
     hosts : tuple of str
-        Names in the header Host that are accepted beside localhost.
+        Names that are accepted in the header Host, in addition to localhost.
     any_address : bool
-        Whether numeric addresses are accepted that are not this machine's own loopback. A page of another site can make
-        its name point here, but has that name in the header, and no number.
+        Whether the header Host may be any numeric address; by default only loopback addresses. This is safe against
+        DNS rebinding: a foreign site can let its name point here, but then the header contains the name.
     token : bytes or None
-        What requests must bring.
+        The token that requests must send.
     proxies : tuple of str
-        Addresses of proxies, whose header X-Forwarded-For is believed.
+        Addresses of proxies whose header X-Forwarded-For is trusted.
     """
 
     hosts: tuple[str, ...] = ()
@@ -68,7 +68,7 @@ class Door:
     proxies: tuple[str, ...] = ()
 
     def refusal(self, method: str, path: str, headers: list[tuple[bytes, bytes]]) -> tuple[int, str] | None:
-        """Give the status and sentence by which a request is refused, or None."""
+        """Return the status and message that refuse a request, or None to accept it."""
         host = [value.decode("latin-1") for name, value in headers if name == b"host"]
         if len(host) != 1 or not self._knows(host[0]):
             return 421, "Host: expected a name that this server knows; start it with --allow-host for another."
@@ -87,14 +87,14 @@ class Door:
         return None
 
     def client(self, scope: Scope) -> str:
-        """Tell whose request this is: the address that it comes from, or the one that a known proxy says.
+        """Return the client of a request: the address of the connection, or the address that a known proxy reports.
 
-        Of several addresses, the last is the proxy's own word; those before it are what the client claims.
+        If the proxy reports several addresses, only the last was added by the proxy; the client can forge the rest.
         """
         peer = scope["client"][0] if scope.get("client") else ""
         if peer in self.proxies:
-            told = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
-            peer = told[-1].decode("latin-1").rpartition(",")[2].strip() if told else peer
+            reported = [value for name, value in scope["headers"] if name == b"x-forwarded-for"]
+            peer = reported[-1].decode("latin-1").rpartition(",")[2].strip() if reported else peer
         return network_of(peer)
 
     def _knows(self, host: str) -> bool:
@@ -109,7 +109,7 @@ class Door:
 
 
 def network_of(address: str) -> str:
-    """Give what counts as one client: an address of IPv4, or the network of one of IPv6, which has many addresses.
+    """Return the key of a client: an IPv4 address, or the /64 network of an IPv6 address.
 
     Examples
     --------
@@ -126,44 +126,29 @@ def network_of(address: str) -> str:
 
 
 def _host_name(host: str) -> str:
-    """Give the name in a header Host, without its port.
+    """Return the name in a header Host without its port, or "" if the header is invalid.
 
     Examples
     --------
     >>> _host_name("LocalHost:8765"), _host_name("[::1]:80"), _host_name("a:b:c")
     ('localhost', '::1', '')
     """
-    name, port = (host, "")
     if host.startswith("["):
         name, _, port = host[1:].partition("]")
         port = port.removeprefix(":")
-    elif host.count(":") <= 1:
-        name, _, port = host.partition(":")
     else:
-        name = ""
+        name, _, port = host.partition(":")
     return name.lower() if not port or (port.isascii() and port.isdigit()) else ""
 
 
 class Guard:
-    """The application behind its door.
-
-    Parameters
-    ----------
-    app : callable
-        The application, by ASGI.
-    door : Door
-        Who may come in.
-    metrics : Metrics
-        What counts the requests.
-    end : callable
-        Refuses the requests that run.
-    """
+    """ASGI middleware that checks requests with `door` and counts them in `metrics`; `end` refuses running requests."""
 
     def __init__(self, app: App, door: Door, metrics: Metrics, end: Callable[[], None]) -> None:
         self.app, self.door, self.metrics, self.end = app, door, metrics, end
 
     async def __call__(self, scope: Scope, receive: Any, send: Any) -> None:
-        """Answer a request."""
+        """Handle a request."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
@@ -195,12 +180,12 @@ class Guard:
 
 
 def _overload(scope: Scope) -> tuple[int, str] | None:
-    """Give the status and sentence for a head that is too long or names two ends, or for a request without room."""
+    """Return the status and message for an invalid head or for too many connections, or None."""
     n_bytes = sum(len(name) + len(value) + 4 for name, value in scope["headers"])
     n_bytes += len(scope["raw_path"]) + len(scope["query_string"])
     if n_bytes > LARGEST_HEAD:
         return 431, f"head: expected at most {LARGEST_HEAD:,} bytes, got {n_bytes:,}; send fewer or shorter headers."
-    # A proxy may go by Content-Length where h11 goes by Transfer-Encoding, and see another request in the rest.
+    # Request smuggling: a proxy may use Content-Length where h11 uses Transfer-Encoding, and see a second request.
     if {b"content-length", b"transfer-encoding"} <= {name for name, _ in scope["headers"]}:
         return 400, "head: expected either Content-Length or Transfer-Encoding, got both; send one of them."
     if FULL in scope.get("state", ()) and scope["path"] != _HEALTH:
@@ -209,7 +194,7 @@ def _overload(scope: Scope) -> tuple[int, str] | None:
 
 
 def _bounded(receive: Any) -> Any:
-    """Let a request be received that is small and comes soon."""
+    """Limit the size of a body and the time to receive it."""
     n_bytes, until = 0, anyio.current_time() + _BODY_SECONDS
 
     async def receive_part() -> Any:
@@ -223,7 +208,7 @@ def _bounded(receive: Any) -> Any:
         if n_bytes > _LARGEST_BODY:
             raise HTTPException(413, f"expected a body of at most {_LARGEST_BODY:,} bytes")
         if not message.get("more_body", False):
-            until = float("inf")  # what comes then is the end of the connection
+            until = float("inf")  # only the end of the connection follows
         return message
 
     return receive_part

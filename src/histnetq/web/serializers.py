@@ -1,4 +1,4 @@
-"""Estimates of an uploaded table, by the functions of the command line, and the forms in which they are told."""
+"""Estimates of an uploaded table, and their conversion to JSON and CSV."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ import shlex
 import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from contextvars import ContextVar
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
-import pyarrow as pa
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
@@ -24,98 +22,86 @@ from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.budget import TooLargeError, limited_to
 from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import release_memory, watched
-from histnetq.web.errors import told_to_users
-from histnetq.web.limits import Limits
+from histnetq.web.errors import as_refusals
+from histnetq.web.limits import TableLimits
 from histnetq.workflows.estimating import Estimates, estimate
 from histnetq.workflows.monitoring.chunk_reading import How
 from histnetq.workflows.monitoring.monitor import monitor_chunks
 
-COVERAGE = 0.9  # of intervals, where none is asked for
+COVERAGE = 0.9  # default coverage of intervals
 FALSE_ALARMS = 0.05
 SHOWN_BAGS, _SHOWN_NUMBERS = 10_000, 100_000  # bags, and bags times classes
-_SHOWN_LETTERS = 1_000_000  # of the names of bags and of what speaks against them
-_AT_ONCE, _RECORD = 1 << 20, 100  # bytes of an answer that are written together, and of a number with its keys
-_MOST_IN_CHUNKS, _MOST_LETTERS = 50_000, 5_000_000  # chunks times classes, and letters of their names
-_told: ContextVar[list[str] | None] = ContextVar("told", default=None)
+_SHOWN_LETTERS = 1_000_000  # characters of the names of bags and of their trust
+_AT_ONCE, _RECORD = 1 << 20, 100  # bytes of a response that are written together, and of a number with its keys
+_MOST_IN_CHUNKS, _MOST_LETTERS = 50_000, 5_000_000  # chunks times classes, and characters of their names
+_MOST_WARNINGS = 20
 
 
 @contextmanager
 def collected() -> Iterator[list[str]]:
-    """Collect the warnings of what is done inside."""
+    """Collect the warnings of a block as messages. This replaces the filters of the whole process."""
     messages: list[str] = []
-    token = _told.set(messages)
-    try:
+    show = warnings.showwarning
+
+    def collect(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
+        if not issubclass(category, UserWarning):
+            show(message, category, *place, **more)
+        elif len(messages) < _MOST_WARNINGS and str(message) not in messages:
+            messages.append(str(message))
+
+    with warnings.catch_warnings():
+        warnings.filterwarnings("always", category=UserWarning, module="histnetq")
+        warnings.showwarning = collect
         yield messages
-    finally:
-        _told.reset(token)
 
 
 @dataclass(frozen=True)
-class Reading:
-    """A table that is being read for someone: its limits, and who hears how many rows were read."""
+class UploadedFile:
+    """An uploaded table, its limits, and a function that is called with the number of rows that were just read."""
 
     path: Path
-    limits: Limits
+    limits: TableLimits
     step: Callable[[int], None] = lambda n_rows: None
 
     @contextmanager
-    def __call__(self) -> Iterator[list[str]]:
-        """Check the file, then watch it being read within its budget; give the list of warnings to come."""
-
-        def look(batch: pa.RecordBatch) -> None:
-            self.step(batch.num_rows)
-
+    def reading(self) -> Iterator[list[str]]:
+        """Check the file, and let the block read it within its budget; return a list that collects warnings."""
         try:
-            budget = limited_to(self.limits.budget())
-            with collected() as messages, told_to_users(self.path.parent), watched(look), budget:
+            watch, budget = watched(lambda batch: self.step(batch.num_rows)), limited_to(self.limits.budget())
+            with collected() as messages, as_refusals(self.path.parent), watch, budget:
                 self.limits.check_file(self.path)
                 yield messages
+            messages[:] = [message.replace(f"{self.path.parent}/", "") for message in messages]
         finally:
             release_memory()
 
 
-def collect_warnings() -> None:
-    """Let warnings of the library go to whom they are about; this is for the whole process."""
-    warnings.filterwarnings("always", category=UserWarning, module="histnetq")
-    others = warnings.showwarning
-
-    def tell(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
-        messages = _told.get()
-        if messages is None or not issubclass(category, UserWarning):
-            others(message, category, *place, **more)
-        elif len(messages) < 20 and str(message) not in messages:
-            messages.append(str(message))
-
-    warnings.showwarning = tell
-
-
-def estimate_file(model: Quantifier, reading: Reading, **options: Any) -> tuple[Estimates, list[str]]:
-    """Estimate the bags of a file as `histnetq predict` does, and give warnings, too."""
-    with reading() as messages:
-        found = estimate(model, [str(reading.path)], **options)
+def estimate_file(model: Quantifier, file: UploadedFile, **options: Any) -> tuple[Estimates, list[str]]:
+    """Return the estimates of `histnetq predict` for a file, and its warnings."""
+    with file.reading() as messages:
+        found = estimate(model, [str(file.path)], **options)
     if len(found) > 1 and (found.about["n"] == 1).all():
         messages.append(f"Each of the {len(found):,} bags has one row alone: is this the right bag column?")
-    return found, [message.replace(f"{reading.path.parent}/", "") for message in messages]
+    return found, messages
 
 
 def monitor_file(
-    model: Quantifier, reading: Reading, *, time: str, period: str, reference: str | None, by: Sequence[str],
+    model: Quantifier, file: UploadedFile, *, time: str, period: str, reference: str | None, by: Sequence[str],
     coverage: float, missing: str,
 ) -> tuple[pd.DataFrame, str, list[str]]:  # fmt: skip
-    """Give what `histnetq monitor` finds in a file, the reference, and warnings.
+    """Return the table of `histnetq monitor` for a file, the reference, and warnings.
 
-    Without a reference, the first half of the periods is it.
+    Without a reference, the first half of the periods is the reference.
     """
-    with reading() as messages:
+    with file.reading() as messages:
         how = How(time, period, by=tuple(by), missing=missing)
-        asked = model, [str(reading.path)], how, reference
+        asked = model, [str(file.path)], how, reference
         table, _ = monitor_chunks(*asked, check=_check_chunks, false_alarms=FALSE_ALARMS, coverage=coverage)
-    found = [message.replace(f"{reading.path.parent}/", "") for message in messages]
-    return table, table.attrs["reference"], found
+    return table, table.attrs["reference"], messages
 
 
 def _check_chunks(bags: Bags | BagSketch, n_classes: int) -> None:
-    """Refuse more chunks, and longer names of segments, than an answer may hold."""
+    """Refuse more chunks, or longer names of segments, than a response may contain."""
     most = max(1, _MOST_IN_CHUNKS // n_classes)
     if len(bags) > most:
         raise TooLargeError(
@@ -130,20 +116,20 @@ def _check_chunks(bags: Bags | BagSketch, n_classes: int) -> None:
 
 
 def csv_parts(found: Estimates, wide: bool) -> Iterator[str]:
-    """Give the CSV file that a command writes, in parts."""
+    """Yield the CSV file that `histnetq predict` writes, in parts."""
     for i, part in enumerate(_parts(found)):
         yield as_csv(part.to_frame(wide), header=i == 0)
 
 
 def as_csv(frame: pd.DataFrame, header: bool = True) -> str:
-    """Give the CSV file that a command writes, with the line of names or without."""
+    """Return a table as the command line writes it to a CSV file, with or without the header."""
     text = io.StringIO()
     write_csv(frame, text, header=header)
     return text.getvalue()
 
 
 def json_parts(found: Estimates, wide: bool) -> Iterator[str]:
-    """Give the rows of the table as a command prints them for machines, in parts."""
+    """Yield the JSON list that `histnetq predict --json` prints, in parts."""
     yield "["
     for i, part in enumerate(_parts(found)):
         yield "," * (i > 0) + _as_records(part, wide)[1:-1]
@@ -151,7 +137,7 @@ def json_parts(found: Estimates, wide: bool) -> Iterator[str]:
 
 
 def _parts(found: Estimates) -> Iterator[Estimates]:
-    """Some bags at a time, so many that their part of an answer is small."""
+    """Yield the estimates of some bags at a time, so that each part of a response is small."""
     longest = max(map(len, map(str, found.classes)), default=0)
     n_bytes = len(found.classes) * len(found.values) * (_RECORD + longest)
     step = max(1, _AT_ONCE // n_bytes)
@@ -162,7 +148,7 @@ def _parts(found: Estimates) -> Iterator[Estimates]:
 def _as_records(found: Estimates, wide: bool) -> str:
     if wide:
         return str(found.to_frame(wide).to_json(orient="records"))
-    # Not by a data frame, which takes several times as long for the few bags of most requests.
+    # A data frame would take several times as long for the few bags of most requests.
     n_classes = len(found.classes)
     names = [np.repeat(found.names[column].to_numpy(object), n_classes) for column in found.names.columns]
     about = [np.repeat(found.about[column].to_numpy(object), n_classes) for column in found.about.columns]
@@ -174,13 +160,13 @@ def _as_records(found: Estimates, wide: bool) -> str:
 
 
 def is_trusted(found: Estimates) -> NDArray[np.bool_]:
-    """(n_bags,): whether nothing speaks against a bag."""
+    """Return whether each bag has no trust warning: (n_bags,)."""
     trust = found.about["trust"].to_numpy(object)
     return (trust == "ok") | (trust == "unchecked")
 
 
-def tell_estimates(found: Estimates) -> dict[str, Any]:
-    """Give the first bags, their names, and arrays in the order of the classes."""
+def describe_estimates(found: Estimates) -> dict[str, Any]:
+    """Return the first bags with their names, and arrays in the order of the classes."""
     most = max(1, min(SHOWN_BAGS, _SHOWN_NUMBERS // len(found.classes)))
     texts = [*(found.names[column][:most] for column in found.names.columns), found.about["trust"][:most]]
     letters = np.cumsum(sum(text.astype(str).str.len().to_numpy() for text in texts))
@@ -200,8 +186,8 @@ def tell_estimates(found: Estimates) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def tell_chunks(table: pd.DataFrame, n_classes: int) -> list[dict[str, Any]]:
-    """Give the chunks of time, with arrays in the order of the classes."""
+def describe_chunks(table: pd.DataFrame, n_classes: int) -> list[dict[str, Any]]:
+    """Return the chunks of time, with arrays in the order of the classes."""
     arrays = ("estimate", "lower", "upper", "reference", "threshold_lower", "threshold_upper", "alert")
     own = table.iloc[::n_classes]
     columns: dict[str, list[Any]] = {
@@ -221,21 +207,16 @@ def tell_chunks(table: pd.DataFrame, n_classes: int) -> list[dict[str, Any]]:
 
 
 def command(*words: Any, **options: Any) -> str:
-    """Write a command line, without options that are None, and with those that are lists once for each entry.
+    """Return a command line. Options that are None are left out, and lists repeat their option for each entry.
 
     Examples
     --------
     >>> command("predict", "models/cod", "my rows.csv", bag=["tow"], coverage=None)
     "histnetq predict models/cod 'my rows.csv' --bag tow"
     """
-    return shlex.join(["histnetq", *arguments(*words, **options)])
-
-
-def arguments(*words: Any, **options: Any) -> list[str]:
-    """Give the words of such a command after its name."""
-    line = [str(word) for word in words]
+    line = ["histnetq", *map(str, words)]
     for name, value in options.items():
         flag = "-o" if name == "output" else f"--{name}"
         for one in value if isinstance(value, list) else [] if value is None else [value]:
             line += [flag] if one is True else [flag, str(one)] if not str(one).startswith("-") else [f"{flag}={one}"]
-    return line
+    return shlex.join(line)

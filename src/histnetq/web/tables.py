@@ -1,4 +1,4 @@
-"""Uploaded tables: where they are kept, what their columns look like, and which of them are probably what."""
+"""Uploaded tables: storage, a description of their columns, and guesses at the role of each column."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ from histnetq.tables.budget import is_text, limited_to
 from histnetq.tables.parquet_files import count_parquet_rows, read_parquet
 from histnetq.tables.table_files import Table, can_name, is_number, open_table, release_memory
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits, is_parquet
+from histnetq.web.limits import TableLimits, is_parquet
 from histnetq.web.uploads import Spool
 
 ENDINGS = tuple(end for known in reversed(FORMATS.values()) for end in known.endings if not end.endswith(".gz"))
 _KEPT = 3600.0  # seconds after the last use
-_ABOUT = "about.json"  # beside a table, whose name never ends so
+_ABOUT = "about.json"  # next to a table, whose name never ends in .json
 _PREVIEW, _PREVIEW_CELLS, _LONGEST = 10, 10_000, 80  # rows, cells, and characters of a cell
-_LOOKED_AT = 20_000  # rows that guesses are made from
-_BEGINNING = 8 << 20  # bytes of a CSV file that its first rows are read from
-_CELLS_LOOKED_AT, _TEXTS_LOOKED_AT = 2_000_000, 16 << 20  # cells, and bytes of texts, that guesses are made from
+_LOOKED_AT = 20_000  # rows that guesses are based on
+_BEGINNING = 8 << 20  # bytes at the start of a CSV file that are read
+_CELLS_LOOKED_AT, _TEXTS_LOOKED_AT = 2_000_000, 16 << 20  # cells, and bytes of text, that guesses are based on
 _PERIODS = {"Y": 366 * 86400, "Q": 92 * 86400, "M": 31 * 86400, "W": 7 * 86400, "D": 86400, "h": 3600, "min": 60}
 _ENOUGH = 12  # periods: half of them are the reference
 _TIME = r"^\d{4}-\d{2}(-\d{2}([T ]\d{2}(:\d{2}.{0,40})?)?)?$"
@@ -48,17 +48,17 @@ class StoredTable:
     Attributes
     ----------
     id, name : str
-        What requests call it, and the cleaned name of its file.
+        The id in requests, and the cleaned name of the file.
     path : Path
         The file.
     n_bytes : int
-        Its size.
+        Size of the file.
     n_rows : int
-        Number of rows; of CSV files, the number of line breaks.
+        Number of rows; for CSV files, the number of line breaks.
     used : float
-        When it was used last.
+        Time of the last use.
     n_users : int
-        How many jobs need it.
+        Number of jobs that use the table.
     """
 
     id: str
@@ -71,38 +71,30 @@ class StoredTable:
 
     @property
     def about(self) -> dict[str, Any]:
-        """Description for clients, which is kept in a file: tables may have many columns."""
+        """The description for clients, which is kept in a file because tables may have many columns."""
         found: dict[str, Any] = json.loads((self.path.parent / _ABOUT).read_text())
         return found
 
     def release(self) -> None:
-        """Note that a job has ended."""
+        """End the use by a job."""
         self.n_users -= 1
         self.used = time.monotonic()
 
     def describe(self) -> dict[str, Any]:
-        """Tell what it is."""
+        """Return the description for clients."""
         self.used = time.monotonic()
         return {**self.about, "expires_in": _KEPT}
 
 
 class Tables:
-    """Uploaded tables by their ids.
+    """Uploaded tables by their ids, in files of `spool`. All tables together may be four times as large as one."""
 
-    Parameters
-    ----------
-    spool : Spool
-        Where they are kept.
-    limits : Limits
-        How large one may be. All together may be four times as large.
-    """
-
-    def __init__(self, spool: Spool, limits: Limits) -> None:
+    def __init__(self, spool: Spool, limits: TableLimits) -> None:
         self.spool, self.limits, self._tables = spool, limits, dict[str, StoredTable]()
-        self._arriving: dict[str, int] = {}  # tables that are being received, and bytes that they may have
+        self._arriving: dict[str, int] = {}  # largest sizes of the tables that are being received
 
     def get(self, key: str) -> StoredTable:
-        """Give a table that has not expired."""
+        """Return a table that has not expired."""
         self.expire()
         if key not in self._tables:
             raise RefusedError(404, "table: there is none of this id, or it has expired; send the file again.")
@@ -111,7 +103,7 @@ class Tables:
         return table
 
     def begin(self, name: str, n_bytes: int) -> StoredTable:
-        """Make the place of a table that is to be received, and that has so many bytes at most."""
+        """Create the directory of a table that will be received and has at most `n_bytes`."""
         clean = clean_name(name)
         self.expire()
         self._make_room(n_bytes)
@@ -120,9 +112,9 @@ class Tables:
         return StoredTable(key, clean, self.spool.make(key) / clean)
 
     def keep(self, table: StoredTable, n_bytes: int, about: dict[str, Any]) -> StoredTable:
-        """Keep a table of so many bytes that was received and described by `look_at`."""
-        told = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
-        (table.path.parent / _ABOUT).write_text(json.dumps(told))
+        """Store a received table of `n_bytes` with its description by `look_at`."""
+        about = {"id": table.id, "name": table.name, "bytes": n_bytes, **about}
+        (table.path.parent / _ABOUT).write_text(json.dumps(about))
         table.n_bytes, table.n_rows = n_bytes, about["rows"]
         self._tables[table.id] = table
         self._arriving.pop(table.id, None)
@@ -135,13 +127,13 @@ class Tables:
         shutil.rmtree(table.path.parent, ignore_errors=True)
 
     def expire(self) -> None:
-        """Delete what was not used for an hour."""
+        """Delete tables that were not used for an hour."""
         before = time.monotonic() - _KEPT
         for table in [t for t in self._tables.values() if t.used < before and not t.n_users]:
             self.drop(table)
 
     def _make_room(self, n_bytes: int) -> None:
-        """Delete the tables that were used longest ago, where there is no room for so many further bytes."""
+        """Delete the least recently used tables until there is room for `n_bytes`."""
         idle = sorted((t for t in self._tables.values() if not t.n_users), key=lambda t: t.used)
         most = 4 * self.limits.bytes - sum(self._arriving.values()) - n_bytes
         while sum(t.n_bytes for t in self._tables.values()) > most or len(self._tables) >= 100:
@@ -151,7 +143,7 @@ class Tables:
 
 
 def clean_name(name: str) -> str:
-    """Give the name of an uploaded file without directories and signs that mean something to a shell.
+    """Return the name of an uploaded file without directories and without special characters of a shell.
 
     Examples
     --------
@@ -167,8 +159,8 @@ def clean_name(name: str) -> str:
     return f"{clean or 'table'}{ending}"
 
 
-def look_at(file: Path, n_lines: int, limits: Limits) -> dict[str, Any]:
-    """Describe the columns and first rows of a file, which has so many line breaks unless it is Parquet."""
+def look_at(file: Path, n_lines: int, limits: TableLimits) -> dict[str, Any]:
+    """Describe the columns and first rows of a file; `n_lines` is the number of line breaks of a CSV file."""
     exact = is_parquet(file)
     with _beginning(file) as path, limited_to(limits.budget()) as budget:
         n_rows = sum(count_parquet_rows(path)) if exact else max(0, n_lines - 1)
@@ -188,16 +180,16 @@ def look_at(file: Path, n_lines: int, limits: Limits) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _beginning(path: Path) -> Iterator[Path]:
-    """Give a file with the first whole lines of a large CSV file, whose reader would hold 32 blocks at the same time.
+    """Return a file with the first complete lines of a large CSV file, whose reader would hold 32 blocks in memory.
 
-    Other files are given as they are.
+    Other files are returned unchanged.
     """
     if is_parquet(path) or path.stat().st_size <= _BEGINNING:
         yield path
         return
     with path.open("rb") as file:
         signs = np.frombuffer(file.read(_BEGINNING), np.uint8)
-    quoted = np.cumsum(signs == ord('"'), dtype=np.int32) % 2 == 1  # a line break in a cell ends no line
+    quoted = np.cumsum(signs == ord('"'), dtype=np.int32) % 2 == 1  # a quoted line break does not end a row
     ends = np.flatnonzero((signs == ord("\n")) & ~quoted)
     if not len(ends):
         yield path
@@ -212,7 +204,7 @@ def _beginning(path: Path) -> Iterator[Path]:
 
 
 def _first_rows(table: Table, path: Path) -> pa.RecordBatch:
-    """Some rows of the columns that can be used, with texts written out; few if they are long."""
+    """Return the first rows of the usable columns, with plain texts; fewer rows if these are long."""
     usable = [name for name in table.columns if can_name(table.types[name])]
     if is_parquet(path):
         n_rows = min(_LOOKED_AT, 1 + _CELLS_LOOKED_AT // max(1, len(usable)))
@@ -225,7 +217,7 @@ def _first_rows(table: Table, path: Path) -> pa.RecordBatch:
 
 
 def _written_out(first: pa.RecordBatch) -> pa.RecordBatch:
-    """The first rows, as many as have few bytes of text, with a text in each cell instead of its number in a list."""
+    """Return the first rows up to a limit of text bytes, with dictionary columns decoded to plain texts."""
     n_bytes = np.zeros(first.num_rows, np.int64)
     for column in (column for column in first.columns if is_text(column.type)):
         coded = hasattr(column, "dictionary")
@@ -237,7 +229,6 @@ def _written_out(first: pa.RecordBatch) -> pa.RecordBatch:
 
 
 def _kind(kind: Any, cells: Any) -> str:
-
     kinds = pa.types
     if kinds.is_boolean(kind):
         return "truth"
@@ -255,7 +246,7 @@ def _kind(kind: Any, cells: Any) -> str:
 
 
 def _preview(first: pa.RecordBatch, names: list[str]) -> list[list[str | None]]:
-    """The first cells as texts; None for those without a value, and for lists and the like."""
+    """Return the first cells as texts; None for missing values and for columns that cannot be shown."""
     few = first.slice(0, max(1, min(_PREVIEW, _PREVIEW_CELLS // max(1, len(names)))))
     known = set(first.schema.names)
     nothing = [None] * few.num_rows
@@ -271,7 +262,7 @@ def _shown(cell: Any) -> str | None:
 
 
 def guess(first: pa.RecordBatch, kinds: Mapping[str, str], n_rows: int) -> dict[str, Any]:
-    """Guess which columns name bags, hold times and hold classes, by their names and first rows of so many in all.
+    """Guess the columns with bags, times and classes from their names and the first of `n_rows` rows.
 
     Examples
     --------
@@ -297,10 +288,10 @@ def guess(first: pa.RecordBatch, kinds: Mapping[str, str], n_rows: int) -> dict[
 
 
 def guess_period(cells: pa.Array, n_rows: int) -> str:
-    """Guess a period for the first times of so many rows: the longest of which there are a dozen.
+    """Guess a period from the first times of `n_rows` rows: the longest period that fits a dozen times.
 
-    Times that rise from row to row are taken for the first part of all, others for a part like all. No period is
-    shorter than what the times tell apart.
+    If the times increase from row to row, the remaining rows are assumed to continue them; if not, to have the same
+    range. No period is shorter than the resolution of the times.
 
     Examples
     --------
@@ -327,20 +318,14 @@ def guess_period(cells: pa.Array, n_rows: int) -> str:
 
 
 def _named(columns: list[str], known: tuple[str, ...], first: bool = False) -> str | None:
-    """The column that is called so, or in part; else the first of all, if that is asked for."""
-    for name in known:
-        for column in columns:
-            if column.lower() == name:
-                return column
-    for name in known:
-        for column in columns:
-            if name in re.split(r"[^a-z]+", column.lower()):
-                return column
-    return columns[0] if first and columns else None
+    """Return the column with a known name, or with a known word in its name; else None, or the first if `first`."""
+    same = [column for name in known for column in columns if column.lower() == name]
+    words = {column: re.split(r"[^a-z]+", column.lower()) for column in columns}
+    similar = [column for name in known for column in columns if name in words[column]]
+    return next(iter([*same, *similar, *(columns if first else [])]), None)
 
 
 def _is_whole(cells: Any) -> bool:
-
     if pa.types.is_integer(cells.type):
         return True
     return bool(pa.types.is_string(cells.type) and pc.all(pc.match_substring_regex(cells, r"^\d+$")).as_py())

@@ -1,4 +1,4 @@
-"""What workers do: each task takes plain data and returns facts and bytes; files go to directories of the server."""
+"""The tasks of workers. Each takes plain data and returns a dictionary and bytes."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from typing import Any
 import numpy as np
 from pyarrow import parquet
 
-from histnetq.web.errors import told_to_users
+from histnetq.web.errors import as_refusals
 from histnetq.web.estimate_work import EstimateWork
 from histnetq.web.json_rows import rows_as_table
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 from histnetq.web.model_store import Shelf
-from histnetq.web.serializers import Reading, csv_parts, estimate_file, is_trusted, json_parts
+from histnetq.web.serializers import UploadedFile, csv_parts, estimate_file, is_trusted, json_parts
 from histnetq.web.tables import look_at
 from histnetq.workflows.estimating import Estimates
 
-Tell = Callable[..., None]
+Send = Callable[..., None]
 Found = tuple[dict[str, Any], bytes]
 
 
 def predict(
     shelf: Shelf,
-    tell: Tell,
+    send: Send,
     *,
     model: str,
     path: str,
@@ -34,40 +34,40 @@ def predict(
     as_text: bool,
     options: dict[str, Any],
 ) -> Found:
-    """Estimate the bags of a body that was received."""
-    bounds = Limits(**limits)
-    with told_to_users():
+    """Estimate the bags in the body of a request."""
+    bounds = TableLimits(**limits)
+    with as_refusals():
         file = _as_table(Path(path), bounds)
-    found, messages = estimate_file(shelf.model(model), Reading(file, bounds), **options)
+    found, messages = estimate_file(shelf.model(model), UploadedFile(file, bounds), **options)
     facts = {"summary": summarise(found)}
-    with told_to_users():
+    with as_refusals():
         parts = (csv_parts if as_text else json_parts)(found, wide)
         rows = list(bounds.answered(parts, "send fewer bags, or ask for wide=true"))
     if as_text:
         return facts, b"".join(rows)
     doubted = int((~is_trusted(found)).sum())
-    told = json.dumps({"model": model, "bags": len(found), "doubted": doubted, "messages": messages})
-    return facts, b"".join([told[:-1].encode(), b',"estimates":', *rows, b"}"])
+    about = json.dumps({"model": model, "bags": len(found), "doubted": doubted, "messages": messages})
+    return facts, b"".join([about[:-1].encode(), b',"estimates":', *rows, b"}"])
 
 
-def look(shelf: Shelf, tell: Tell, *, path: str, n_lines: int, limits: dict[str, int]) -> Found:
-    """Describe the columns and first rows of a table that was received."""
-    file, bounds = Path(path), Limits(**limits)
-    with told_to_users(file.parent):
+def look(shelf: Shelf, send: Send, *, path: str, n_lines: int, limits: dict[str, int]) -> Found:
+    """Describe the columns and first rows of an uploaded table."""
+    file, bounds = Path(path), TableLimits(**limits)
+    with as_refusals(file.parent):
         bounds.check_file(file)
         about = look_at(file, n_lines, bounds)
     return {"about": about}, b""
 
 
-def estimate(shelf: Shelf, tell: Tell, **asked: Any) -> Found:
-    """Do the job that estimates a table."""
-    found, result = EstimateWork(shelf, tell, **asked).estimate()
+def estimate(shelf: Shelf, send: Send, **asked: Any) -> Found:
+    """Do the work of a job that estimates a table."""
+    found, result = EstimateWork(shelf, send, **asked).estimate()
     return {"summary": summarise(found)}, json.dumps(result, allow_nan=False).encode()
 
 
-def report(shelf: Shelf, tell: Tell, **asked: Any) -> Found:
-    """Write the report of such a job."""
-    EstimateWork(shelf, tell, **asked).write_report()
+def report(shelf: Shelf, send: Send, **asked: Any) -> Found:
+    """Write the report of a job that estimated a table."""
+    EstimateWork(shelf, send, **asked).write_report()
     return {}, b""
 
 
@@ -75,7 +75,7 @@ TASKS: dict[str, Callable[..., Found]] = {"predict": predict, "look": look, "est
 
 
 def summarise(found: Estimates) -> dict[str, Any]:
-    """Return what is counted: bags and rows, mean shares of the classes, and the part of each that is trusted."""
+    """Return the numbers of bags and rows, the mean share of each class, and the trusted part of that share."""
     shares, trusted = found.values["estimate"], is_trusted(found)
     total = shares.sum(0)
     safe = np.divide(shares[trusted].sum(0), total, out=np.ones_like(total), where=total > 0)
@@ -88,8 +88,8 @@ def summarise(found: Estimates) -> dict[str, Any]:
     }
 
 
-def _as_table(path: Path, limits: Limits) -> Path:
-    """Give a body that can be read as a table: rows as JSON become a Parquet file."""
+def _as_table(path: Path, limits: TableLimits) -> Path:
+    """Return the path of a readable table: JSON rows are converted to a Parquet file."""
     if path.suffix != ".json":
         return path
     made = path.with_suffix(".parquet")

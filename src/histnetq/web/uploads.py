@@ -1,4 +1,4 @@
-"""Directories for what lives as long as the server, and bodies of requests that stream to files in them."""
+"""Temporary directories of the server, and bodies of requests that are streamed to files."""
 
 from __future__ import annotations
 
@@ -16,29 +16,21 @@ from typing import IO
 import anyio
 
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import Limits
+from histnetq.web.limits import TableLimits
 
 _LOCK = "lock"
-_STARTING = 60.0  # seconds for which a directory may have no lock yet
+_STARTING = 60.0  # seconds: a younger directory may have no lock yet
 _AT_ONCE = 4 << 20  # bytes that are written together
-_MOST_PARTS = 1000  # that wait to be written: small ones take much more memory than their bytes
+_MOST_PARTS = 1000  # parts in memory: small ones take much more memory than their bytes
 _IDLE = 30.0  # seconds to wait for the next part of a body
-_SLOWEST = 64 << 10  # bytes that must come in a second, on average over the last `_IDLE` seconds
+_SLOWEST = 64 << 10  # smallest rate in bytes per second, averaged over the last `_IDLE` seconds
 _LONGEST = 3600.0  # seconds for a whole body
 
 
 class Spool:
-    """A directory that nobody else may read, and that a later start deletes if this process is killed.
+    """A private directory in `parent`, which a later start deletes if this process is killed.
 
-    The process holds a lock on a file in it as long as it lives, by which the directories of others are known to be in
-    use or not.
-
-    Parameters
-    ----------
-    parent : path
-        Where it is made.
-    prefix : str
-        With what its name begins.
+    The process holds a lock on a file in the directory until it ends. A directory without a locked file is abandoned.
     """
 
     def __init__(self, parent: Path, prefix: str) -> None:
@@ -48,13 +40,20 @@ class Spool:
         fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
 
     def make(self, name: str) -> Path:
-        """Make a directory in it."""
+        """Create a subdirectory."""
         place = self.path / name
         place.mkdir(mode=0o700)
         return place
 
+    @contextlib.contextmanager
+    def temporary(self) -> Iterator[Path]:
+        """Create a subdirectory, and delete it after the block."""
+        # A worker that is being killed may still write there, which makes deleting fail.
+        with tempfile.TemporaryDirectory(prefix="r_", dir=self.path, ignore_cleanup_errors=True) as place:
+            yield Path(place)
+
     def close(self) -> None:
-        """Delete it with all that is in it."""
+        """Delete the directory and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 
@@ -84,19 +83,9 @@ def _is_abandoned(place: Path) -> bool:
 
 
 class Body:
-    """The body of a request, which goes to a file as it comes; what is small stays in memory until it is all there.
+    """The body of a request, which is written to the file `path` while it arrives.
 
-    Parameters
-    ----------
-    path : path
-        The file.
-    counts : bool
-        Whether line breaks are counted.
-
-    Attributes
-    ----------
-    n_bytes, n_lines : int
-        Bytes that have come, and line breaks in those that were written.
+    `n_bytes` is the number of received bytes. `n_lines` is the number of written line breaks, if `counts` is true.
     """
 
     def __init__(self, path: Path, counts: bool) -> None:
@@ -105,10 +94,10 @@ class Body:
         self._n_waiting = 0
         self._file: IO[bytes] | None = None
 
-    async def receive(self, stream: AsyncIterator[bytes], limits: Limits) -> None:
-        """Take all that comes; refuse it as soon as it is too large, or if it comes to a halt.
+    async def receive(self, stream: AsyncIterator[bytes], limits: TableLimits) -> None:
+        """Receive the body; refuse it as soon as it is too large or too slow.
 
-        The last part is not written yet: `finish` does that, in the thread that goes on to read the file.
+        `finish` writes the last part.
         """
         latest = anyio.current_time() + _LONGEST
         with anyio.move_on_after(_IDLE) as patience:
@@ -130,19 +119,19 @@ class Body:
             )  # fmt: skip
 
     def finish(self) -> None:
-        """Write what has not been written, and close the file."""
+        """Write the rest, and close the file."""
         self._write()
-        with _told_if_full():
+        with _refused_if_full():
             self.close()
 
     def close(self) -> None:
-        """Close the file, and forget what was not written."""
+        """Close the file without writing the rest."""
         self._waiting.clear()
         if self._file is not None:
             self._file.close()
 
     def _write(self) -> None:
-        with _told_if_full():
+        with _refused_if_full():
             if self._file is None:
                 self._file = self.path.open("xb")
             for part in self._waiting:
@@ -154,7 +143,7 @@ class Body:
 
 
 @contextlib.contextmanager
-def _told_if_full() -> Iterator[None]:
+def _refused_if_full() -> Iterator[None]:
     try:
         yield
     except OSError as error:

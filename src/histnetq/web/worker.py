@@ -1,6 +1,7 @@
-"""A process that does one piece of work after the other for the server, which may kill it at any time.
+"""A worker process, which does one task at a time for the server and may be killed at any time.
 
-Work comes by frames on standard input. Events and the answer go back by frames on what was standard output.
+Tasks arrive as frames on standard input. Events and answers go back as frames on standard output. Printed text goes to
+standard error.
 """
 
 from __future__ import annotations
@@ -20,20 +21,18 @@ from histnetq.web.errors import INTERNAL, LOG, RefusedError
 
 
 def main(parent: int, models: str, memory: int) -> None:
-    """Work until the server closes its end of the pipe."""
+    """Do tasks until the server closes the pipe."""
     end_with(parent)
-    for number in (signal.SIGINT, signal.SIGTERM):  # which a system sends to all processes: the server ends this one
+    for number in (signal.SIGINT, signal.SIGTERM):  # sent to all processes of a terminal; the server ends this one
         signal.signal(number, signal.SIG_IGN)
     limit_memory(memory)
     keep_memory()
     answers = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # nothing that prints disturbs the frames
+    os.dup2(2, 1)  # printed text must not mix with the frames
 
     from histnetq.web.model_store import Shelf
-    from histnetq.web.serializers import collect_warnings
     from histnetq.web.tasks import TASKS
 
-    collect_warnings()
     shelf = Shelf(Path(models))
     _send(answers, {"kind": "ready"})
     while True:
@@ -46,13 +45,13 @@ def main(parent: int, models: str, memory: int) -> None:
 
 
 def _work(work: Callable[..., tuple[frames.Message, bytes]], answers: IO[bytes]) -> tuple[frames.Message, bytes]:
-    """Do a piece of work, and return the answer."""
+    """Do a task, and return the answer."""
 
-    def tell(kind: str, **facts: Any) -> None:
+    def send(kind: str, **facts: Any) -> None:
         _send(answers, {"kind": kind, **facts})
 
     try:
-        facts, content = work(tell=tell)
+        facts, content = work(send=send)
     except RefusedError as error:
         return {"kind": "refused", "status": error.status, "sentence": error.sentence, "headers": error.headers}, b""
     except Exception as error:

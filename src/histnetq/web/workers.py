@@ -1,4 +1,4 @@
-"""Worker processes: each does one piece of work at a time, and is killed and replaced when that takes too long."""
+"""`Workers`: worker processes that do one task at a time, and are killed and replaced if it takes too long."""
 
 from __future__ import annotations
 
@@ -19,34 +19,34 @@ from histnetq.web import frames
 from histnetq.web.children import environment, send
 from histnetq.web.errors import LOG, RefusedError
 
-_STARTING = 60.0  # seconds for a worker to start
-_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds until the start of a worker is tried again
-_WAITING = 120.0  # seconds for a worker to become free
+_STARTING = 60.0  # seconds that a worker may take to start
+_PAUSE, _LONGEST_PAUSE = 1.0, 30.0  # seconds before the next attempt to start a worker
+_WAITING = 120.0  # seconds that a request waits for a free worker
 _LONG = 10.0  # seconds of work after which a worker counts as occupied
-_END = 2.0  # seconds for idle workers to end
-Hear = Callable[[frames.Message], None]
+_END = 2.0  # seconds that an idle worker has to end
+OnEvent = Callable[[frames.Message], None]
 
 
 class DiedError(Exception):
-    """A worker ended before it answered."""
+    """A worker ended without an answer."""
 
 
 class Workers:
-    """Processes that work, of which all that have ended are replaced.
+    """Worker processes, which are replaced when they end.
 
     Parameters
     ----------
     n_workers : int
-        Their number.
+        Number of processes.
     models : Path
-        The directory that models are loaded from.
+        The directory of the models.
     memory : int
-        Bytes of memory that each may have.
+        Bytes of memory that each process may use.
 
     Attributes
     ----------
     n_ended : Counter
-        How many workers had to be replaced, by the reason.
+        Number of replaced workers by reason.
     """
 
     def __init__(self, n_workers: int, models: Path, memory: int) -> None:
@@ -54,7 +54,7 @@ class Workers:
         self._about = json.dumps({"parent": os.getpid(), "models": str(models), "memory": memory})
         self._running, self._alive, self._free = set[_Worker](), set[_Worker](), deque[_Worker]()
         self._waiting: OrderedDict[str, deque[asyncio.Future[_Worker]]] = OrderedDict()
-        self._useful = time.monotonic()  # when a worker was last there
+        self._useful = time.monotonic()  # when a worker was last alive
         self._tasks = [asyncio.create_task(self._keep()) for _ in range(n_workers)]
 
     async def run(
@@ -64,17 +64,17 @@ class Workers:
         *,
         seconds: float | None,
         client: str = "",
-        hear: Hear = lambda _: None,
+        on_event: OnEvent = lambda _: None,
     ) -> tuple[frames.Message, bytes]:
-        """Let a worker do a task of `histnetq.web.tasks`, and return its answer.
+        """Run a task of `histnetq.web.tasks` in a worker, and return its answer.
 
-        A worker that needs more than `seconds`, or whose caller is cancelled, is killed. Where several requests wait
-        for a free worker, their clients take turns.
+        A worker that needs more than `seconds`, or whose caller is cancelled, is killed. If several requests wait for
+        a free worker, their clients take turns.
         """
         worker = await self._take(client, None if seconds is None else _WAITING)
         try:
             with anyio.fail_after(seconds):
-                answer, content = await worker.ask(task, arguments, hear)
+                answer, content = await worker.ask(task, arguments, on_event)
         except TimeoutError:
             self._end(worker, "late")
             raise RefusedError(
@@ -97,17 +97,17 @@ class Workers:
 
     @property
     def n_alive(self) -> int:
-        """Number of workers that can be given work now or later."""
+        """Number of running workers."""
         return len(self._alive)
 
     @property
     def n_waiting(self) -> int:
-        """Number of pieces of work that wait for a worker."""
+        """Number of tasks that wait for a worker."""
         return sum(not future.done() for futures in self._waiting.values() for future in futures)
 
     @property
     def status(self) -> str:
-        """Return "ok"; "busy" if all workers have had the same work for some time; "degraded" if none can be had."""
+        """Health: "ok"; "busy" if all workers have had the same task for some time; "degraded" if none can start."""
         now = time.monotonic()
         if not self._alive:
             return "degraded" if now - self._useful > _STARTING else "ok"
@@ -115,11 +115,11 @@ class Workers:
         return "busy" if sum(long) == self.n_workers else "ok"
 
     def pids(self) -> list[int]:
-        """List the process ids of the workers."""
+        """Return the process ids of the workers."""
         return sorted(worker.process.pid for worker in self._alive)
 
     async def close(self) -> None:
-        """End all workers: idle ones by themselves, others are killed."""
+        """End all workers; those that have a task are killed."""
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -139,7 +139,7 @@ class Workers:
             with anyio.fail_after(seconds):
                 return await future
         except BaseException as error:
-            if not future.cancelled() and future.done():  # it came at the same moment
+            if not future.cancelled() and future.done():  # a worker became free at the same moment
                 self._give(future.result())
             future.cancel()
             if not isinstance(error, TimeoutError):
@@ -149,7 +149,7 @@ class Workers:
             ) from None
 
     def _give(self, worker: _Worker) -> None:
-        """Hand a free worker to whoever waits; clients take turns."""
+        """Give a free worker to a waiting request; clients take turns."""
         worker.since = None
         if worker not in self._alive:
             return
@@ -172,7 +172,7 @@ class Workers:
         send(worker.process, signal.SIGKILL)
 
     async def _keep(self) -> None:
-        """Start a worker, and another whenever it has ended."""
+        """Start a worker, and a new one each time it ends."""
         while True:
             worker = await self._start()
             self._running.add(worker)
@@ -183,7 +183,7 @@ class Workers:
             self._running.discard(worker)
 
     async def _start(self) -> _Worker:
-        """Start a worker; try again until it works."""
+        """Start a worker; repeat until it succeeds."""
         pause = _PAUSE
         while True:
             try:
@@ -199,24 +199,16 @@ class _Worker:
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.since: float | None = None  # when it began what it works at
+        self.since: float | None = None  # start of the current task
 
     @classmethod
     async def start(cls, about: str) -> _Worker:
-        """Start a process, and wait until it can work."""
-        pipe = asyncio.subprocess.PIPE
-        worker = cls(
-            await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
-                "histnetq.web.worker",
-                about,
-                env=environment(),
-                stdin=pipe,
-                stdout=pipe,
-                start_new_session=True,
-            )
+        """Start a process, and wait until it is ready."""
+        pipe, words = asyncio.subprocess.PIPE, (sys.executable, "-m", "histnetq.web.worker", about)
+        process = await asyncio.create_subprocess_exec(
+            *words, env=environment(), stdin=pipe, stdout=pipe, start_new_session=True
         )
+        worker = cls(process)
         try:
             with anyio.fail_after(_STARTING):
                 await worker._receive()
@@ -228,11 +220,11 @@ class _Worker:
             raise
         return worker
 
-    async def ask(self, task: str, arguments: dict[str, Any], hear: Hear) -> tuple[frames.Message, bytes]:
-        """Wait for the answer to a task; `hear` gets the events before it."""
+    async def ask(self, task: str, arguments: dict[str, Any], on_event: OnEvent) -> tuple[frames.Message, bytes]:
+        """Send a task and wait for its answer; `on_event` gets the events before the answer."""
         assert self.process.stdin is not None
         self.since = time.monotonic()
-        hear({"kind": "began"})
+        on_event({"kind": "began"})
         try:
             self.process.stdin.write(frames.pack({"task": task, "arguments": arguments}))
             await self.process.stdin.drain()
@@ -242,15 +234,15 @@ class _Worker:
             message, content = await self._receive()
             if message["kind"] in ("done", "refused"):
                 return message, content
-            hear(message)
+            on_event(message)
 
     async def reason(self) -> str:
-        """Say how the process ended."""
+        """Return how the process ended."""
         code = await self.process.wait()
         return signal.Signals(-code).name if code < 0 else f"code {code}"
 
     async def close(self) -> None:
-        """Let the process end if it is idle, or kill it."""
+        """Let an idle process end by itself; kill any other."""
         assert self.process.stdin is not None
         self.process.stdin.close()
         if self.since is None:

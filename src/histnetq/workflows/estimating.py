@@ -330,7 +330,7 @@ def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE,
         held = found.contains(known[:, : len(model.classes_)]).mean()
         width = (found.upper - found.lower).mean()
         covered = {"nominal": coverage, "seen": float(held), "mean width": float(width)}
-    return Score(errors, means, covered, getattr(model, "learned_nothing_", ""))
+    return Score(errors, means, covered, model.learned_nothing_)
 
 
 def _known_reader(source: Any, *, label: str | None = None, images: bool = False, **options: Any) -> Reader:

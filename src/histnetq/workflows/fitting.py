@@ -311,7 +311,7 @@ class Workbench:
         """If few bags are held out and a fit is fast, fit a model to all bags and calibrate by cross-validation."""
         n_bags, folds = len(self.bags), affordable_folds(seconds)
         few = n_bags >= FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
-        interrupted = bool(getattr(model, "interrupted_", ""))
+        interrupted = bool(model.interrupted_)
         # Processes that train together would have to make the same decision, and each has its own clock.
         if not few or interrupted or are_processes_together():
             return model, split
@@ -343,7 +343,7 @@ class Workbench:
     def _finished(self, model: Quantifier, split: Split, began: float, **why: Any) -> Quantifier:
         """Calibrate a fitted model, and record where it comes from."""
         learned, held = split.learned, split.held
-        why = {"interrupted": getattr(model, "interrupted_", ""), **why}
+        why = {"interrupted": model.interrupted_, **why}
         if held is not None:
             if model.calibration_ is None:
                 model.calibrate(held)

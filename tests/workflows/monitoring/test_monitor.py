@@ -14,12 +14,14 @@ import pandas as pd
 import pyarrow as pa
 import pytest
 from click.testing import CliRunner
+from prometheus_client.parser import text_string_to_metric_families
 from pyarrow import parquet
 
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.evaluation.monitor_plots import draw_all, draw_mix
 from histnetq.report.monitor_page import page
+from histnetq.report.prometheus import expose
 from histnetq.workflows.monitoring.chunks import Clock, Periods, parse_range
 
 WEEKS = 16
@@ -233,8 +235,20 @@ def test_from_files_to_a_page_and_a_table(files, model, rows):
     assert written.count('<td class="alert">') == 8
     exposed = Path("mix.prom").read_text(encoding="utf-8")
     assert re.search(r'^histnetq_share\{class="b"\} 0\.[67]\d*$', exposed, re.M)
-    assert 'histnetq_alert{class="a"} 1\n' in exposed
-    assert f'histnetq_chunk_start_seconds{{class="a"}} {pd.Timestamp("2026-04-20").timestamp():.0f}\n' in exposed
+    assert 'histnetq_alert{class="a"} 1.0\n' in exposed
+    start = re.search(r'^histnetq_chunk_start_seconds\{class="a"\} (\S+)$', exposed, re.M)
+    assert float(start[1]) == pd.Timestamp("2026-04-20").timestamp()
+
+
+def test_names_of_segments_and_classes_are_quoted_for_prometheus():
+    times = pd.to_datetime(["2026-01-05", "2026-01-12", "2026-01-05"])
+    values = {"estimate": [0.1, 0.25, 0.5], "reference": 0.5, "threshold_lower": 0.2, "threshold_upper": 0.8}
+    names = {"2nd site": ['a"b', 'a"b', "c\\d\ne"], "chunk": ["1", "2", "1"], "class": "cod", "start": times}
+    exposed = expose(pd.DataFrame({**names, **values, "alert": False, "n": 10}))
+    metrics = {metric.name: metric for metric in text_string_to_metric_families(exposed)}
+    shares = {sample.labels["_2nd_site"]: sample.value for sample in metrics["histnetq_share"].samples}
+    assert shares == {'a"b': 0.25, "c\\d\ne": 0.5}
+    assert len(metrics) == 7
 
 
 def test_alerts_end_with_3_if_asked(files):
@@ -709,7 +723,7 @@ def test_a_page_with_segments_begins_with_all_of_them(without_images):
     assert re.search(r'<th scope="row" class="name">region quiet</th><td>8</td><td>0</td>', told)
     places = set(re.findall(r'<h2 id="(.*?)"', written))
     assert set(re.findall(r'href="#(.*?)"', told)) == places
-    assert "Drawn below are the 30 segments with the most alerts" in written
+    assert "The plots below show the 30 segments with the most alerts; the table of --csv has all segments." in written
 
 
 def test_a_week_between_weeks_without_rows_is_seen():

@@ -1,6 +1,6 @@
-// The server: every request of the page is made here, and only to the address that the page came from.
+// Requests to the server. The page sends all requests from this file, and only to its own address.
 
-/** What the server refused, in its own sentence. */
+/** A refused request, with the error message of the server. */
 export class Refused extends Error {
   constructor(status, sentence) {
     super(sentence);
@@ -9,14 +9,14 @@ export class Refused extends Error {
 }
 
 const TOKEN = "histnetq-token"; // kept in this tab until it is closed
-const GONE = "The server does not answer; look whether histnetq serve still runs, then try again.";
+const GONE = "The server does not answer; check that histnetq serve is still running, then try again.";
 
 function sentenceOf(status, text) {
   try {
     const { error } = JSON.parse(text);
     if (typeof error === "string") return error;
-  } catch { /* An answer that is not ours: a proxy between may have written it. */ }
-  return `The server answered with the code ${status}; look at what it printed, then try again.`;
+  } catch { /* A proxy may have written the response. */ }
+  return `The server answered with the code ${status}; look at its log, then try again.`;
 }
 
 function signed(headers = {}) {
@@ -24,7 +24,7 @@ function signed(headers = {}) {
   return token ? { ...headers, Authorization: `Bearer ${token}` } : headers;
 }
 
-/** Keep the token that the server asks for. */
+/** Store the token that the server asks for. */
 export const signIn = (token) => sessionStorage.setItem(TOKEN, token);
 
 async function ask(method, path, { body, signal } = {}) {
@@ -48,7 +48,7 @@ export const start = (body) => read("POST", "/v1/jobs", { body });
 export const job = (id, signal) => read("GET", jobPath(id), { signal });
 export const cancel = (id) => read("DELETE", jobPath(id));
 
-/** Fetch a file of a job and let the browser save it: a plain link would carry no token and hide a refusal. */
+/** Download a file of a job. A plain link would send no token and would not show an error message. */
 export async function save(id, name) {
   const url = URL.createObjectURL(await (await ask("GET", jobPath(id, `/${name}`))).blob());
   const link = document.createElement("a");
@@ -58,14 +58,14 @@ export async function save(id, name) {
   setTimeout(() => URL.revokeObjectURL(url), 60_000);
 }
 
-/** Send a file as it is; `told` hears the part that has arrived. Give the promise, and what stops it. */
-export function upload(file, told) {
+/** Upload a file; `onProgress` gets the part that was sent. Return the promise, and a function that stops it. */
+export function upload(file, onProgress) {
   const request = new XMLHttpRequest();
   const done = new Promise((resolve, reject) => {
     request.open("POST", `/v1/tables?name=${encodeURIComponent(file.name)}`);
     for (const [name, value] of Object.entries(signed())) request.setRequestHeader(name, value);
     request.setRequestHeader("Content-Type", "application/octet-stream");
-    request.upload.onprogress = (event) => told(event.total ? event.loaded / event.total : 1);
+    request.upload.onprogress = (event) => onProgress(event.total ? event.loaded / event.total : 1);
     request.onload = () => {
       if (request.status < 300) resolve(JSON.parse(request.responseText));
       else reject(new Refused(request.status, sentenceOf(request.status, request.responseText)));

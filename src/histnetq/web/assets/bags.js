@@ -1,13 +1,13 @@
-// The table of bags: sorted by any column, a page at a time, so that ten thousand bags are as quick as ten.
+// The table of bags, which can be sorted by any column. Pages keep it fast with ten thousand bags.
 
 import { announce, el, field } from "./dom.js";
 import { isDoubted, nDoubted } from "./found.js";
 import { count, many, range, share } from "./format.js";
 
 const PER_PAGE = 50;
-const FEW = 10; // bags that are found without a search
+const FEW = 10; // up to this number of bags, there is no search field
 
-/** The bar of an interval on a scale from 0 to 1, with a tick at the estimate. */
+/** Return the bar of an interval on a scale from 0 to 1, with a tick at the estimate. */
 export function intervalBar(estimate, lower, upper, color) {
   const at = (p) => `${(100 * p).toFixed(2)}%`;
   const ends = lower === null ? {} : { "--from": at(lower), "--width": at(Math.max(upper - lower, 0.004)) };
@@ -15,7 +15,7 @@ export function intervalBar(estimate, lower, upper, color) {
   return el("span", { class: kind, "aria-hidden": "true", "--at": at(estimate), "--color": color, ...ends });
 }
 
-/** Make the table; `found` is the answer of the server, `pick(i)` shows the detail of a bag. */
+/** Create the table; `found` holds the columns of the result, and `pick(i)` shows the details of a bag. */
 export function bagTable(found, colors, pick) {
   const all = found.names.map((_, i) => i);
   let order = all;
@@ -51,7 +51,7 @@ export function bagTable(found, colors, pick) {
   const only = el("input", { type: "checkbox", onchange: () => { doubted = only.checked; arrange(); } });
   const warned = nDoubted(found);
   const tools = el("div", { class: "tools" }, found.names.length > FEW ? field(`Find a ${found.what}`, search) : null,
-    warned ? el("label", { class: "check" }, only, `Only those to look at (${count(warned)})`) : null, pager);
+    warned ? el("label", { class: "check" }, only, `Only those with a warning (${count(warned)})`) : null, pager);
 
   function sort(column) {
     sorted = { key: column.key, down: sorted.key === column.key ? !sorted.down : Boolean(column.number) };
@@ -107,7 +107,7 @@ export function bagTable(found, colors, pick) {
   return { element: el("div", { class: "card flush" }, tools, scroll), order: () => order };
 }
 
-/** The word about a bag or a period, with its colour. */
+/** Return the trust of a bag or the verdict of a period as a coloured tag. */
 export function stateTag(found, i) {
   const words = found.words[i];
   const idle = words === "unchecked" || words === "no reference";

@@ -1,4 +1,4 @@
-// Elements are made here and nowhere else, and text reaches them as text nodes: no string is ever read as HTML.
+// Creation of all elements. Text is added as text nodes, so no string is ever parsed as HTML.
 
 const SVG = "http://www.w3.org/2000/svg";
 
@@ -23,7 +23,7 @@ export const svg = (tag, attributes = {}, ...children) =>
 let serial = 0;
 export const newId = (name) => `${name}-${++serial}`;
 
-/** Say something to readers of the screen, without moving the focus. */
+/** Announce a text to screen readers, without moving the focus. */
 export function announce(text) {
   document.getElementById("live").textContent = text;
 }
@@ -38,7 +38,7 @@ export function clearAlert() {
   document.getElementById("alert").replaceChildren();
 }
 
-/** Put a view in its place. The focus goes to its heading, unless the page has just been opened. */
+/** Show a view. The focus moves to its heading, unless the page has just been opened. */
 export function place(context, ...children) {
   context.root.replaceChildren(...present(children));
   if (context.moveFocus) {
@@ -49,7 +49,7 @@ export function place(context, ...children) {
   context.moveFocus = true;
 }
 
-/** A field with its label, and a sentence about it. */
+/** Return an input with its label and a hint. */
 export function field(label, input, hint = null) {
   input.id ||= newId("field");
   const note = hint && el("small", { id: `${input.id}-hint` }, hint);
@@ -57,7 +57,7 @@ export function field(label, input, hint = null) {
   return el("div", { class: "field" }, el("label", { for: input.id }, label), input, note);
 }
 
-/** A list to choose from: pairs of a value and its words. */
+/** Return a drop-down list from pairs of a value and its text. */
 export function select(pairs, chosen, onchange) {
   const input = el("select", { onchange: () => onchange(input.value) },
     pairs.map(([value, words]) => el("option", { value, selected: value === chosen }, words)));

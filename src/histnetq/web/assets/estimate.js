@@ -1,4 +1,4 @@
-// Estimate: a model, a table, its columns; then the mix of its bags.
+// The view "Estimate": choose a model, a table and its columns, then see the mix of the classes in each bag.
 
 import * as api from "./api.js";
 import { clearAlert, el, field, place, select } from "./dom.js";
@@ -78,12 +78,12 @@ async function drawForm(context) {
 }
 
 const noModel = () => el("div", { class: "card empty" },
-  el("h2", {}, "There is no model yet"),
-  el("p", {}, "A model learns the classes from a table in which they are known. Learn one first, then come back with a "
-    + "table in which they are not."),
+  el("h2", {}, "No model yet"),
+  el("p", {}, "A model learns the classes from a table where they are known. Learn a model first, then come back "
+    + "with a table where they are unknown."),
   el("p", {}, el("a", { class: "button", href: "#/learn" }, "Learn a model")));
 
-/** Fields for the columns of a table; what depends on them is drawn again by `refresh`, and they stay as they are. */
+/** Return fields for the columns of a table; `refresh` redraws the preview, but not the fields. */
 function columnFields(table, modelOf) {
   const names = table.columns.map((column) => column.name);
   const below = el("div");
@@ -96,12 +96,12 @@ function columnFields(table, modelOf) {
   const missing = missingField();
   const segment = select([["", "None"], ...names.map((name) => [name, name])], "", refresh);
   const timed = [
-    field("Period", period, "The mix is estimated in each of them."),
-    field("Reference", reference, "The times that others are compared with, from..to; empty for the first half."),
-    field("Segment column", segment, "With one, each of its values is followed for itself."),
+    field("Period", period, "The mix is estimated in each period."),
+    field("Reference", reference, "Periods are compared with these times, from..to; empty for the first half."),
+    field("Segment column", segment, "If chosen, each of its values is monitored separately."),
   ];
   const fields = el("div", { class: "fields" }, bag.element,
-    field("Time column", time, "With one, the mix is also followed over time."), timed, missing.element);
+    field("Time column", time, "If chosen, the mix is also monitored over time."), timed, missing.element);
 
   function refresh() {
     const wanted = (modelOf().columns ?? []).map((column) => column.name);
@@ -111,11 +111,11 @@ function columnFields(table, modelOf) {
     if (time.value && segment.value) roles.set(segment.value, "segment");
     if (time.value) roles.set(time.value, "time");
     for (const name of bag.value()) roles.set(name, "bag");
-    const told = lacking.length
+    const note = lacking.length
       ? el("p", { class: "notice warn" }, `This table lacks ${many(lacking.length, "column")} that the model reads: `
         + `${listed(lacking)}. Choose another table or another model.`)
       : el("p", { class: "fine" }, `The model reads ${count(wanted.length)} of the ${count(names.length)} columns.`);
-    below.replaceChildren(told, preview(table, roles));
+    below.replaceChildren(note, preview(table, roles));
   }
 
   const asked = () => ({

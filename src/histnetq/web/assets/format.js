@@ -1,4 +1,4 @@
-// Numbers in words that people read.
+// Numbers, sizes, durations and lists as text.
 
 const LANGUAGE = "en";
 const whole = new Intl.NumberFormat(LANGUAGE, { maximumFractionDigits: 0 });
@@ -21,7 +21,7 @@ export function duration(seconds) {
   return many(Math.max(1, Math.round(seconds / size)), name);
 }
 
-/** Names in a row: all of them, or the first few and how many more there are. */
+/** Return names separated by commas; a long list ends with the number of further names. */
 export function listed(names, most = 8) {
   const shown = names.slice(0, names.length > most + 1 ? most : most + 1);
   const more = names.length - shown.length;

@@ -1,6 +1,6 @@
-// What a job has found, by columns: bags, or the periods of time that the mix was followed over.
+// The result of a job by columns: bags, or periods of time.
 
-// Words of trust and verdicts that ask for no second look.
+// Values of trust and verdict that are not warnings.
 const GOOD = ["ok", "unchecked", "unchanged", "no reference"];
 
 function columns(rows, classes, more) {
@@ -26,7 +26,7 @@ export const periodsOf = (chunks, classes) => columns(chunks, classes, (column) 
   alert: column("alert"),
 }));
 
-/** The segments of what was followed over time: the name of each, its periods, and how many of these have an alert. */
+/** Return the monitored segments: the name of each, its periods, and the number of periods with an alert. */
 export function segmentsOf(chunks) {
   const found = new Map();
   for (const chunk of chunks) {
@@ -37,7 +37,7 @@ export function segmentsOf(chunks) {
   return [...found].map(([name, own]) => ({ name, chunks: own, moved: own.filter((c) => c.alert.some(Boolean)).length }));
 }
 
-/** Whether a bag or a period asks for a second look. */
+/** Return whether a bag or a period has a warning. */
 export const isDoubted = (found, i) => !GOOD.includes(found.words[i]);
 
 export const nDoubted = (found) => found.words.filter((word) => !GOOD.includes(word)).length;

@@ -1,21 +1,21 @@
-// Work that the server does: how far it is, and Cancel.
+// Progress of a job, and the button to cancel it.
 
 import * as api from "./api.js";
 import { announce, el, place } from "./dom.js";
 import { duration } from "./format.js";
 
-const FIRST_WAIT = 250; // milliseconds between two looks at a job; they grow
+const FIRST_WAIT = 250; // milliseconds between two requests for a job; the time grows
 const LONGEST_WAIT = 1000;
-const LONG = 5; // seconds after which it is told how many have passed
-const PASSING = [0, 429, 503]; // codes of a server that may answer the next time
-const ANNOUNCED_EVERY = 15000; // milliseconds: a voice that speaks more often cannot be listened to
+const LONG = 5; // seconds after which the elapsed time is shown
+const PASSING = [0, 429, 503]; // status codes after which the request is repeated
+const ANNOUNCED_EVERY = 15000; // milliseconds: screen readers must not speak all the time
 
 const pause = (milliseconds, signal) => new Promise((resolve) => {
   const timer = setTimeout(resolve, milliseconds);
   signal.addEventListener("abort", () => { clearTimeout(timer); resolve(); }, { once: true });
 });
 
-/** Show a job's progress until it ends, and give it as it is then; null if the view was left before. */
+/** Show the progress of a job until it ends, and return the job; return null if the view was left before. */
 export async function follow(context, title, describe) {
   const { signal } = context;
   let job = await api.job(context.job, signal);
@@ -37,7 +37,7 @@ export async function follow(context, title, describe) {
       job = await api.job(context.job, signal);
     } catch (error) {
       if (!PASSING.includes(error.status)) throw error;
-      shown.tell(error.message);
+      shown.say(error.message);
     }
   }
   return job;
@@ -46,7 +46,7 @@ export async function follow(context, title, describe) {
 const isRunning = (job) => job.state === "queued" || job.state === "running";
 
 function wordsOf(job) {
-  if (job.state === "queued") return "This waits until other work is done.";
+  if (job.state === "queued") return "Waiting for other jobs to end.";
   const passed = job.seconds >= LONG ? ` ${duration(job.seconds)} so far.` : "";
   const left = job.seconds_left > 0 ? ` About ${duration(job.seconds_left)} left.` : passed;
   return `${job.stage || "This has begun"}.${left}`;
@@ -70,12 +70,12 @@ function progressCard(context, title, describe) {
     }
   });
   const subtitle = el("p", { class: "lead" });
-  const told = el("div", { class: "grow" }, el("div", { class: "progress-head" }, words, part), bar);
+  const state = el("div", { class: "grow" }, el("div", { class: "progress-head" }, words, part), bar);
   const element = el("section", {}, el("h1", {}, title), subtitle,
-    el("div", { class: "card" }, el("div", { class: "progress-row" }, told, cancel), more));
+    el("div", { class: "card" }, el("div", { class: "progress-row" }, state, cancel), more));
   return {
     element,
-    tell: (sentence) => { words.textContent = sentence; },
+    say: (sentence) => { words.textContent = sentence; },
     update(job) {
       const known = job.state === "running" && typeof job.progress === "number";
       if (known) bar.value = job.progress;
@@ -88,13 +88,13 @@ function progressCard(context, title, describe) {
   };
 }
 
-/** Show that work has not come to its end, and the way back to what was asked. */
+/** Show that a job failed or was cancelled, with a link back to the form. */
 export function showEnd(context, job, again) {
   const cancelled = job.state === "cancelled";
   announce(cancelled ? "This was cancelled." : "");
   place(context, el("section", { class: "card narrow" },
     el("h1", {}, cancelled ? "Cancelled" : "This did not work"),
     el("p", { role: cancelled ? null : "alert", class: cancelled ? null : "notice bad" },
-      cancelled ? "Nothing was kept of it." : job.error),
-    el("p", { class: "actions" }, el("a", { class: "button", href: again }, "Change what was asked"))));
+      cancelled ? "No result was kept." : job.error),
+    el("p", { class: "actions" }, el("a", { class: "button", href: again }, "Back to the form"))));
 }

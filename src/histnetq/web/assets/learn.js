@@ -1,4 +1,4 @@
-// Learn: a table in which the classes are known, its columns, a name; then a model.
+// The view "Learn": choose a table with known classes, its columns and a name, then learn a model.
 
 import * as api from "./api.js";
 import { announce, clearAlert, el, field, newId, place, select } from "./dom.js";
@@ -28,12 +28,12 @@ async function drawForm(context) {
   const title = [
     el("h1", {}, "Learn a model"),
     el("p", { class: "lead" },
-      "Drop a table in which the classes are known. Several methods are compared, and the best one is kept."),
+      "Drop a table where the classes are known. Several methods are compared, and the best one is kept."),
   ];
   const { can_learn: can, limits } = await api.models();
   if (!can) {
     return place(context, ...title, el("p", { class: "notice warn" },
-      "This server serves one model and keeps no others; start histnetq serve with a directory of models."));
+      "This server serves a single model; start histnetq serve with a directory of models."));
   }
   let known = null; // fields of the table that has arrived
   const columns = el("div");
@@ -46,12 +46,12 @@ async function drawForm(context) {
   const method = select(METHODS, "auto", () => {});
   const third = step(3, "Model", el("div", { class: "fields wide" },
     field("Name of the model", name, "Letters, digits, dots, hyphens and underscores."),
-    field("Method", method, "Methods are compared by their errors on bags kept apart.")));
+    field("Method", method, "Methods are compared by their errors on held-out bags.")));
   const button = el("button", { class: "button big" }, "Learn");
   const actions = el("div", { class: "actions" }, button);
   const file = tableField({
     title: "Choose a CSV or Parquet file", limits, report,
-    hint: "One row per example. Its class stands in a column, or another table has the proportions of each bag.",
+    hint: "One row per example. A column has its class, or another table has the proportions of each bag.",
     arrived: (table) => {
       known = table && columnFields(table, limits, report);
       columns.replaceChildren(...(known ? known.elements : []));
@@ -80,26 +80,26 @@ async function drawForm(context) {
   return given && file.give(given);
 }
 
-/** A name for a model that is learned from this file. */
+/** Return a name for a model that is learned from this file. */
 function nameFrom(file) {
   const plain = file.replace(/\.[^.]*$/, "").replace(/[^A-Za-z0-9_.-]+/g, "-");
   return plain.replace(/^[^A-Za-z0-9]+|[^A-Za-z0-9]+$/g, "").slice(0, 64);
 }
 
-/** Fields for the columns of a table with known classes. */
+/** Return fields for the columns of a table with known classes. */
 function columnFields(table, limits, report) {
   const names = table.columns.map((column) => column.name);
   const below = el("div");
   const group = newId("known");
   const way = (value, words, note) => {
     const input = el("input", { type: "radio", name: group, value, checked: value === "label", onchange: refresh });
-    const told = el("span", {}, el("b", {}, words), el("small", {}, note));
-    return { input, element: el("label", { class: "choice" }, input, told) };
+    const text = el("span", {}, el("b", {}, words), el("small", {}, note));
+    return { input, element: el("label", { class: "choice" }, input, text) };
   };
   const byLabel = way("label", "A column of this table", "It has the class of each row.");
   const byTable = way("table", "Another table", "It has the proportions of each bag.");
   const label = select([["", "Choose"], ...names.map((name) => [name, name])], table.guess.label ?? "", refresh);
-  const bag = bagField(table, "The rows lie in no bags", refresh);
+  const bag = bagField(table, "The rows have no bags", refresh);
   const missing = missingField();
   const labelField = field("Label column", label, "It has the class of each row.");
   let proportions = null;
@@ -109,11 +109,11 @@ function columnFields(table, limits, report) {
     arrived: (arrived) => { proportions = arrived; },
   });
   const otherField = el("div", { class: "proportions" }, other.element,
-    el("label", { class: "check" }, counts, "It holds counts or percentages."));
+    el("label", { class: "check" }, counts, "It has counts or percentages."));
   const left = new Set();
   const boxes = el("fieldset", { class: "boxes" });
   const used = el("details", {}, el("summary", {}, "Columns to learn from"),
-    el("p", { class: "fine" }, "Untick what would give the answer away, or what new tables will not have."), boxes);
+    el("p", { class: "fine" }, "Untick columns that reveal the class, or that new tables will not have."), boxes);
 
   function refresh() {
     const labelled = byLabel.input.checked;
@@ -159,12 +159,12 @@ function columnFields(table, limits, report) {
 
 const STATES = { waiting: ["idle", "waits"], running: ["busy", "is learning"], done: ["good", "done"] };
 
-/** The methods that are tried, and how far each is. */
+/** Show the progress of each compared method. */
 function showMethods(root, job) {
   const said = job.messages.at(-1);
   const head = (words, kind) => el("th", { scope: "col", class: kind }, words);
   const table = () => el("table", { class: "methods" },
-    el("caption", {}, "Mean error of a class's share in bags kept apart, in percentage points."),
+    el("caption", {}, "Mean error of a class's share in held-out bags, in percentage points."),
     el("thead", {}, el("tr", {}, head("Method"), head("State"), head("Error", "number"), head("Time", "number"))),
     el("tbody", {}, job.methods.map(methodRow)));
   const scroll = { class: "scroll", tabindex: "0", role: "region", "aria-label": "Methods" };
@@ -193,6 +193,6 @@ function showModel(context, job) {
       el("p", { class: "actions" },
         el("a", { class: "button big", href: estimating }, "Estimate with it"),
         el("a", { class: "button quiet", href: "#/learn" }, "Learn another"))),
-    el("section", {}, el("h2", {}, "The same by a command"), el("div", { class: "card" }, commandRow(command))));
+    el("section", {}, el("h2", {}, "The same with a command"), el("div", { class: "card" }, commandRow(command))));
   announce(`The model ${model.name} is learned.`);
 }

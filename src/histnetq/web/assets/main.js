@@ -1,4 +1,4 @@
-// Which view is shown stands in the address after "#", with the job, so that a reload comes back to it.
+// The start of the page. The address after "#" contains the view and the job, so that a reload shows the same view.
 
 import * as api from "./api.js";
 import { clearAlert, el, field, place, showAlert } from "./dom.js";
@@ -40,7 +40,7 @@ async function show(moveFocus) {
   }
 }
 
-/** Show what went wrong; where a token is wanted, ask for it. */
+/** Show an error; ask for the token if the server needs one. */
 function report(error) {
   if (error.status === 401) askToken(error.message);
   else showAlert(error.message);
@@ -48,8 +48,8 @@ function report(error) {
 
 const nothingHere = (name) => el("section", { class: "card narrow" },
   el("h1", {}, "There is nothing here"),
-  el("p", {}, "What this address means is not on the server, or not any more."),
-  el("p", {}, el("a", { class: "button", href: `#/${name}` }, "Start anew")));
+  el("p", {}, "The server does not have this, or no longer has it."),
+  el("p", {}, el("a", { class: "button", href: `#/${name}` }, "Start again")));
 
 function askToken(sentence) {
   const input = el("input", { type: "password", autocomplete: "current-password", required: true });
@@ -60,7 +60,7 @@ function askToken(sentence) {
   };
   root.replaceChildren(el("form", { class: "card narrow", onsubmit: enter },
     el("h1", {}, "A token, please"), el("p", {}, sentence),
-    field("Token", input, "It stands in the file that the server was started with."),
+    field("Token", input, "It is in the token file of the server."),
     el("button", { class: "button" }, "Go on")));
   input.focus();
 }
@@ -69,7 +69,7 @@ document.getElementById("skip").addEventListener("click", (event) => {
   event.preventDefault();
   document.getElementById("main").focus();
 });
-// A file that misses its field would replace the page.
+// A file that is dropped outside of the field would replace the page.
 for (const name of ["dragover", "drop"]) window.addEventListener(name, (event) => event.preventDefault());
 window.addEventListener("hashchange", () => show(true));
 show(false);

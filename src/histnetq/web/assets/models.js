@@ -1,11 +1,11 @@
-// Models: cards to choose from, and what is known of one.
+// Models: cards to choose from, and the details of one model.
 
 import { el, newId } from "./dom.js";
 import { count, listed, many, percent } from "./format.js";
 
 const MOST_CLASSES = 12;
 
-/** Cards, of which one is chosen. */
+/** Return cards to choose one model. */
 export function modelChoice(models, chosen, onchange) {
   const name = newId("model");
   const cards = models.map((model) => {
@@ -20,17 +20,17 @@ export function modelChoice(models, chosen, onchange) {
   return el("fieldset", { class: "choices" }, el("legend", { class: "unseen" }, "Model"), cards);
 }
 
-/** What a model was learned from, what it expects, and how good it is. */
+/** Return the details of a model: its training data, expected columns and errors. */
 export function modelCard(model) {
   const rows = [];
   const add = (term, ...what) => rows.push(el("dt", {}, term), el("dd", {}, what));
   add("Learned from", sourceOf(model.learned_from));
   add("Classes", classBars(model));
   const names = (model.columns ?? []).map((column) => column.name);
-  add("Expected columns", names.length ? listed(names, 10) : "The model has no names of columns.");
+  add("Expected columns", names.length ? listed(names, 10) : "The model has no column names.");
   add("Intervals", model.intervals.calibrated
     ? `Calibrated ${model.intervals.words || `by ${many(model.intervals.bags, "bag")}`}.`
-    : "None: the model is not calibrated, so that estimates come without intervals and trust is unchecked.");
+    : "None: the model is not calibrated, so estimates have no intervals and trust is unchecked.");
   const left = Object.entries(model.left_out ?? {}).map(([name, why]) => `${name} (${why})`);
   if (left.length) add("Left out", `${listed(left, 10)}.`);
   if (model.why) add("Why this method", model.why);
@@ -45,8 +45,8 @@ function sourceOf(known) {
   const { sources, bags, rows, date } = known ?? {};
   const amount = [bags > 1 && many(bags, "bag"), rows && many(rows, "row")].filter(Boolean).join(" of ");
   const parts = [amount, sources?.length && `from ${listed(sources, 3)}`, date && `on ${date}`];
-  const told = parts.filter(Boolean).join(" ");
-  return told ? `${told}.` : "Unknown: the model does not say.";
+  const text = parts.filter(Boolean).join(" ");
+  return text ? `${text}.` : "Unknown: the model does not say.";
 }
 
 function classBars(model) {
@@ -56,15 +56,15 @@ function classBars(model) {
     el("ul", { class: "classes" }, shown.map((name, j) => el("li", {},
       el("span", {}, String(name)), el("span", { class: "fine" }, percent(model.train_prevalences[j])),
       el("i", { "--share": `${100 * model.train_prevalences[j]}%`, "aria-hidden": "true" })))),
-    el("small", {}, `${more > 0 ? `And ${count(more)} more. ` : ""}The shares are those in training.`),
+    el("small", {}, `${more > 0 ? `And ${count(more)} more. ` : ""}Shares are from the training data.`),
   ];
 }
 
-/** Mean errors of the methods that were compared, from the best on. */
+/** Return a table of the mean errors of the compared methods, the best first. */
 function errorTable({ bags, methods }) {
   const pairs = Object.entries(methods).sort((a, b) => a[1] - b[1]);
   return el("table", { class: "errors" },
-    el("caption", {}, `Mean error of a share in ${many(bags, "bag")} kept apart, in percentage points.`),
+    el("caption", {}, `Mean error of a share in ${many(bags, "held-out bag")}, in percentage points.`),
     el("thead", {}, el("tr", {},
       el("th", { scope: "col" }, "Method"), el("th", { scope: "col", class: "number" }, "Error"))),
     el("tbody", {}, pairs.map(([name, error]) => el("tr", {},

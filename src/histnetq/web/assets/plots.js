@@ -1,9 +1,9 @@
-// Plots as SVG, drawn at the width they have; the table beneath them says the same in numbers.
+// Plots as SVG, drawn to the available width. The table below them has the same numbers.
 
 import { el, svg } from "./dom.js";
 import { many, percent, range } from "./format.js";
 
-export const COLORS = 6; // classes with a colour of their own; the others are grey
+export const COLORS = 6; // number of coloured classes; further classes are grey
 const MOST_BAGS = 200; // in one plot
 const LONGEST_NAME = 14; // letters of a name under an axis
 const LETTER = 6.5; // pixels
@@ -11,19 +11,19 @@ const MARGIN = { left: 40, right: 14, top: 8, bottom: 24 };
 
 export const colorOf = (rank) => `var(--c${rank < COLORS ? rank : 6})`;
 
-/** Numbers below n, evenly spaced, at most so many. */
+/** Return at most `most` of the indices, evenly spaced. */
 export function spread(indices, most = MOST_BAGS) {
   if (indices.length <= most) return indices;
   return Array.from({ length: most }, (_, i) => indices[Math.round((i * (indices.length - 1)) / (most - 1))]);
 }
 
-/** Steps of an axis from 0 to about the top. */
+/** Return the ticks of an axis from 0 to about the top. */
 function ticks(top) {
   const step = [0.01, 0.02, 0.05, 0.1, 0.2, 0.25, 0.5].find((size) => top / size <= 4.5) ?? 0.5;
   return Array.from({ length: Math.floor(top / step + 1e-9) + 1 }, (_, i) => i * step);
 }
 
-/** A figure that is drawn again when its width changes. */
+/** Return a figure that is redrawn when its width changes. */
 function figure(title, mark, height, draw, caption) {
   const readout = el("span", { class: "readout" });
   const place = el("div", { class: "plot" });
@@ -53,7 +53,7 @@ function frame(width, height, top, label) {
   return { root, x, y };
 }
 
-/** Names under an axis: every one, or every second, third and so on, as they fit. */
+/** Add names below an axis: all of them, or every second, third and so on, as many as fit. */
 function names(root, labels, x, width, height) {
   const last = labels.length - 1;
   const texts = labels.map((label) => (label.length > LONGEST_NAME ? `${label.slice(0, LONGEST_NAME - 1)}…` : label));
@@ -69,8 +69,8 @@ function names(root, labels, x, width, height) {
   }
 }
 
-/** Let the pointer read values: a line at the nearest bag, words above, and a click for its detail. */
-function pointing(root, x, height, n, width, tell, words, pick) {
+/** Show the values of the bag nearest to the pointer, and its details on a click. */
+function pointing(root, x, height, n, width, showText, words, pick) {
   const guide = svg("line", { class: "guide", y1: MARGIN.top, y2: height - MARGIN.bottom, visibility: "hidden" });
   root.append(guide);
   const nearest = (event) => {
@@ -83,18 +83,18 @@ function pointing(root, x, height, n, width, tell, words, pick) {
     guide.setAttribute("x1", at);
     guide.setAttribute("x2", at);
     guide.setAttribute("visibility", "visible");
-    tell(words(i));
+    showText(words(i));
   });
-  root.addEventListener("pointerleave", () => { guide.setAttribute("visibility", "hidden"); tell(""); });
+  root.addEventListener("pointerleave", () => { guide.setAttribute("visibility", "hidden"); showText(""); });
   root.addEventListener("click", (event) => pick(nearest(event)));
 }
 
 const path = (points) => points.map(([x, y], i) => `${i ? "L" : "M"}${x.toFixed(1)} ${y.toFixed(1)}`).join("");
 
 /**
- * Draw the share of one class: with a `time`, joined and with a band of intervals, else as dots with lines.
+ * Draw the share of one class: with `time` as a line with a band of intervals, else as dots with intervals.
  *
- * `bags` are numbers of bags; `estimate`, `lower` and so on give the value of a bag.
+ * `bags` are indices of bags; `estimate`, `lower` and so on are functions that return the value of a bag.
  */
 export function classPlot({ name, color, bags, top, label, what, estimate, lower, upper, time, pick }) {
   const n = bags.length;
@@ -106,7 +106,7 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
   const said = `The share of ${name} in ${many(n, what)} is ${ends}${alerts}.`;
   const words = (bag) => `${label(bag)}: ${percent(estimate(bag))}`
     + (lower ? ` (${range(lower(bag), upper(bag))})` : "") + (time?.alert(bag) ? ", alert" : "");
-  const draw = (width, height, tell) => {
+  const draw = (width, height, showText) => {
     const { root, x, y } = frame(width, height, top, said);
     const height0 = height - MARGIN.top - MARGIN.bottom;
     const points = (run, value) => run.map((i) => [x(at(i)), y(Math.max(0, Math.min(top, value(bags[i]))))]);
@@ -147,17 +147,17 @@ export function classPlot({ name, color, bags, top, label, what, estimate, lower
         : svg("circle", { cx, cy, r: radius, fill: color }));
     });
     names(root, bags.map(label), x, width, height);
-    pointing(root, x, height, n, width, tell, (i) => words(bags[i]), (i) => pick(bags[i]));
+    pointing(root, x, height, n, width, showText, (i) => words(bags[i]), (i) => pick(bags[i]));
     return root;
   };
   return figure(name, el("i", { class: "swatch", "--color": color }), 176, draw);
 }
 
-/** Draw the mixes of bags as stacked columns. `classes` are triples: a name, a colour, and what gives a bag's share. */
+/** Draw the mix of each bag as a stacked column. `classes` are triples of name, colour and a function for the share. */
 export function mixPlot({ bags, classes, label, pick, what, caption }) {
   const all = classes.map(([name]) => name).join(", ");
   const said = `The mix of ${all} in ${many(bags.length, what)}, as stacked columns.`;
-  const draw = (width, height, tell) => {
+  const draw = (width, height, showText) => {
     const { root, x, y } = frame(width, height, 1, said);
     const slot = (x(1) - x(0)) / bags.length;
     const wide = Math.max(1, Math.min(slot - (slot > 6 ? 2 : slot > 3 ? 1 : 0), 72));
@@ -177,7 +177,7 @@ export function mixPlot({ bags, classes, label, pick, what, caption }) {
       const parts = classes.slice(0, 4).map(([name, , share]) => `${name} ${percent(share(bags[i]))}`);
       return `${label(bags[i])}: ${parts.join(", ")}`;
     };
-    pointing(root, middle, height, bags.length, width, tell, words, (i) => pick(bags[i]));
+    pointing(root, middle, height, bags.length, width, showText, words, (i) => pick(bags[i]));
     return root;
   };
   const entry = ([name, color]) => el("li", {}, el("i", { class: "swatch", "--color": color }), name);

@@ -1,4 +1,4 @@
-// What was found: the mix in plots, the bags in a table, one bag in detail, and how to take it along.
+// The view of a result: plots, a table of bags, details of one bag, and downloads.
 
 import * as api from "./api.js";
 import { bagTable, intervalBar, stateTag } from "./bags.js";
@@ -9,19 +9,19 @@ import { COLORS, classPlot, colorOf, mixPlot, spread } from "./plots.js";
 
 const MOST_PANELS = 12;
 const REASONS = {
-  unusual: "No mix of the known classes explains these rows, so that the estimate is doubtful.",
-  small: "There are fewer rows than in the bags of the calibration, so that the interval may be too narrow.",
+  unusual: "No mix of the known classes explains these rows, so the estimate is doubtful.",
+  small: "There are fewer rows than in the calibration bags, so the interval may be too narrow.",
   "one row": "There is a single row.",
-  "unseen values": "Some texts were not there in training.",
-  unchecked: "The model is not calibrated, so that nothing says whether it knows such rows.",
+  "unseen values": "Some texts did not occur in the training data.",
+  unchecked: "The model is not calibrated, so it cannot check whether these rows are familiar.",
   moved: "The mix differs from the reference.",
-  "rows look different": "No mix of the known classes explains these rows, so that the estimate is doubtful.",
+  "rows look different": "No mix of the known classes explains these rows, so the estimate is doubtful.",
 };
 const FILES = {
-  "estimates.csv": ["Estimates as CSV", "A row for each bag and class, as histnetq predict writes it."],
-  "report.html": ["Report as a page", "One HTML file with plots, which needs no network."],
-  "monitor.csv": ["Periods as CSV", "A row for each period and class, with thresholds and alerts."],
-  "monitor.html": ["Mix over time as a page", "One HTML file, as histnetq monitor writes it."],
+  "estimates.csv": ["Estimates as CSV", "One row per bag and class, as written by histnetq predict."],
+  "report.html": ["Report as a page", "One HTML file with plots, which works offline."],
+  "monitor.csv": ["Periods as CSV", "One row per period and class, with thresholds and alerts."],
+  "monitor.html": ["Mix over time as a page", "One HTML file, as written by histnetq monitor."],
 };
 
 export function showResult(context, job, again) {
@@ -35,7 +35,7 @@ export function showResult(context, job, again) {
     el("p", { class: "lead" }, `${result.table}, estimated by the model ${result.model} (${result.method}).`),
     result.monitoring?.error ? el("p", { class: "notice warn" }, result.monitoring.error) : null,
     job.messages.map((sentence) => el("p", { class: "notice warn" }, sentence)),
-    tiles(result, bags), periods, part(bags, ranks, "Bags", result, !followed), takeAlong(context, job, again));
+    tiles(result, bags), periods, part(bags, ranks, "Bags", result, !followed), downloads(context, job, again));
   announce(`${many(result.n_bags, "bag")} estimated.`);
 }
 
@@ -58,24 +58,24 @@ function tiles(result, bags) {
   const shown = bags.names.length < result.n_bags ? `${count(bags.names.length)} are shown` : many(rows, "row");
   return el("dl", { class: "tiles" },
     tile("Bags", count(result.n_bags), shown),
-    tile("Most common class", bags.classes[most], `${percent(means[most])} in the mean of the bags`),
-    tile("Intervals", ...intervalsTold(result, bags)),
-    tile("Bags to look at", ...doubtTold(result, bags)));
+    tile("Most common class", bags.classes[most], `${percent(means[most])} on average over the bags`),
+    tile("Intervals", ...intervalWidth(result, bags)),
+    tile("Bags with a warning", ...warnings(result, bags)));
 }
 
-function intervalsTold(result, bags) {
+function intervalWidth(result, bags) {
   if (!bags.lower) return ["none", "The model is not calibrated."];
   const width = mean(bags.lower.map((row, i) => mean(row.map((low, j) => bags.upper[i][j] - low))));
   return [`± ${share(width / 2)}`, `percentage points on average, at ${Math.round(100 * result.coverage)}\u00a0%`];
 }
 
-function doubtTold({ n_doubted: n }, bags) {
+function warnings({ n_doubted: n }, bags) {
   if (bags.words.every((word) => word === "unchecked")) return ["unchecked", "The model is not calibrated."];
-  if (n === 0) return ["0", "All are like those that the model knows."];
-  return [count(n), `${n === 1 ? "It is" : "They are"} unlike those that the model knows.`, "warn"];
+  if (n === 0) return ["0", "All bags are familiar to the model."];
+  return [count(n), `${n === 1 ? "It is" : "They are"} unfamiliar to the model.`, "warn"];
 }
 
-/** The place of each class: that of the model, or by its mean share where there are more classes than colours. */
+/** Return the rank of each class: its order in the model, or by mean share if there are more classes than colours. */
 function rank(found) {
   const order = found.classes.map((_, j) => j);
   if (order.length <= COLORS + 1) return order;
@@ -84,24 +84,24 @@ function rank(found) {
   return order.map((_, j) => order.indexOf(j));
 }
 
-/** What was followed over time; of several segments one is shown, at first that with the most alerts. */
+/** Return the mix over time. If there are several segments, the one with the most alerts is shown first. */
 function overTime(result, ranks) {
   const segments = segmentsOf(result.monitoring.chunks);
   const draw = ({ name, chunks }) =>
     part(periodsOf(chunks, result.classes), ranks, name ? `Over time: ${name}` : "Over time", result, true);
   const worst = segments.reduce((most, own, i) => (own.moved > segments[most].moved ? i : most), 0);
   if (!result.monitoring.segments?.length) return draw(segments[0]);
-  const told = ({ name, moved }, i) => [String(i), moved ? `${name}: ${many(moved, "alert")}` : name];
+  const option = ({ name, moved }, i) => [String(i), moved ? `${name}: ${many(moved, "alert")}` : name];
   const shown = el("div", {}, draw(segments[worst]));
-  const choose = select(segments.map(told), String(worst), (i) => {
+  const choose = select(segments.map(option), String(worst), (i) => {
     shown.replaceChildren(draw(segments[i]));
     announce(`${segments[i].name} is shown.`);
   });
   const head = `Segment (${result.monitoring.segments.join(" / ")})`;
-  return el("div", {}, el("div", { class: "card" }, field(head, choose, "Alerts are counted by periods.")), shown);
+  return el("div", {}, el("div", { class: "card" }, field(head, choose, "Counts are periods with an alert.")), shown);
 }
 
-/** The table and the detail of bags or periods, and plots where they are to be drawn. */
+/** Return the table and the details of bags or periods, with plots if `drawn`. */
 function part(found, ranks, title, result, drawn) {
   const colors = ranks.map(colorOf);
   const detail = detailSheet(found, colors);
@@ -109,7 +109,7 @@ function part(found, ranks, title, result, drawn) {
   const pick = (i) => detail.open(i, found.names.map((_, k) => k), null);
   const [shown, all] = [count(found.names.length), count(result.n_bags)];
   const cut = !found.timed && found.names.length < result.n_bags
-    ? el("p", { class: "notice warn" }, `Here are ${shown} of the ${all} bags; the CSV file below has all.`) : null;
+    ? el("p", { class: "notice warn" }, `The table has ${shown} of the ${all} bags; the CSV file below has all.`) : null;
   return el("section", {},
     el("h2", {}, title), cut, drawn ? plots(found, ranks, pick) : null, table.element, detail.element);
 }
@@ -154,7 +154,7 @@ function plots(found, ranks, pick) {
   return el("div", { class: "card" }, mix, grid, more, el("p", { class: "fine key" }, key));
 }
 
-/** A sheet about one bag or period; it goes through them in the order in which they are shown. */
+/** Return a dialog about one bag or period, with buttons to the previous and the next one. */
 function detailSheet(found, colors) {
   const title = el("h2", { id: `detail-${found.what}`, tabindex: "-1" });
   const body = el("div");
@@ -169,7 +169,7 @@ function detailSheet(found, colors) {
     };
     return el("button", { type: "button", class: "button quiet", "aria-label": words, onclick }, sign);
   };
-  const [back, forth] = [step(-1, `The ${found.what} before`, "←"), step(1, `The next ${found.what}`, "→")];
+  const [back, forth] = [step(-1, `The previous ${found.what}`, "←"), step(1, `The next ${found.what}`, "→")];
   const close = el("button", { type: "button", class: "button quiet", onclick: () => dialog.close() }, "Close");
   const dialog = el("dialog", { class: "sheet", "aria-labelledby": title.id }, el("div", { class: "sheet-inner" },
     el("div", { class: "sheet-head" }, title, el("div", { class: "buttons" }, back, forth, close)), body));
@@ -217,12 +217,12 @@ function detailTable(found, colors, i) {
     el("tbody", {}, classes.map(row)));
 }
 
-function takeAlong(context, job, again) {
+function downloads(context, job, again) {
   const commands = [job.result.command, job.result.monitoring?.command].filter(Boolean);
   const several = commands.length > 1;
-  return el("section", {}, el("h2", {}, "Take it along"), el("div", { class: "card" },
+  return el("section", {}, el("h2", {}, "Download"), el("div", { class: "card" },
     el("div", { class: "downloads" }, job.result.downloads.map((name) => download(context, job, name))),
-    el("h3", {}, several ? "The same by commands" : "The same by a command"), commands.map(commandRow),
+    el("h3", {}, several ? "The same with commands" : "The same with a command"), commands.map(commandRow),
     el("p", { class: "actions" }, el("a", { class: "button quiet", href: again }, "Change model, table or columns"))));
 }
 
@@ -242,7 +242,7 @@ function download(context, job, name) {
   return button;
 }
 
-/** A command line, and a button that copies it. */
+/** Return a command line with a button that copies it. */
 export function commandRow(command) {
   const code = el("code", {}, command);
   const copy = el("button", { type: "button", class: "button quiet" }, "Copy");
@@ -251,9 +251,9 @@ export function commandRow(command) {
       await navigator.clipboard.writeText(command);
       copy.textContent = "Copied";
       announce("The command is copied.");
-    } catch { // an address without encryption has no clipboard
+    } catch { // pages without encryption may not use the clipboard
       getSelection().selectAllChildren(code);
-      announce("The command is selected; copy it by the keyboard.");
+      announce("The command is selected; copy it with the keyboard.");
     }
   });
   return el("div", { class: "command" }, el("pre", { tabindex: "0" }, code), copy);

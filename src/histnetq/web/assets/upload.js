@@ -1,4 +1,4 @@
-// A field for a table: drop or choose a file, see it arrive, see its first rows.
+// A field to upload a table, with its progress, and fields for the columns.
 
 import * as api from "./api.js";
 import { announce, clearAlert, el, field, newId, select } from "./dom.js";
@@ -7,23 +7,23 @@ import { bytes, count } from "./format.js";
 const MOST_COLUMNS = 40;
 const ENDINGS = [".csv", ".tsv", ".txt", ".parquet", ".pq"];
 
-/** What is wrong with a file, before it is sent: a server that refuses it would first have to receive it. */
+/** Return an error message for a file that the server would refuse, or "". This avoids a useless upload. */
 function refusal(file, limits) {
   if (!ENDINGS.some((ending) => file.name.toLowerCase().endsWith(ending))) {
     return `${file.name}: expected a file that ends in ${ENDINGS.join(", ")}; save the table as one of them.`;
   }
   if (file.size > limits.upload_bytes) {
-    return `${file.name} has ${bytes(file.size)}, and this server takes ${bytes(limits.upload_bytes)} at most; `
+    return `${file.name} has ${bytes(file.size)}, and this server accepts at most ${bytes(limits.upload_bytes)}; `
       + "send a part of it, or use the command line.";
   }
   return "";
 }
 
 /**
- * Make the field.
+ * Create the field.
  *
- * `arrived(table)` hears of a table, and of null when there is none; `report` of what went wrong. `give(id)` fetches a
- * table that was sent before.
+ * `arrived` is called with a received table, or with null if the field is empty again. `report` is called with errors.
+ * The returned function `give(id)` shows a table that was uploaded before.
  */
 export function tableField({ title, hint, limits, arrived, report }) {
   const place = el("div", { class: "table-field" });
@@ -56,12 +56,12 @@ export function tableField({ title, hint, limits, arrived, report }) {
     }
     const bar = el("progress", { max: 1, value: 0, "aria-label": `Sending ${file.name}` });
     const words = el("small", {}, `${bytes(file.size)}, 0 % sent`);
-    const told = (part) => {
+    const showPart = (part) => {
       bar.value = part;
       words.textContent = part < 1
         ? `${bytes(file.size)}, ${Math.floor(100 * part)} % sent` : "The server is reading the first rows.";
     };
-    const sending = api.upload(file, told);
+    const sending = api.upload(file, showPart);
     const cancel = el("button", { type: "button", class: "button quiet", onclick: sending.stop }, "Cancel");
     place.replaceChildren(el("div", { class: "file" },
       el("div", { class: "grow" }, el("b", {}, file.name), bar, words), cancel));
@@ -83,8 +83,8 @@ export function tableField({ title, hint, limits, arrived, report }) {
     const about = [bytes(table.bytes), rows, `${count(table.columns.length)} columns`];
     const other = el("button", { type: "button", class: "button quiet", onclick: reset }, "Choose another");
     const facts = el("small", {}, about.filter(Boolean).join(" · "));
-    const told = el("div", { class: "grow" }, el("b", {}, table.name), facts);
-    place.replaceChildren(el("div", { class: "file done" }, told, other));
+    const text = el("div", { class: "grow" }, el("b", {}, table.name), facts);
+    place.replaceChildren(el("div", { class: "file done" }, text, other));
     announce(`${table.name} has arrived.`);
     arrived(table);
     return other;
@@ -100,7 +100,7 @@ export function tableField({ title, hint, limits, arrived, report }) {
   return { element: place, give: async (id) => { show(await api.table(id)); } };
 }
 
-/** The first rows of a table; `roles` maps the names of columns to what they are for. */
+/** Return the first rows of a table; `roles` maps names of columns to their roles. */
 export function preview(table, roles) {
   const order = table.columns.map((_, i) => i);
   const rank = (i) => ({ bag: 0, label: 0, time: 0, segment: 0, used: 1 })[roles.get(table.columns[i].name)] ?? 2;
@@ -121,7 +121,7 @@ export function preview(table, roles) {
       el("caption", {}, caption), el("thead", {}, el("tr", {}, heads)), el("tbody", {}, rows)));
 }
 
-/** The choice of the column that names the bags, or of several where they were guessed. */
+/** Return a field to choose the bag column, or several bag columns if the server guessed several. */
 export function bagField(table, none, onchange) {
   const guess = table.guess.bag;
   const choices = [[], ...table.columns.map((column) => [column.name]), ...(guess.length > 1 ? [guess] : [])];
@@ -131,16 +131,16 @@ export function bagField(table, none, onchange) {
   return { element, value: () => JSON.parse(input.value) };
 }
 
-/** The choice of what is done about empty cells. */
+/** Return a field to choose how missing values are handled. */
 export function missingField() {
   const pairs = [
-    ["refuse", "Refuse the table"], ["drop", "Leave out their rows"], ["mean", "Fill in the mean of training"],
+    ["refuse", "Refuse the table"], ["drop", "Drop their rows"], ["mean", "Fill with the training mean"],
   ];
   const input = select(pairs, "refuse", () => {});
   return { element: field("Empty cells", input, "In columns that the model reads."), value: () => input.value };
 }
 
-/** A numbered part of a form. */
+/** Return a numbered part of a form. */
 export function step(number, title, ...children) {
   return el("section", { class: "step card" },
     el("h2", {}, el("span", { class: "badge", "aria-hidden": "true" }, String(number)), title), ...children);
