@@ -144,7 +144,7 @@ def test_weights_of_held_out_rows_count():
 
 def test_a_calibrated_network_draws_by_its_errors():
     q = hq.MLPE().fit([[0.0], [1.0]], ["a", "b"])
-    with pytest.raises(ValueError, match="model: MLPE is not calibrated, so that nothing tells how far"):
+    with pytest.raises(ValueError, match="model: MLPE is not calibrated, so the size of its"):
         drawing_of(q)
     rng = np.random.default_rng(0)
     bags = hq.Bags.from_arrays(list(rng.normal(size=(40, 30, 1))), rng.dirichlet([1, 1], 40), classes=["a", "b"])

@@ -175,7 +175,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "estimates alone, or intervals by --interval bayes." in told.output
+    assert "only estimates, or intervals by --interval bayes." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
@@ -195,7 +195,8 @@ def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
     run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
     refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
     assert refused.exit_code == 2
-    assert "interval: the posterior of a bag's counts comes from its rows, which sketches do not hold" in refused.output
+    message = "interval: the posterior of a bag's counts comes from its rows, which sketches do not contain; leave it"
+    assert message in refused.output
     refused = run("predict", "pacc", "bare.csv", "--bag", "tow", "--interval", "bayesian", "-o", "others.csv")
     assert refused.exit_code == 2
     assert not Path("others.csv").exists()
@@ -309,7 +310,7 @@ def test_a_bag_of_one_row_is_called_that(answers):
     rows = pd.read_csv(answers / "named.csv")
     rows.assign(fish=[f"f{i}" for i in range(len(rows))]).to_csv(answers / "each.csv", index=False)
     told = run("predict", answers / "model", answers / "each.csv", "--bag", "fish")
-    assert f"Each of the {len(rows):,} bags has one row alone: is --bag the right column?" in told.stderr
+    assert f"Each of the {len(rows):,} bags has only one row: is --bag the right column?" in told.stderr
 
 
 def test_evaluate_tells_the_coverage(answers):

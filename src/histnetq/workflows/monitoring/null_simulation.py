@@ -1,4 +1,4 @@
-"""Estimates of chunks that are drawn at random from a mix, by what a model keeps of rows that it has not seen."""
+"""Simulated estimates of chunks that are drawn at random from a mix."""
 
 from __future__ import annotations
 
@@ -10,24 +10,14 @@ from histnetq.bags.bags import Bags
 from histnetq.simplex import Floats, Ints, project
 from histnetq.workflows.monitoring.alerts import Draw
 
-_COVERAGE, _REACH = 0.8, 1.2816  # of intervals, and how many standard deviations they reach
+_COVERAGE, _REACH = 0.8, 1.2816  # coverage of intervals, and their half width in standard deviations
 
 
 def drawing_of(model: Any) -> Draw:
-    """Give what simulates estimates of a fitted model.
+    """Return a function that simulates estimates of a fitted model, for `find_alerts`.
 
-    Methods on posteriors keep those of rows that their classifier had not seen, which are drawn by class. Of others,
-    calibration tells how far estimates are from the mix of a bag, which itself is drawn.
-
-    Parameters
-    ----------
-    model : Quantifier
-        A fitted quantifier; a network has to be calibrated.
-
-    Returns
-    -------
-    callable
-        As `histnetq.workflows.monitoring.alerts.find_alerts` takes it.
+    Methods on posteriors keep cross-validated posteriors of their training rows, which are drawn by class. Networks
+    must be calibrated: the mix of a chunk is drawn, and calibration gives the size of the estimation error.
 
     Examples
     --------
@@ -41,20 +31,20 @@ def drawing_of(model: Any) -> Draw:
     if hasattr(model, "calibration_"):
         return _ByErrors(model)
     raise ValueError(
-        f"model: {type(model).__name__} is not calibrated, so that nothing tells how far its estimates go by chance; "
-        "fit it to more bags, some of which calibrate it."
+        f"model: {type(model).__name__} is not calibrated, so the size of its estimation errors is unknown; fit it to "
+        "more bags, so that some bags calibrate it."
     )
 
 
 class _ByRows:
-    """Draws posteriors of held-out rows, and estimates from them."""
+    """Draws cross-validated posteriors of training rows, and estimates from them."""
 
     def __init__(self, model: Any) -> None:
         self.model, labels = model, model.training_labels_.astype(np.int64)
         self.order = np.argsort(labels, kind="stable")
         self.counts = np.bincount(labels, minlength=len(model.classes_))
         weights = getattr(model, "training_weights_", None)
-        # Weight of the rows before each, by which they are drawn; without weights, rows are counted.
+        # Cumulative weights draw rows in proportion to their weight; without weights, all rows are equally likely.
         self.below = None if weights is None else np.concatenate([[0.0], np.cumsum(weights[self.order])])
         self.posteriors = model.training_posteriors_.astype(np.float64)
 
@@ -72,7 +62,7 @@ class _ByRows:
 
 
 class _ByErrors:
-    """Draws the mix of a chunk, and adds normal errors as wide as calibration tells."""
+    """Draws the mix of a chunk, and adds normal errors whose size comes from the calibration."""
 
     def __init__(self, model: Any) -> None:
         self.calibration = model.calibration_
