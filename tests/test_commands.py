@@ -42,6 +42,16 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+def test_one_feature_and_one_bag_are_in_the_singular(tables):
+    known = ("--bag", "tow", "--label", "species")
+    fitted = run("fit", "rows.csv", *known, "--features", "length", "--method", "cc", "--calibration", 0, "-o", "model")
+    assert "CC learned 2 classes from 100 bags and 1 feature; kept in model.\n" in fitted.output
+    rows = pd.read_csv("rows.csv")
+    rows[rows["tow"] == "tow1"].to_csv("one.csv", index=False)
+    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").output.startswith("1 bag estimated, ")
+    assert run("evaluate", "model", "one.csv", *known).output.startswith("1 bag: mean AE ")
+
+
 def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     fitted = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "pacc", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
@@ -323,7 +333,7 @@ def test_evaluate_tells_the_coverage(answers):
         "nominal": 0.8, "seen": intervals.contains(bags.prevalences).mean(),
         "mean width": (intervals.upper - intervals.lower).mean(),
     })  # fmt: skip
-    assert "\nOf the 90% intervals " in run(*arguments).output
+    assert "\nOf the 90% intervals, " in run(*arguments).output
 
 
 def test_a_class_that_training_lacks_counts_as_estimated_0(answers):

@@ -607,6 +607,8 @@ def test_there_are_enough_bad_inputs():
      "parts: number 1 has scores of other classes than number 0, or none; give all the same."),
     (lambda f: hq.PACC().fit_posteriors(in_bags(f), f["species"]),
      "y: expected none beside Bags, which carry their labels, got some; leave it out."),
+    (lambda f: hq.fit_best(f, label="species", proba="p_*", method="emq", classifier="forest"),
+     "classifier: expected none for scores of your own classifier, got 'forest' and proba=; leave one of them out."),
     (lambda f: hq.PACC().fit_posteriors([[0.5, 0.5]]),
      "y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them."),
     (lambda f: hq.PACC().fit_posteriors(hq.Bags([[0.5, 0.5]])),
