@@ -90,8 +90,7 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: the model learned so far is kept in {place}.")
     facts, known = describe_fitted(model), model.provenance_
-    rows_alone, side = known["bags"] == 1, model.input_shape_[-1]
-    images = len(model.input_shape_) > 1
+    rows_alone, images, side = known["bags"] == 1, len(model.input_shape_) > 1, model.input_shape_[-1]
     seen = f"images of {side} x {side} pixels" if images else count(len(facts["features"]), "feature")
     source = count(known["rows"], "row") if rows_alone else count(known["bags"], "bag")
     learned = f"{facts['method']} learned {count(len(facts['classes']), 'class')}"

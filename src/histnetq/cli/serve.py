@@ -82,8 +82,8 @@ def serve(
 
     MODELS is a directory of models, or one model. On the page, you drop a table and see its estimates. With a directory
     of models, the page can also train new models. The default directory is histnetq/models in the user's data
-    directory. Requests are described at /docs. SIGTERM and Ctrl-C end the server; running requests get
-    a few seconds to finish.
+    directory. Requests are described at /docs. SIGTERM and Ctrl-C end the server; running requests get a few seconds to
+    finish.
 
     \b
     Examples: histnetq serve model
@@ -127,8 +127,7 @@ def serve(
     door = Door(names, not local, token, proxies)
     given = {"memory": memory, "learn_memory": learn_memory, "upload_bytes": max_upload}
     sizes = {name: megabytes << 20 for name, megabytes in given.items() if megabytes is not None}
-    settings = Settings(place, door, seconds=timeout, **numbers, **sizes)
-    run(settings, [listening], ready)
+    run(Settings(place, door, seconds=timeout, **numbers, **sizes), [listening], ready)
     echo("Ended.")
 
 
