@@ -311,7 +311,7 @@ WRONG_AUDITS = {
     ),
     "one random row": (
         change(lambda d: own(d)[:1]), [*PREDICT, "--random"],
-        "--audited: expected at least 2 labels of each bag, got one alone"
+        "--audited: expected at least 2 labels of each bag, got only one; label more rows."
     ),
 }  # fmt: skip
 
