@@ -356,7 +356,7 @@ BAD = {
     "a feature for times": (("--time", "x"), "--time: expected a column that is not a feature of the model, got 'x'"),
     "texts for times": (("--time", "region"), "in column 'region', expected a time such as 2026-03-31"),
     "no range": (("--reference", "2026"),
-        "expected a range of times such as 2026-01..2026-06, without an offset from UTC, got '2026'; give its first"),
+        "expected a range of times such as 2026-01..2026-06, without an offset from UTC, got '2026'; name its first"),
     "half a range": (("--reference", "2026-01.."), "--reference: expected a range of times such as"),
     "no dates": (("--reference", "spring..summer"), "--reference: expected a range of times such as"),
     "a range backwards": (("--reference", "2026-06..2026-01"),
@@ -471,7 +471,7 @@ def test_a_bad_time_in_a_csv_file_is_told_by_row(name, value, message, files, ro
          "column 'ts' has times of 'Mars/Olympus', expected a known time zone; name one by --timezone."),
         ("hours of a day", pa.array([0] * 3, pa.time64("us")), "column 'ts' holds time64[us], expected times; convert"),
         ("lists", pa.array([[0]] * 3), "column 'ts' holds list<"),
-        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it, such as by"),
+        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it with pandas.to_datetime."),
     ],
 )  # fmt: skip
 def test_a_bad_time_in_a_parquet_file_is_told(name, times, message, files, tmp_path):
