@@ -353,7 +353,7 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
     [
         (["fit", "scans", "--images", "-o", "m"], "--label, --prevalences: expected one of them"),
         (["fit", "scans", "--images", "--label", "x", "--features", "a", "-o", "m"], "expected no --features with"),
-        (["fit", "scans", "--images", "--label", "x", "--bag", "a", "--bag", "b", "-o", "m"], "expected --bag only once"),
+        (["fit", "scans", "--images", "--label", "x", "--bag", "a", "--bag", "b", "-o", "m"], "expected --bag only"),
         (["fit", "none", "--images", "--label", "x", "-o", "m"], "TRAIN: no images in none, expected files such as"),
         (["predict", "model", "scans", "--images", "--weight", "w"], "expected no --weight with --images: "),
         (["predict", "model", "scans", "--images", "--rows", "m"], "expected no --rows with --images: it is about"),

@@ -471,7 +471,7 @@ def test_a_bad_time_in_a_csv_file_is_told_by_row(name, value, message, files, ro
          "column 'ts' has times of 'Mars/Olympus', expected a known time zone; name one by --timezone."),
         ("hours of a day", pa.array([0] * 3, pa.time64("us")), "column 'ts' holds time64[us], expected times; convert"),
         ("lists", pa.array([[0]] * 3), "column 'ts' holds list<"),
-        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it with pandas.to_datetime."),
+        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it with pandas"),
     ],
 )  # fmt: skip
 def test_a_bad_time_in_a_parquet_file_is_told(name, times, message, files, tmp_path):

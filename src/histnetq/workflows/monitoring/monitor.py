@@ -310,7 +310,7 @@ def _alerts(
         columns = dict.fromkeys(("reference", "threshold_lower", "threshold_upper"), nothing)
         return columns | {"alert": np.zeros(estimates.shape, bool)}, False
     if FEWEST <= n < _FEW:
-        warning = f"The reference{where} has only {n} chunks, so their variation is uncertain: thresholds are wide."
+        warning = f"The reference{where} has {n} chunks, so their variation is uncertain: thresholds are wide."
         warnings.warn(warning, UserWarning, stacklevel=4)
     found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
     reference = np.broadcast_to(found.reference, estimates.shape)
