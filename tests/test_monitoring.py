@@ -493,7 +493,7 @@ def test_segments_are_not_as_many_as_rows(files, rows, tmp_path):
     for chunks in (TYPED[2:4], ("--chunk-size", "10")):
         done = run("people.parquet", *TYPED[:2], *chunks, *TYPED[4:], "--by", "person", "--csv", "a.csv")
         assert done.exit_code == 2
-        assert "--by: expected at most 1,000 segments, got more from 'person'; divide the rows by" in done.output
+        assert "--by: expected at most 1,000 segments, got more from 'person'; name columns with fewer" in done.output
     assert not (tmp_path / "a.csv").exists()
 
 
