@@ -20,7 +20,7 @@ from histnetq.quantifiers.loading import load
 from histnetq.workflows.estimating import estimate
 from histnetq.workflows.monitoring.chunk_reading import How
 from histnetq.workflows.monitoring.monitor import judge_chunks
-from histnetq.workflows.monitoring.state import State
+from histnetq.workflows.monitoring.state import MonitorState
 
 __all__ = ["run"]
 
@@ -88,7 +88,7 @@ def _peak_of(name: str, directory: str) -> int:
 
 
 def _continue(model: Any, files: list[str], place: Path) -> None:
-    state = State.load(place, How("ts", "W"), model)
+    state = MonitorState.load(place, How("ts", "W"), model)
     bags, chunks = state.add(model, files)
     judge_chunks(model, bags, chunks, (), _REFERENCE, false_alarms=0.05, coverage=0.9)
     state.save(place)

@@ -42,6 +42,16 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
+def test_one_feature_and_one_bag_are_in_the_singular(tables):
+    known = ("--bag", "tow", "--label", "species")
+    fitted = run("fit", "rows.csv", *known, "--features", "length", "--method", "cc", "--calibration", 0, "-o", "model")
+    assert "CC learned 2 classes from 100 bags and 1 feature; kept in model.\n" in fitted.output
+    rows = pd.read_csv("rows.csv")
+    rows[rows["tow"] == "tow1"].to_csv("one.csv", index=False)
+    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").output.startswith("1 bag estimated, ")
+    assert run("evaluate", "model", "one.csv", *known).output.startswith("1 bag: mean AE ")
+
+
 def test_labelled_rows_from_file_to_answer(tables, tmp_path):
     fitted = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "pacc", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
@@ -175,7 +185,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "estimates alone, or intervals by --interval bayes." in told.output
+    assert "only estimates, or intervals by --interval bayes." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
@@ -195,7 +205,8 @@ def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
     run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
     refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
     assert refused.exit_code == 2
-    assert "interval: the posterior of a bag's counts comes from its rows, which sketches do not hold" in refused.output
+    message = "interval: the posterior of a bag's counts comes from its rows, which sketches do not contain; leave it"
+    assert message in refused.output
     refused = run("predict", "pacc", "bare.csv", "--bag", "tow", "--interval", "bayesian", "-o", "others.csv")
     assert refused.exit_code == 2
     assert not Path("others.csv").exists()
@@ -309,7 +320,7 @@ def test_a_bag_of_one_row_is_called_that(answers):
     rows = pd.read_csv(answers / "named.csv")
     rows.assign(fish=[f"f{i}" for i in range(len(rows))]).to_csv(answers / "each.csv", index=False)
     told = run("predict", answers / "model", answers / "each.csv", "--bag", "fish")
-    assert f"Each of the {len(rows):,} bags has one row alone: is --bag the right column?" in told.stderr
+    assert f"Each of the {len(rows):,} bags has only one row: is --bag the right column?" in told.stderr
 
 
 def test_evaluate_tells_the_coverage(answers):
@@ -322,7 +333,7 @@ def test_evaluate_tells_the_coverage(answers):
         "nominal": 0.8, "seen": intervals.contains(bags.prevalences).mean(),
         "mean width": (intervals.upper - intervals.lower).mean(),
     })  # fmt: skip
-    assert "\nOf the 90% intervals " in run(*arguments).output
+    assert "\nOf the 90% intervals, " in run(*arguments).output
 
 
 def test_a_class_that_training_lacks_counts_as_estimated_0(answers):

@@ -98,7 +98,7 @@ def test_a_signal_ends_fit_and_leaves_the_good_model_alone(tables, tmp_path, num
     fit = ("fit", "rows.csv", *KNOWN, "--method", "histnetq", "-o", "model", "--force")
     ended, told = run_until("HistNetQ: epoch 2 of 200, loss 0.", number, *fit)
     assert ended == code
-    assert told.endswith("Interrupted: nothing was kept; --keep-interrupted keeps what a network has learned so far.\n")
+    assert told.endswith("Interrupted: nothing was kept; --keep-interrupted keeps the model learned so far.\n")
     assert "learned 2 classes" not in told
     assert contents(tmp_path / "model") == before
     assert sorted(p.name for p in tmp_path.iterdir()) == files
@@ -108,7 +108,7 @@ def test_a_signal_ends_fit_and_what_was_learned_is_kept_under_another_name(table
     fit = ("fit", "rows.csv", *KNOWN, "--method", "deepsets", "-o", "model", "--keep-interrupted")
     ended, told = run_until("DeepSets: epoch 2 of 200, loss 0.", signal.SIGINT, *fit)
     assert ended == 130
-    assert ": what was learned so far is kept in model-interrupted.\n" in told
+    assert ": the model learned so far is kept in model-interrupted.\n" in told
     assert not (tmp_path / "model").exists()
     assert hq.load("model-interrupted").interrupted_.endswith(" of 200")
 
@@ -118,7 +118,7 @@ def test_an_interrupted_model_tells_so(tables, monkeypatch, tmp_path):
     fit = ("fit", "rows.csv", *KNOWN, "--method", "deepsets", "-o", "model", "--keep-interrupted")
     ended = run(*fit)
     assert ended.exit_code == 130
-    assert "Interrupted after epoch 2 of 200: what was learned so far is kept in model-interrupted.\n" in ended.output
+    assert "Interrupted after epoch 2 of 200: the model learned so far is kept in model-interrupted.\n" in ended.output
     assert "interrupted  after epoch 2 of 200\n" in run("info", "model-interrupted").output
     assert json.loads(run("info", "model-interrupted", "--json").stdout)["interrupted"] == "after epoch 2 of 200"
     assert run("predict", "model-interrupted", "bare.csv", "--bag", "tow").exit_code == 0
@@ -199,7 +199,7 @@ def test_a_search_keeps_the_best_so_far_if_it_is_asked_to(tables, monkeypatch, t
     tune = ("tune", "rows.csv", *KNOWN, "--method", "emq", "--trials", "9", "-o", "model", "--keep-interrupted")
     ended = run(*tune)
     assert ended.exit_code == 130
-    assert "Interrupted after 2 of 9 trials: what was learned so far is kept in model-interrupted.\n" in ended.output
+    assert "Interrupted after 2 of 9 trials: the model learned so far is kept in model-interrupted.\n" in ended.output
     assert "interrupted  after 2 of 9 trials\n" in run("info", "model-interrupted").output
     assert not (tmp_path / "model").exists()
 

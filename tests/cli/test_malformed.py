@@ -272,7 +272,7 @@ CASES = {
     "too few bags to compare": (
         few_bags,
         ["compare", "few-bare.csv", *KNOWN, "few-tows.csv"],
-        "bags: expected at least 12 bags to compare methods on a part of them, got 3",
+        "bags: expected at least 12 bags to hold some out for a comparison, got 3",
     ),
     "nothing to tune": (
         nothing,
@@ -341,7 +341,7 @@ CASES = {
     "models and methods": (
         nothing,
         ["compare", "rows.csv", *LABELLED, "--model", "model", "--methods", "cc"],
-        "expected no --methods beside --model: stored models have their own.",
+        "expected no --methods with --model: stored models have their own.",
     ),
 }
 

@@ -59,7 +59,7 @@ def labelled(folder):
 def test_from_a_table_to_audited_estimates(folder):
     told = run(*SAMPLE)
     assert told.output == (
-        "120 rows of 3 bags drawn, written to to_label.csv; fill in the column label, and then give the file to "
+        "120 rows of 3 bags drawn, written to to_label.csv; fill in the column label, and then pass the file to "
         "histnetq predict --audited.\n"
     )
     drawn = fill_in()
@@ -138,7 +138,8 @@ def test_a_class_that_the_model_has_not_learned(labelled):
     labelled.to_csv("labelled.csv", index=False)
     told = run(*PREDICT)
     assert (
-        "Warning: labels name classes that the model has not learned: ['hake']; they are estimated from labels alone."
+        "Warning: labels name classes that the model has not learned: ['hake']; "
+        "they are estimated only from the labels.\n"
     ) in told.output
     found = pd.read_csv("new.csv")
     assert found.loc[found["class"] == "hake", "estimate"].between(0.02, 0.4).all()
@@ -209,7 +210,7 @@ WRONG_SAMPLES = {
     "no posteriors": (None, ["sample", "mean", *SAMPLE[2:]],
         "MLPE gives no probabilities of rows; use EMNetQ"),
     "dropped rows": (None, [*SAMPLE, "--missing", "drop"],
-        "--missing: expected refuse or mean beside labels, whose rows"),
+        "--missing: expected refuse or mean for labelled rows, which are found again"),
     "a column named label": (
         change(lambda d: d.assign(label=1), "bare.csv"), SAMPLE,
         "bare.csv: has a column 'label', which the drawn rows get; rename or drop it.",
@@ -238,7 +239,7 @@ WRONG_AUDITS = {
     ),
     "one label lacks": (
         cell("label", None), PREDICT,
-        "labelled.csv: row 5 has nothing in column 'label', though others of its bag have;"
+        "labelled.csv: row 5 has nothing in column 'label', but other rows of its bag have a label;"
     ),
     "no label column": (
         change(lambda d: d.drop(columns="label")), PREDICT,
@@ -249,14 +250,14 @@ WRONG_AUDITS = {
     ),
     "a row left out": (
         change(lambda d: d.drop(index=3)), PREDICT,
-        "labelled.csv: lacks rows that were drawn from bag 'tow0', expected all of them; add the others with their",
+        "labelled.csv: lacks rows that were drawn from bag 'tow0', expected all of them; add the missing rows",
     ),
     "a stratum left out": (
         change(lambda d: d[(d["audit_stratum"] != "1") | (d["tow"] != "tow2")]), PREDICT,
         "labelled.csv: lacks rows that were drawn from bag 'tow2', expected all of them",
     ),
     "a row twice": (
-        change(lambda d: pd.concat([d, d[:1]])), PREDICT, "labelled.csv: row 121 is there twice; leave one out."
+        change(lambda d: pd.concat([d, d[:1]])), PREDICT, "labelled.csv: row 121 occurs twice; remove one of them."
     ),
     "a row of no table": (cell("audit_row", 100_000), PREDICT, f"labelled.csv: row 5 {NOT_DRAWN}"),
     "no number of a row": (cell("audit_row", "x"), PREDICT,
@@ -276,7 +277,7 @@ WRONG_AUDITS = {
         "expected --audited without --interval and --dask"),
     "workers": (None, [*PREDICT, "--dask", "local"], "expected --audited without --interval and --dask"),
     "coverage": (None, [*PREDICT, "--coverage", "90"], "--coverage: expected a number between 0 and 1, such as 0.9"),
-    "dropped rows": (None, [*PREDICT, "--missing", "drop"], "--missing: expected refuse or mean beside labels, whose"),
+    "dropped rows": (None, [*PREDICT, "--missing", "drop"], "--missing: expected refuse or mean for labelled rows"),
     "a stratified sample as a random one": (
         None, [*PREDICT, "--random"],
         "labelled.csv: has the column 'audit_probability', so histnetq sample drew its rows with different "
@@ -298,11 +299,11 @@ WRONG_AUDITS = {
     "an empty file": (text("", "labelled.csv"), PREDICT, "labelled.csv: is empty"),
     "random rows of another table": (
         change(lambda d: own(d).assign(length=d["length"].where(d.index != 4, "1234.5"))), [*PREDICT, "--random"],
-        "labelled.csv: row 5 is no row of its bag, or is there more often"
+        "labelled.csv: row 5 is not a row of its bag, or occurs more often"
     ),
     "random rows twice": (
         change(lambda d: own(pd.concat([d, d]))), [*PREDICT, "--random"],
-        "labelled.csv: row 121 is no row of its bag, or is"
+        "labelled.csv: row 121 is not a row of its bag, or occurs"
     ),
     "random rows without a label": (
         change(lambda d: own(d).assign(label=d["label"].where(d.index != 4))), [*PREDICT, "--random"],
@@ -310,7 +311,7 @@ WRONG_AUDITS = {
     ),
     "one random row": (
         change(lambda d: own(d)[:1]), [*PREDICT, "--random"],
-        "--audited: expected at least 2 labels of each bag, got one alone"
+        "--audited: expected at least 2 labels of each bag, got only one; label more rows."
     ),
 }  # fmt: skip
 

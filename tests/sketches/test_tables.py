@@ -121,7 +121,7 @@ def test_texts_not_met_in_training_are_counted(tmp_path):
         ),
         (
             ["a.sketch.parquet", "--interval", "bootstrap"],
-            "--interval: the bootstrap draws from the rows, which sketches do not hold; leave it out.",
+            "--interval: the bootstrap draws from the rows, which sketches do not contain; leave it out.",
         ),
         (
             ["a.sketch.parquet", "--bag", "hour"],
@@ -205,8 +205,7 @@ def test_sketches_take_no_weights(place, model, tmp_path):
     told = run("predict", place / "model", tmp_path / "s.parquet", "--weight", "w")
     assert told.exit_code == 2
     assert (
-        "--weight, --dask: expected beside rows, got sketches, which hold the sums already; leave it out."
-        in told.output
+        "--weight, --dask: expected a table of rows, got sketches, which are sums already; leave it out." in told.output
     )
 
 

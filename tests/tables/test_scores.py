@@ -179,7 +179,7 @@ def test_from_a_file_of_scores_to_an_answer(files, method):
     fitted = run(*known, "--proba", "cod=p_cod,eel=p_eel,hake=p_hake", "-o", "model")
     assert fitted.exit_code == 0, fitted.output
     assert (
-        "Learns from p_cod, p_eel, p_hake.\nThe scores must be of rows that your classifier was not trained on: "
+        "Learns from p_cod, p_eel, p_hake.\nThe scores must come from rows that your classifier was not trained on: "
         in (fitted.output)
     )
     assert run("predict", "model", "new.csv", "--bag", "site", "-o", "estimates.csv").exit_code == 0
@@ -434,7 +434,7 @@ BAD_FITS = {
     ),
     "scores and a classifier": (
         None, ["--proba", "p_*", "--classifier", "forest"],
-        "expected no --classifier beside --proba or --prediction",
+        "--classifier: expected none for scores of your own classifier, got 'forest' and --proba; leave one",
     ),
     "one class alone": (
         lambda f: f.assign(species="cod"), ["--proba", "p_*"],
@@ -472,7 +472,7 @@ BAD_PREDICTIONS = {
     ),
     "a classifier": (
         None, ["--prediction", "y_pred", "--classifier", "forest"],
-        "expected no --classifier beside --proba or --prediction",
+        "--classifier: expected none for scores of your own classifier, got 'forest' and --prediction; leave one of",
     ),
     "means": (
         None, ["--prediction", "y_pred", "--missing", "mean"],
@@ -509,7 +509,7 @@ BAD_PREDICTS = {
     "no rows": (lambda f: f[:0], [], "has no rows"),
     "rows in the file of the estimates": (
         None, ["--rows", "estimates.csv"],
-        "--rows: expected another file than the estimates, got the same; name another.",
+        "--rows: estimates.csv is also the file of output; name another file.",
     ),
     "rows in a file that exists": (
         None, ["--rows", "new.csv"],
@@ -533,7 +533,7 @@ BAD_PREDICTS = {
     ),
     "rows in the file of the estimates by another name": (
         None, ["--rows", "no/../estimates.csv"],
-        "--rows: expected another file than the estimates, got the same; name another.",
+        "--rows: no/../estimates.csv is also the file of output; name another file.",
     ),
     "estimates in a place that is none": (
         None, ["--rows", "rows.csv", "-o", "new.csv/estimates.csv"],
@@ -607,6 +607,8 @@ def test_there_are_enough_bad_inputs():
      "parts: number 1 has scores of other classes than number 0, or none; give all the same."),
     (lambda f: hq.PACC().fit_posteriors(in_bags(f), f["species"]),
      "y: expected None with Bags, which have their own labels, got labels; leave it out."),
+    (lambda f: hq.fit_best(f, label="species", proba="p_*", method="emq", classifier="forest"),
+     "classifier: expected none for scores of your own classifier, got 'forest' and proba=; leave one of them out."),
     (lambda f: hq.PACC().fit_posteriors([[0.5, 0.5]]),
      "y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them."),
     (lambda f: hq.PACC().fit_posteriors(hq.Bags([[0.5, 0.5]])),
@@ -663,7 +665,7 @@ def test_tuning_on_scores(files):
         refused(run(*known, "--force", "--proba", "p_*", "--method", method), "has nothing to tune on scores; fit it.")
     refused(run(*known, "--force", "--proba", "q_*", "--method", "emq"), "--proba: no column is like 'q_*'")
     refused(run(*known, "--force", "--proba", "p_*", "--method", "emq", "--classifier", "mlp"),
-            "expected no --classifier beside --proba")  # fmt: skip
+            "--classifier: expected none for scores of your own classifier, got 'mlp' and --proba; leave")  # fmt: skip
 
 
 def test_rows_are_estimated_once(files, model, monkeypatch):

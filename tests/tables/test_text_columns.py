@@ -176,7 +176,7 @@ def test_methods_and_models_are_compared_on_texts(tmp_path, monkeypatch):
     for option in (("--text", "review"), ("--ignore", "length"), ("--classifier", "bayes")):
         refused = run("compare", *known, "--model", "model", *option)
         assert refused.exit_code == 2
-        assert f"Error: expected no {option[0]} beside --model: stored models have their own.\n" in refused.output
+        assert f"Error: expected no {option[0]} with --model: stored models have their own.\n" in refused.output
 
 
 METHODS = {

@@ -185,7 +185,7 @@ def test_a_damaged_model_is_told_and_the_others_work(server, models):
 def test_a_token_is_required_where_others_can_reach_the_server(models, tmp_path):
     refused = CliRunner().invoke(main, ["serve", str(models), "--host", "0.0.0.0", "--port", "0"])
     assert refused.exit_code == 2
-    assert "--host: 0.0.0.0 can be reached from other machines, expected --token-file beside it" in refused.output
+    assert "--host: 0.0.0.0 can be reached from other machines, expected --token-file with it" in refused.output
     short = tmp_path / "short"
     short.write_text("abc")
     short.chmod(0o600)

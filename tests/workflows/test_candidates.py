@@ -265,7 +265,7 @@ def test_a_slower_fit_keeps_bags_apart(monkeypatch):
     )
     model, _ = kept_apart(bags_of_rings(60), monkeypatch, 25)
     assert (model.provenance_["bags"], model.provenance_["calibration_bags"]) == (60, 0)
-    assert model.provenance_["uncalibrated"] == "too few bags to hold some out for intervals, which takes 80"
+    assert model.provenance_["uncalibrated"] == "too few bags to hold some out for intervals, which needs 80"
 
 
 def test_enough_bags_are_kept_apart(monkeypatch):
@@ -276,7 +276,7 @@ def test_enough_bags_are_kept_apart(monkeypatch):
     none = kept_apart(bags, monkeypatch, calibration=0)[0].provenance_
     assert (none["calibration_bags"], none["uncalibrated"]) == (0, "nothing was held out for intervals")
     few = kept_apart(bags[:19], monkeypatch)[0].provenance_
-    assert few["uncalibrated"] == "too few bags to calibrate intervals, which takes 20"
+    assert few["uncalibrated"] == "too few bags to calibrate intervals, which needs 20"
 
 
 def test_bags_that_share_rows_and_processes_together_keep_bags_apart(monkeypatch):
@@ -345,7 +345,7 @@ def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):
     model, comparison = Workbench(bare).fit("auto")
     assert comparison is None
     assert model.provenance_["why"] == "MLPE was fitted without a comparison: 8 bags are too few to hold some out."
-    with pytest.raises(ValueError, match="bags: expected at least 12 bags to compare methods on a part of them, got 8"):
+    with pytest.raises(ValueError, match="bags: expected at least 12 bags to hold some out for a comparison, got 8"):
         Workbench(bare).compare(["mlpe"])
 
 
@@ -405,7 +405,7 @@ def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
     table[:100].to_csv("few.csv", index=False)
     told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "Too few rows to hold some out for intervals: predict gives estimates alone, or inter" in told.output
+    assert "Too few rows to hold some out for intervals: predict gives only estimates, or inter" in told.output
     assert hq.load("model").calibration_ is None
 
 

@@ -8,16 +8,18 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from histnetq.bags.text_features import TextFeatures
 
-_OWN_MODEL = (
-    "The scores must be of rows that your classifier was not trained on: scores of training rows are overconfident, "
-    "and all estimates would be wrong."
+_ABOUT_SCORES = (
+    "The scores must come from rows that your classifier was not trained on: scores of training rows are "
+    "overconfident, and all estimates would be wrong."
 )
 
 
-def describe_columns(names: Sequence[str] | None, facts: Mapping[str, Any], scored: bool = False) -> list[str]:
+def describe_columns(
+    names: Sequence[str] | None, facts: Mapping[str, Any], scored: bool = False, text: TextFeatures | None = None
+) -> list[str]:
     """Return lines about the columns that are learned from, the columns that are not, and missing values.
 
-    For scores, a line says which rows they must be of.
+    For scores, one more line names the rows that they must come from. All features of texts come from one column.
 
     Examples
     --------
@@ -25,23 +27,18 @@ def describe_columns(names: Sequence[str] | None, facts: Mapping[str, Any], scor
     ['Learns from length. Leaves out fish_no (constant); name it with --features to use it.']
     """
     left_out, dropped, filled = (facts.get(name) for name in ("left_out", "dropped_rows", "filled_cells"))
+    if names is not None and text is not None:
+        names = [*names[: -len(text.names)], f"the texts of {text.column}"]
     line = f"Learns from {', '.join(names or ['columns without names'])}."
     if left_out:
         them = "it" if len(left_out) == 1 else "them"
         line += f" Leaves out {list_left_out(left_out)}; name {them} with --features to use {them}."
     return [
         line,
-        *([_OWN_MODEL] if scored else []),
+        *([_ABOUT_SCORES] if scored else []),
         *([f"Rows with missing values that were dropped: {dropped:,}."] if dropped else []),
         *([f"Missing values that were filled with the mean of their column: {filled:,}."] if filled else []),
     ]
-
-
-def name_inputs(names: Sequence[str] | None, text: TextFeatures | None) -> Sequence[str] | None:
-    """Return the names of the columns that features come from; all features of texts come from one column."""
-    if text is None or names is None:
-        return names
-    return [*names[: -len(text.names)], f"the texts of {text.column}"]
 
 
 def list_left_out(left_out: Mapping[str, str]) -> str:

@@ -7,11 +7,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.columns import describe_columns, name_inputs
-from histnetq.cli.fit import listener, workbench
-from histnetq.cli.group import main, say, write_table
+from histnetq.cli.columns import describe_columns
+from histnetq.cli.fit import printed_notes, workbench
+from histnetq.cli.group import main, say, write_files
 from histnetq.cli.options import COLUMNS, PATH, TRAINING, how_to_read, option, options, was_given
-from histnetq.training.progress import listening
 
 if TYPE_CHECKING:
     from histnetq.workflows.fitting import Workbench
@@ -28,8 +27,8 @@ def compare(
 ) -> None:
     """Compare methods on held-out bags, or stored models.
 
-    Methods are fitted to three quarters of the bags of TABLE, and compared on the others. Stored models are compared on
-    all bags.
+    Methods are fitted to three quarters of the bags of TABLE, and compared on the remaining quarter. Stored models are
+    compared on all bags.
 
     \b
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq
@@ -42,28 +41,27 @@ def compare(
     models, learned = known.pop("models"), list[str]()
     facts: dict[str, Any] = {}
     if models:
-        _refuse_own(click.get_current_context())
+        _refuse_training_options(click.get_current_context())
         how = how_to_read(known)
         found = compare_models(
             models, table, **{name: how[name] for name in how if name not in (*_OF_TRAINING, "seed")}
         )
     else:
         bench = workbench(table, known)
-        with listening(listener(as_json)):
+        with printed_notes(as_json):
             found, learned = bench.compare(methods), _describe_inputs(bench)
         facts = {"features": bench.bags.feature_names, **bench.table_facts}
     means = found.table.xs("mean", axis=1, level="statistic")
-    if output is not None:
-        write_table(found.to_frame(), output, force)
+    write_files(("output", output, found.to_frame(), force))
     facts = {"bags": len(found.errors), "methods": means.astype(float).to_dict("index"), **facts}
     say(as_json, facts, [*learned, *str(found).split("\n"), *([] if output is None else [f"Written to {output}."])])
 
 
-def _refuse_own(ctx: click.Context) -> None:
+def _refuse_training_options(ctx: click.Context) -> None:
     """Refuse options about training if stored models are compared."""
     for param in ctx.command.params:
         if param.name in _OF_TRAINING and was_given(ctx, param):
-            raise click.UsageError(f"expected no {param.opts[0]} beside --model: stored models have their own.")
+            raise click.UsageError(f"expected no {param.opts[0]} with --model: stored models have their own.")
 
 
 def _describe_inputs(bench: Workbench) -> list[str]:
@@ -71,4 +69,4 @@ def _describe_inputs(bench: Workbench) -> list[str]:
     bags, shape = bench.bags, bench.bags.rows.shape[1:]
     if len(shape) > 1:
         return [f"Learns from images of {shape[-1]} x {shape[-1]} pixels."]
-    return describe_columns(name_inputs(bags.feature_names, bags.text), bench.table_facts, bags.scores is not None)
+    return describe_columns(bags.feature_names, bench.table_facts, bags.scores is not None, bags.text)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from histnetq.cli.group import main, say, write_table
+from histnetq.cli.group import count, main, say, write_files
 from histnetq.cli.options import IMAGES, KNOWN, PATH, how_to_read, option, options
 
 
@@ -17,7 +17,7 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     """Measure the errors of a model on bags of known proportions.
 
     MODEL estimates the bags of TABLE. A class that the model has not learned counts as estimated 0. For a calibrated
-    model, the coverage of its intervals is measured, too.
+    model, the coverage of its intervals is measured as well.
 
     \b
     Examples: histnetq evaluate model rows.csv --bag tow --label species
@@ -26,18 +26,16 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     from histnetq.workflows.estimating import score
 
     found = score(model, table, **how_to_read(known))
-    errors, floor, covered = found.errors, found.floor, found.coverage
-    if output is not None:
-        write_table(errors, output, force, index=True)
-    means = {name: float(errors[name].mean()) for name in ("ae", "rae")}
-    sentence = f"{len(errors)} bags: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
+    errors, means, floor, covered = found.errors, found.means, found.floor, found.coverage
+    write_files(("output", output, errors, force))
+    sentence = f"{count(len(errors), 'bag')}: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
     sentence += f"baseline (training mean): {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
         sentence += " The model is no better than the baseline: it has learned nothing from these features."
     lines = [sentence, *([found.learned_nothing] if found.learned_nothing else [])]
     if covered:
         lines.append(
-            f"Of the {covered['nominal']:.0%} intervals {covered['seen']:.1%} hold the truth; "
+            f"Of the {covered['nominal']:.0%} intervals, {covered['seen']:.1%} contain the truth; "
             f"their mean width is {covered['mean width']:.4f}."
         )
     lines += [] if output is None else [f"Written to {output}."]

@@ -1,7 +1,8 @@
-"""The command ``histnetq``: how its commands end, and how they print and write results."""
+"""The command ``histnetq``, the exit codes of its commands, and functions that print and write results."""
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import shlex
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 
+_DECIMALS = 6  # of estimates in the terminal
+
+
 class _Command(click.Command):
     """A command whose errors are one sentence with exit code 2, and that leaves no partial output.
 
@@ -37,8 +41,8 @@ class _Command(click.Command):
                     refuse_existing(interrupted_place(given["output"]), given["force"])
                 return super().invoke(ctx)
             except (KeyboardInterrupt, TrainingInterrupted):
-                raise Interrupted(_what_is_kept(given)) from None
-            except BrokenPipeError:  # click ends quietly if the reader of a pipe has gone
+                raise Interrupted(_describe_kept(given)) from None
+            except BrokenPipeError:  # click exits quietly if the reader of a pipe has gone
                 raise
             except (ValueError, TypeError, OSError, ArithmeticError, ImportError) as error:
                 raise UserError(in_options(error, self.params)) from None
@@ -81,12 +85,12 @@ def interrupted_place(output: Path) -> Path:
     return output.with_name(f"{output.name}-interrupted")
 
 
-def _what_is_kept(given: dict[str, Any]) -> str:
+def _describe_kept(given: dict[str, Any]) -> str:
     """Return a sentence about the results that an interrupted command keeps."""
     if given.get("storage") is not None:
         return "Interrupted: no model was kept; the storage has the finished trials, and the same command continues."
     if given.get("keep_interrupted") is False:
-        return "Interrupted: nothing was kept; --keep-interrupted keeps what a network has learned so far."
+        return "Interrupted: nothing was kept; --keep-interrupted keeps the model learned so far."
     return "Interrupted: nothing was kept."
 
 
@@ -95,18 +99,58 @@ def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     echo(json.dumps(facts) if as_json else "\n".join(map(visible_line, lines)))
 
 
-def write_table(table: pd.DataFrame, path: Path, force: bool, index: bool = False) -> None:
-    """Write a table file completely or not at all, without replacing a file that appeared in the meantime."""
-    refuse_existing(path, force)
-    with whole_file(path) as partial:
-        fill_table(table, partial, path.suffix, index)
+def count(n: int, noun: str) -> str:
+    """Return a number with its noun in the singular or plural.
+
+    Examples
+    --------
+    >>> count(1, "class"), count(2, "class"), count(1000, "bag")
+    ('1 class', '2 classes', '1,000 bags')
+    """
+    ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
+    return f"{n:,} {noun}{ending}"
 
 
-def csv_text(table: pd.DataFrame) -> str:
-    """Give a table as CSV for the terminal."""
+def print_table(table: pd.DataFrame, as_json: bool) -> None:
+    """Print a table as JSON, or as CSV with few decimals."""
+    if as_json:
+        echo(table.to_json(orient="records", date_format="iso"))
+        return
     text = io.StringIO()
-    write_csv(table, text)
-    return text.getvalue()
+    write_csv(table.round(_DECIMALS), text)
+    echo(text.getvalue().rstrip("\n"))
+
+
+def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
+    """Write files completely or not at all: they appear together once all of them are complete.
+
+    A file is its option, its path (None for no file), its content, and whether it may replace an existing file, such as
+    one that appeared in the meantime. The content is a table, a text, or a function that writes to a path. The index of
+    a table is written if it has a name.
+    """
+    with contextlib.ExitStack() as written:
+        for name, path, content, _ in files:
+            if path is None:
+                continue
+            partial = written.enter_context(whole_file(path, name))
+            if callable(content):
+                content(partial)
+            elif isinstance(content, str):
+                partial.write_text(content, encoding="utf-8", newline="\n")
+            else:
+                fill_table(content, partial, path.suffix, index=content.index.name is not None)
+        for name, path, _, force in files:
+            refuse_existing(path, force, name)
+
+
+def refuse_same_file(**places: Path | None) -> None:
+    """Refuse two options that name the same file."""
+    known: dict[Path, str] = {}
+    for name, place in places.items():
+        if place is not None and (place.is_file() or not place.exists()):
+            other = known.setdefault(place.resolve(), name)
+            if other != name:
+                raise ValueError(f"{name}: {place} is also the file of {other}; name another file.")
 
 
 def command_line() -> str:

@@ -18,24 +18,10 @@ def info(model: Path, as_json: bool) -> None:
 
     Example: histnetq info model
     """
-    from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
-    from histnetq.persistence.parameter_text import describe_call
+    from histnetq.workflows.model_cards import describe_model
 
-    about = read_manifest(model)
-    if not about.get("own_class", False):
-        require_known_method(model, about)
-    provenance = about["provenance"] or {}
-    n_scores = sum(array_shapes(model, about).get("calibration/joint_scores", []))
-    bags = provenance.get("calibration_bags") or n_scores
-    learned = about["learned"]
-    interrupted = str(provenance.get("interrupted") or learned.get("interrupted", ""))
-    facts = {
-        "method": about["estimator"], "classes": about["classes"], "features": about["feature_names"],
-        "train_prevalences": about["train_prevalences"], "calibration_bags": bags,
-        "parameters": describe_call(about["estimator"], about["params"]), "split": str(learned.get("split", "")),
-        "interrupted": interrupted, "learned_nothing": str(learned.get("learned_nothing", "")),
-        "scores": bool(about.get("scores")), "provenance": provenance,
-    }  # fmt: skip
+    facts = describe_model(model)
+    provenance, bags = facts["provenance"], facts["calibration_bags"]
     shares = zip(facts["classes"], facts["train_prevalences"], strict=True)
     lines = [
         f"method       {facts['method']}",
@@ -45,7 +31,7 @@ def info(model: Path, as_json: bool) -> None:
         *([f"left out     {list_left_out(provenance['left_out'])}"] if provenance.get("left_out") else []),
         f"intervals    {f'calibrated by {bags} bags' if bags else 'not calibrated'}",
         *([f"validation   {facts['split']}"] if facts["split"] else []),
-        *([f"interrupted  {interrupted}"] if interrupted else []),
+        *([f"interrupted  {facts['interrupted']}"] if facts["interrupted"] else []),
         *([f"warning      {facts['learned_nothing']}"] if facts["learned_nothing"] else []),
         f"parameters   {facts['parameters']}",
         *(f"{name:<13}{provenance[name]}" for name in ("calibrated", "command", "date", "why") if name in provenance),

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from histnetq.cli.group import main, say
+from histnetq.cli.group import count, main, say
 from histnetq.cli.options import PATH, option, options
-
-if TYPE_CHECKING:
-    from histnetq.datasets import Dataset
-    from histnetq.simplex import Floats
 
 _TASK = click.argument("task", type=click.Choice(["T1A", "T1B", "T1", "T2", "T3", "T4"]))
 
@@ -37,19 +33,14 @@ def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as
     """
     from histnetq.datasets import read_lequa, write_submission
     from histnetq.quantifiers.loading import load
+    from histnetq.workflows.lequa import estimate_test_bags, score_test_bags
 
-    quantifier = load(model)
-    data = read_lequa(task, data_dir)
-    codes = {str(name): code for code, name in enumerate(quantifier.classes_)}
-    if codes.keys() != {str(name) for name in data.classes}:
-        raise ValueError(
-            f"model: expected one of the {len(data.classes)} classes of {data.name}, got one of {len(codes)} classes, "
-            "some of which are called otherwise; fit it to the data of this task."
-        )
-    estimates = quantifier.predict(data.test)[:, [codes[str(name)] for name in data.classes]]
+    quantifier, data = load(model), read_lequa(task, data_dir)
+    estimates = estimate_test_bags(quantifier, data)
     write_submission(output, estimates, task, overwrite=force)
-    facts = {"output": str(output), "bags": len(estimates), "classes": len(codes), **_scores(task, data, estimates)}
-    say(as_json, facts, [f"{len(estimates):,} bags estimated, written to {output}.", *_list_scores(facts)])
+    facts = {"output": str(output), "bags": len(estimates), "classes": estimates.shape[1]}
+    line = f"{count(len(estimates), 'bag')} estimated, written to {output}."
+    _say_scores(as_json, facts, line, score_test_bags(task, data, estimates))
 
 
 @lequa.command()
@@ -68,24 +59,19 @@ def check(submission: Path, task: str, data_dir: Path | None, as_json: bool) -> 
               histnetq lequa check submission.zip T2 lequa2024
     """
     from histnetq.datasets import check_submission, read_lequa
+    from histnetq.workflows.lequa import score_test_bags
 
     if data_dir is None:
         estimates, scores = check_submission(submission, task), {}
     else:
         data = read_lequa(task, data_dir)
         estimates = check_submission(submission, task, len(data.test), len(data.classes))
-        scores = _scores(task, data, estimates)
-    facts = {"submission": str(submission), "bags": len(estimates), "classes": estimates.shape[1], **scores}
-    say(as_json, facts, [f"Accepted: {len(estimates):,} bags, {estimates.shape[1]} classes.", *_list_scores(facts)])
+        scores = score_test_bags(task, data, estimates)
+    facts = {"submission": str(submission), "bags": len(estimates), "classes": estimates.shape[1]}
+    _say_scores(as_json, facts, f"Accepted: {count(len(estimates), 'bag')}, {estimates.shape[1]} classes.", scores)
 
 
-def _scores(task: str, data: Dataset, estimates: Floats) -> dict[str, float]:
-    """Return the challenge's measures of estimates of test bags, if the truth is known."""
-    from histnetq.datasets import lequa_errors
-
-    return {} if data.test.prevalences is None else lequa_errors(task, data.test, estimates)
-
-
-def _list_scores(facts: dict[str, Any]) -> list[str]:
-    found = [f"{name} {value:.5f}" for name, value in facts.items() if isinstance(value, float)]
-    return [", ".join(found) + "."] if found else []
+def _say_scores(as_json: bool, facts: dict[str, Any], line: str, scores: dict[str, float]) -> None:
+    """Print the facts with the scores, or the line and a line of scores."""
+    shown = ", ".join(f"{name} {value:.5f}" for name, value in scores.items())
+    say(as_json, facts | scores, [line, *([f"{shown}."] if scores else [])])

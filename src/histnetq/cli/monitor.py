@@ -2,28 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import command_line, csv_text, main, say
+from histnetq.cli.group import command_line, main, print_table, refuse_same_file, say, write_files
 from histnetq.cli.options import PATH, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import PERIODS
-from histnetq.tables.files import fill_table, refuse_existing, whole_file
+from histnetq.tables.files import refuse_existing
 
 if TYPE_CHECKING:
-    import pandas as pd
+    from histnetq.workflows.monitoring.state import MonitorState
 
-    from histnetq.quantifiers.base import Quantifier
-    from histnetq.workflows.monitoring.state import State
-
-_ALERTED = 3  # exit code
-_SHOWN = 6  # decimals of estimates in the terminal
-_DIVIDED = ("time", "period", "chunk_size", "chunk_number", "timezone", "weight", "missing")  # rows, into chunks
+_EXIT_ON_ALERT = 3
 
 
 @main.command()
@@ -60,13 +54,17 @@ _DIVIDED = ("time", "period", "chunk_size", "chunk_number", "timezone", "weight"
 def monitor(
     model: Path,
     new: list[str],
+    reference: str | None,
+    state: Path | None,
     output: Path | None,
     csv: Path | None,
     prometheus: Path | None,
     force: bool,
     as_json: bool,
     fail_on_alert: bool,
-    **asked: Any,
+    false_alarms: float,
+    coverage: float,
+    **chunks: Any,
 ) -> None:
     """Detect changes of the class proportions over time.
 
@@ -82,111 +80,62 @@ def monitor(
     Example: histnetq monitor model rows/*.parquet --time ts --period W --reference 2026-01..2026-06 -o monitor.html
     """
     from histnetq.quantifiers.loading import load
-    from histnetq.report.prometheus import expose
-
-    _refuse_inputs(model, new, output=output, csv=csv, prometheus=prometheus, state=asked["state"])
-    _refuse_twice(output=output, csv=csv, prometheus=prometheus, state=asked["state"])
-    refuse_existing(csv, force, "csv")
-    for name, place in (("prometheus", prometheus), ("state", asked["state"])):
-        refuse_existing(place, True, name)
-    quantifier = load(model)
-    table, state = _run(quantifier, new, **asked)
-    with contextlib.ExitStack() as written:  # all files appear together, once all are complete
-        if csv is not None:
-            fill_table(table, written.enter_context(whole_file(csv, "csv")), csv.suffix)
-        if output is not None:
-            _fill(written.enter_context(whole_file(output)), _page(quantifier, table, asked))
-        if prometheus is not None:
-            _fill(written.enter_context(whole_file(prometheus, "prometheus")), expose(table))
-        if state is not None:
-            state.save(written.enter_context(whole_file(asked["state"], "state")))
-        refuse_existing(csv, force, "csv")
-        refuse_existing(output, force)
-    if asked["reference"] is None and not as_json:
-        echo(f"Reference: {table.attrs['reference']}, the first half of the chunks.", err=True)
-    n_alerts = _print(table, state, [path for path in (output, csv, prometheus) if path is not None], as_json)
-    if fail_on_alert and n_alerts:
-        click.get_current_context().exit(_ALERTED)
-
-
-def _run(model: Quantifier, source: list[str], **asked: Any) -> tuple[pd.DataFrame, State | None]:
-    """Return the table, and the state if one is kept."""
-    from histnetq.workflows.monitoring.chunk_reading import How
-    from histnetq.workflows.monitoring.monitor import monitor_chunks
-
-    how = How(by=tuple(asked["by"]), **{name: asked[name] for name in _DIVIDED})
-    rates = {name: asked[name] for name in ("false_alarms", "coverage")}
-    return monitor_chunks(model, source, how, asked["reference"], asked["state"], **rates)
-
-
-def _page(model: Quantifier, table: pd.DataFrame, asked: dict[str, Any]) -> str:
     from histnetq.report.monitor_page import page
+    from histnetq.report.prometheus import expose
+    from histnetq.workflows.monitoring.chunk_reading import How
+    from histnetq.workflows.monitoring.monitor import count_chunks, monitor_chunks
 
-    rates = {name: asked[name] for name in ("false_alarms", "coverage")}
-    about: dict[str, Any] = {
-        "method": type(model).__name__,
-        "checked": model.trust_ is not None,
-        "command": command_line(),
+    places = {"output": output, "csv": csv, "prometheus": prometheus, "state": state}
+    _refuse_inputs(model, new, {name: place for name, place in places.items() if place is not None})
+    refuse_same_file(**places)
+    replaced = {"output": force, "csv": force, "prometheus": True, "state": True}
+    for name, place in places.items():
+        refuse_existing(place, replaced[name], name)
+    quantifier = load(model)
+    rates: dict[str, Any] = {"false_alarms": false_alarms, "coverage": coverage}
+    table, kept = monitor_chunks(quantifier, new, How(**chunks), reference, state, **rates)
+    about: dict[str, Any] = {"method": type(quantifier).__name__, "checked": quantifier.trust_ is not None}
+    about |= {"reference": table.attrs["reference"], "command": command_line()}
+    contents = {
+        "output": output and page(table, **about, **rates),
+        "csv": table,
+        "prometheus": expose(table),
+        "state": kept and kept.save,
     }
-    return page(table, reference=table.attrs["reference"], **about, **rates)
+    write_files(*((name, place, contents[name], replaced[name]) for name, place in places.items()))
+    if reference is None and not as_json:
+        echo(f"Reference: {table.attrs['reference']}, the first half of the chunks.", err=True)
+    n_chunks, written = count_chunks(table), [path for path in (output, csv, prometheus) if path is not None]
+    if written:
+        facts = {"reference": table.attrs["reference"], **n_chunks, "written": [str(path) for path in written]}
+        _say_written(facts, kept, as_json)
+    else:
+        print_table(table, as_json)
+    if fail_on_alert and n_chunks["alerts"]:
+        click.get_current_context().exit(_EXIT_ON_ALERT)
 
 
-def _fill(path: Path, text: str) -> None:
-    path.write_text(text, encoding="utf-8", newline="\n")
-
-
-def _refuse_inputs(model: Path, source: list[str], **places: Path | None) -> None:
-    """Refuse to replace the rows, or to write into the model."""
+def _refuse_inputs(model: Path, source: list[str], places: dict[str, Path]) -> None:
+    """Refuse to replace a file with rows, or to write into the directory of the model."""
     from histnetq.tables.table_files import find_files
 
     rows = {os.path.realpath(path) for path in find_files(source, "source")}
     for name, place in places.items():
-        if place is None:
-            continue
         target = Path(os.path.realpath(place))
         if str(target) in rows:
             raise ValueError(f"{name}: {place} is one of the files with rows, which it would replace; name another.")
         if Path(os.path.realpath(model)) in target.parents:
-            raise ValueError(f"{name}: {place} is in the directory of the model, which stays as it is; name another.")
+            raise ValueError(f"{name}: {place} is in the directory of the model, which must not change; name another.")
 
 
-def _refuse_twice(**places: Path | None) -> None:
-    """Refuse one file for two purposes."""
-    known: dict[Path, str] = {}
-    for name, place in places.items():
-        if place is not None and place.is_file() | (not place.exists()):
-            other = known.setdefault(place.resolve(), name)
-            if other != name:
-                raise ValueError(f"{name}: {place} is named by {other}, too; name another file.")
-
-
-def _print(table: pd.DataFrame, state: State | None, written: list[Path], as_json: bool) -> int:
-    """Print the results, and return the number of chunks with an alert."""
-    segments = list(table.columns[: table.columns.get_loc("chunk")])
-    chunks = table.groupby([*segments, "chunk"], sort=False).agg(
-        {"alert": "any", "period": "first", "verdict": "first", "start": "first"}
-    )
-    n_alerts, verdicts = int(chunks["alert"].sum()), chunks["verdict"].value_counts()
-    analysis = int((chunks["period"] == "analysis").sum())
-    if not written:
-        text = table.to_json(orient="records", date_format="iso") if as_json else csv_text(table.round(_SHOWN))
-        echo(text.rstrip("\n"))
-        return n_alerts
-    facts = {
-        "reference": table.attrs["reference"],
-        "chunks": len(chunks),
-        "analysis": analysis,
-        "alerts": n_alerts,
-        "different": int(verdicts.get("rows look different", 0)),
-        "written": [str(path) for path in written],
-    }
-    lines = [f"{n_alerts} of {analysis} chunks beside the reference have an alert."]
-    if not analysis:
-        lines = ["All chunks are in the reference, so that there is none to compare with it."]
+def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:
+    """Print the numbers of chunks and the written files."""
+    lines = [f"{facts['alerts']} of {facts['analysis']} chunks outside the reference have an alert."]
+    if not facts["analysis"]:
+        lines = ["All chunks are in the reference, so there are no chunks to compare with it."]
     if facts["different"]:
         lines.append(f"The rows of {facts['different']} chunks look different from every mix of the classes.")
     if state is not None:
         facts["files_read"] = state.n_new
         lines.append(f"Files read: {state.n_new}, known before: {len(state.files) - state.n_new}.")
-    say(as_json, facts, [*lines, f"Written to {', '.join(map(str, written))}."])
-    return n_alerts
+    say(as_json, facts, [*lines, f"Written to {', '.join(facts['written'])}."])

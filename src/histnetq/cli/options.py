@@ -1,4 +1,4 @@
-"""Options and arguments that several commands share, and checks of how they go together."""
+"""Options and arguments that several commands share, and checks of their combinations."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> lis
 
 
 def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
-    """Split names at commas outside quotation marks; an option that is repeated has one name each time."""
+    """Split names at commas outside quotation marks; a repeated option has one name each time."""
     return next(csv.reader(value)) if len(value) == 1 else list(value) or None
 
 
@@ -83,7 +83,7 @@ _OPTIONS = {
         "--images",
         is_flag=True,
         is_eager=True,
-        help="Read images: a folder per bag (with --label, a folder per class in it), or an EcoTaxa table beside its "
+        help="Read images: a folder per bag (with --label, a folder per class in it), or an EcoTaxa table next to its "
         "images.",
     ),
     "image_cache": option(
@@ -179,14 +179,14 @@ def refuse_mixed(ctx: click.Context) -> None:
     for option in (option for option in ctx.command.params if was_given(ctx, option)):
         typed = max(option.opts, key=len)
         if images and option.name in _OF_TABLES:
-            raise click.UsageError(f"expected no {typed} beside --images: it is about tables.")
+            raise click.UsageError(f"expected no {typed} with --images: it is about tables.")
         if not images and option.name in _OF_IMAGES:
-            raise click.UsageError(f"expected {typed} beside --images alone: it is about images.")
+            raise click.UsageError(f"expected {typed} only with --images: it is about images.")
     if images and len(ctx.params["bag"]) > 1:
-        raise click.UsageError("expected --bag once beside --images.")
+        raise click.UsageError("expected --bag only once with --images.")
 
 
 def how_to_read(given: dict[str, Any]) -> dict[str, Any]:
-    """Return the options without those about tables if images are read, and without those about images otherwise."""
+    """Drop the options about tables if images are read, and the options about images otherwise."""
     others = _OF_TABLES if given["images"] else _OF_IMAGES
     return {name: value for name, value in given.items() if name not in others}

@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import click
 
-from histnetq.cli.group import csv_text, main, say
+from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
 from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
 from histnetq.cli.terminal import echo
-from histnetq.errors import InputError
 from histnetq.registry import INTERVALS
-from histnetq.tables.files import fill_table, refuse_existing, whole_file
-
-if TYPE_CHECKING:
-    from histnetq.workflows.estimating import Estimates
-
-_SHOWN = 6  # decimals of estimates in the terminal
+from histnetq.tables.files import refuse_existing
 
 
 @main.command()
@@ -85,6 +78,7 @@ def predict(
               histnetq predict model new.csv --bag tow --audited to_label.csv
               histnetq predict model new-scans --images --bag scan
     """
+    from histnetq.workflows.auditing import estimate_audited
     from histnetq.workflows.estimating import estimate
 
     if audited is None and random:
@@ -93,35 +87,31 @@ def predict(
         raise click.UsageError(
             "expected --rows without --audited: probabilities of rows come from the model's estimates."
         )
-    if rows is not None:
-        refuse_existing(rows, force, "rows")
-        if output is not None and rows.resolve() == output.resolve():
-            raise InputError("rows", "another file than the estimates", "the same", "name another")
+    if audited is not None and (reading["interval"] is not None or reading["dask"] is not None):
+        raise click.UsageError("expected --audited without --interval and --dask: its intervals come from the labels.")
+    refuse_existing(rows, force, "rows")
+    refuse_same_file(output=output, rows=rows)
     reading = how_to_read(reading)
     if audited is None:
         if not reading["images"]:
             reading["progress"] = not as_json
         found = estimate(model, new, rows=rows is not None, **reading)
     else:
-        found = _audited(model, new, audited, random=random, **reading)
+        shared = {name: reading[name] for name in ("bag", "weight", "missing", "coverage")}
+        found = estimate_audited(model, new, audited, random=random, **shared)
     table = found.to_frame(wide)
-    with contextlib.ExitStack() as written:  # both files appear together, once both are complete
-        for name, part, path in (("rows", found.rows, rows), ("output", table, output)):
-            if part is not None and path is not None:
-                fill_table(part, written.enter_context(whole_file(path, name)), path.suffix)
-                refuse_existing(path, force, name)
+    write_files(("rows", rows, found.rows, force), ("output", output, table, force))
     whole = len(found) == 1 and not reading["bag"] and not reading["images"]
     one_bag = "The whole table is one bag, as no --bag was given" if whole else ""
     if len(found) > 1 and (found.about["n"] == 1).all():
-        echo(f"Each of the {len(found):,} bags has one row alone: is --bag the right column?", err=True)
+        echo(f"Each of the {len(found):,} bags has only one row: is --bag the right column?", err=True)
     if output is None:
         if one_bag:
             echo(f"{one_bag}.", err=True)
-        text = table.to_json(orient="records") if as_json else csv_text(table.round(_SHOWN))
-        echo(text.rstrip("\n"))
+        print_table(table, as_json)
         return
     facts = {"output": str(output), "bags": len(found), "rows": len(table), "doubted": found.n_doubted}
-    lines = [f"{len(found)} bags estimated, written to {output}."]
+    lines = [f"{count(len(found), 'bag')} estimated, written to {output}."]
     if one_bag:
         lines = [f"{one_bag}; its estimate is written to {output}."]
     if rows is not None:
@@ -130,13 +120,3 @@ def predict(
     if found.n_doubted:
         lines.append(f"{found.n_doubted} of them differ from the calibration bags; see the column trust.")
     say(as_json, facts, lines)
-
-
-def _audited(
-    model: Path, new: list[str], audited: str, *, interval: str | None, dask: str | None, images: bool, **reading: Any
-) -> Estimates:
-    from histnetq.workflows.auditing import estimate_audited
-
-    if interval is not None or dask is not None:
-        raise click.UsageError("expected --audited without --interval and --dask: its intervals are from the labels.")
-    return estimate_audited(model, new, audited, **reading)

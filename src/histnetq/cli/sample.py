@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import main, say, write_table
+from histnetq.cli.group import count, main, say, write_files
 from histnetq.cli.options import PATH, option, options
 
 
@@ -38,9 +38,7 @@ def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool
 
     drawn = sample_table(model, new, random_state=reading.pop("seed"), **reading)
     n_bags = len(drawn.drop_duplicates(reading["bag"])) if reading["bag"] else 1
-    write_table(drawn, output, force)
+    write_files(("output", output, drawn, force))
     facts = {"output": str(output), "rows": len(drawn), "bags": n_bags}
-    line = (
-        f"{len(drawn):,} rows of {n_bags:,} bags drawn, written to {output}; fill in the column label, and then give "
-    )
-    say(as_json, facts, [line + "the file to histnetq predict --audited."])
+    line = f"{count(len(drawn), 'row')} of {count(n_bags, 'bag')} drawn, written to {output}; "
+    say(as_json, facts, [line + "fill in the column label, and then pass the file to histnetq predict --audited."])

@@ -6,8 +6,8 @@ import ipaddress
 import logging
 import os
 import socket
-from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -71,20 +71,19 @@ def serve(
     token_file: Path | None,
     allow_host: tuple[str, ...],
     proxy: tuple[str, ...],
-    workers: int,
-    waiting: int,
     timeout: float,
     memory: int | None,
     max_upload: int,
     learn_memory: int | None,
     opens: bool,
+    **numbers: Any,
 ) -> None:
     """Serve models as a web page and as an HTTP service.
 
     MODELS is a directory of models, or one model. On the page, you drop a table and see its estimates. With a directory
     of models, the page can also train new models. The default directory is histnetq/models in the user's data
-    directory. Requests are described at /docs. SIGTERM and Ctrl-C end the server; running requests get
-    a few seconds to finish.
+    directory. Requests are described at /docs. SIGTERM and Ctrl-C end the server; running requests get a few seconds to
+    finish.
 
     \b
     Examples: histnetq serve model
@@ -99,41 +98,41 @@ def serve(
         raise ImportError(f"serve: needs {error.name}; pip install 'histnetq[serve]'.") from None
     place = _default_place() if models is None else models
     if not place.is_dir():
-        raise ValueError(f"models: {place} is no directory; give one with models, or make an empty one to learn into.")
+        raise ValueError(f"models: {place} is not a directory; name a directory of models, or create an empty one.")
     token = None if token_file is None else read_token(token_file)
     local = _is_loopback(host)
     if not local and token is None:
         raise ValueError(
-            f"host: {host} can be reached from other machines, expected --token-file beside it; write a token to a "
-            "file, such as by openssl rand -hex 32."
+            f"host: {host} can be reached from other machines, expected --token-file with it; write a token to a "
+            "file, for example with openssl rand -hex 32."
         )
-    proxies = tuple(str(_as_address(name)) for name in proxy)
+    for name in proxy:
+        if _address(name) is None:
+            raise ValueError(f"proxy: expected a numeric address, such as 127.0.0.1, got {name!r}; give one.")
+    proxies = tuple(str(_address(name)) for name in proxy)
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    names = tuple(name.lower() for name in (*allow_host, *([] if _is_address(host) else [host])))
+    names = tuple(name.lower() for name in (*allow_host, *([host] if _address(host) is None else [])))
     handler = logging.StreamHandler()
     handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
 
     def ready() -> None:
-        echo(f"Serving {place} at {address}; Ctrl-C ends it.")
+        echo(f"Serving {place} at {address}; press Ctrl-C to stop.")
         if not local:
-            echo(f"Other machines can reach it, and requests must bring the token in {token_file}.")
+            echo(f"Other machines can reach it, and requests must send the token in {token_file}.")
         if opens:
             click.launch(address)
 
     door = Door(names, not local, token, proxies)
-    settings = Settings(place, door, workers, waiting, timeout, upload_bytes=max_upload << 20)
-    if memory is not None:
-        settings = replace(settings, memory=memory << 20)
-    if learn_memory is not None:
-        settings = replace(settings, learn_memory=learn_memory << 20)
-    run(settings, [listening], ready)
+    given = {"memory": memory, "learn_memory": learn_memory, "upload_bytes": max_upload}
+    sizes = {name: megabytes << 20 for name, megabytes in given.items() if megabytes is not None}
+    run(Settings(place, door, seconds=timeout, **numbers, **sizes), [listening], ready)
     echo("Ended.")
 
 
 def read_token(path: Path) -> bytes:
-    """Read a token, and refuse a token that others can read or guess."""
+    """Read a token, and refuse a token that other users can read or guess."""
     try:
         mode = path.stat().st_mode
         token = path.read_bytes().strip()
@@ -147,7 +146,7 @@ def read_token(path: Path) -> bytes:
     if len(token) < _SHORTEST_TOKEN or len(token) > 1000 or not token.isascii() or b" " in token or b"\n" in token:
         raise ValueError(
             f"token_file: expected one word of {_SHORTEST_TOKEN} to 1000 letters, digits and signs in {path}; make "
-            "one, such as by openssl rand -hex 32."
+            "one, for example with openssl rand -hex 32."
         )
     return token
 
@@ -158,23 +157,17 @@ def _default_place() -> Path:
     return place
 
 
-def _is_address(host: str) -> bool:
+def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    """Return a numeric address, None for a name."""
     try:
-        ipaddress.ip_address(host)
+        return ipaddress.ip_address(host)
     except ValueError:
-        return False
-    return True
-
-
-def _as_address(name: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address:
-    try:
-        return ipaddress.ip_address(name)
-    except ValueError:
-        raise ValueError(f"proxy: expected a numeric address, such as 127.0.0.1, got {name!r}; give one.") from None
+        return None
 
 
 def _is_loopback(host: str) -> bool:
-    return host == "localhost" or (_is_address(host) and ipaddress.ip_address(host).is_loopback)
+    address = _address(host)
+    return host == "localhost" or (address is not None and address.is_loopback)
 
 
 def _listen(host: str, port: int) -> socket.socket:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from histnetq.cli.group import main, say
+from histnetq.cli.group import count, main, say
 from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
 
 
@@ -25,12 +25,11 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
              histnetq predict model days/*.parquet --bag site
              histnetq sketch model scans --images -o scans.parquet
     """
-    from histnetq.quantifiers.loading import load
     from histnetq.workflows.estimating import sketch as make
 
-    made = make(load(model), table, progress=not as_json, **how_to_read(reading))
+    made = make(model, table, progress=not as_json, **how_to_read(reading))
     made.save(output, overwrite=force)
     size, n_rows = output.stat().st_size, int(made.n_rows.sum())
     facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
-    per_bag = f"{size / len(made):,.0f} bytes per bag"
-    say(as_json, facts, [f"{len(made)} bags of {n_rows:,} rows sketched, written to {output}: {per_bag}."])
+    sketched, per_bag = f"{count(len(made), 'bag')} of {count(n_rows, 'row')}", f"{size / len(made):,.0f} bytes per bag"
+    say(as_json, facts, [f"{sketched} sketched, written to {output}: {per_bag}."])

@@ -1,4 +1,4 @@
-"""How commands speak while they work, on any terminal and in logs, and how they end when they are interrupted."""
+"""Output of commands on any terminal and in logs, warnings, progress and interruptions."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _ASCII = {
     "⁹": "^9", "∞": "inf", "†": "+", "‡": "++",
 }  # fmt: skip
 
-# Control characters except tab and newline, and marks that have no width, turn the direction of a text or end a line.
+# Control characters except tab and newline, and marks without width, which change the direction of text or end a line.
 _INVISIBLE = re.compile(
     r"[\x00-\x08\x0b-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u2028-\u202e\u2060-\u206f\ufeff\ufff9-\ufffb]"
     r"|[\U000e0000-\U000e007f]"
@@ -33,7 +33,7 @@ _INVISIBLE = re.compile(
 
 
 def visible(text: str) -> str:
-    r"""Write invisible characters as escapes, so that names from files can neither steer the terminal nor hide.
+    r"""Write invisible characters as escapes, so that names from files can neither control the terminal nor hide.
 
     Tabs and newlines stay. The escape of DEL is also valid in JSON, which does not escape this character itself.
 
@@ -46,7 +46,7 @@ def visible(text: str) -> str:
 
 
 def visible_line(text: str) -> str:
-    r"""Write newlines and tabs as escapes, too: a name cannot begin another line.
+    r"""Write invisible characters, newlines and tabs as escapes, so that a name cannot begin another line.
 
     Examples
     --------
@@ -71,7 +71,7 @@ class VisibleFormatter(logging.Formatter):
 
 
 class UserError(click.ClickException):
-    """A sentence about what was wrong with the command."""
+    """A sentence about a wrong command."""
 
     exit_code = 2
 
@@ -80,7 +80,7 @@ class UserError(click.ClickException):
 
 
 class Interrupted(click.ClickException):
-    """A sentence about what an interrupted command has kept."""
+    """A sentence about the results that an interrupted command has kept."""
 
     exit_code = 128 + signal.SIGINT
 
@@ -89,43 +89,40 @@ class Interrupted(click.ClickException):
 
 
 class Terminated(Interrupted):
-    """The same for a command that another process told to end."""
+    """A sentence about a command that another process ended."""
 
     exit_code = 128 + signal.SIGTERM
 
 
 def echo(text: str, err: bool = False) -> None:
-    """Print a text with invisible characters as escapes, and with look-alikes where the terminal has only ASCII."""
-    click.echo(
-        visible(text), file=sys.stderr if err else sys.stdout
-    )  # else click writes UTF-8 where ASCII is asked for
+    """Print a text; invisible characters become escapes, and a terminal without Unicode gets ASCII look-alikes."""
+    # click would write UTF-8 without `file`, also to a terminal that has only ASCII.
+    click.echo(visible(text), file=sys.stderr if err else sys.stdout)
 
 
 @contextlib.contextmanager
 def speaking(progress: bool) -> Iterator[None]:
-    """Let a command speak: on any terminal, in plain lines, and only in the first of processes that work together.
+    """Set up printing and warnings: plain lines for any terminal, and only from the first process of several.
 
-    Parameters
-    ----------
-    progress : bool
-        Whether lines tell how far the work is where there is no terminal, which has bars instead.
+    With `progress`, lines report the progress if there is no terminal; a terminal shows bars instead.
     """
     codecs.register_error("histnetq", _in_ascii)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="histnetq")
     silent = contextlib.nullcontext() if is_first_process() else contextlib.redirect_stdout(io.StringIO())
-    with silent, warnings.catch_warnings(), _logged(progress and not sys.stderr.isatty()):
+    logged = _logged() if progress and not sys.stderr.isatty() else contextlib.nullcontext()
+    with silent, warnings.catch_warnings(), logged:
         warnings.filterwarnings("default", category=UserWarning, module="histnetq")
         warnings.simplefilter("error", TrainingInterrupted)
         warnings.simplefilter("always", LearnedNothing)
-        warnings.showwarning = _tell_warning
+        warnings.showwarning = _print_warning
         yield
 
 
 @contextlib.contextmanager
 def visible_errors() -> Iterator[None]:
-    """Make the message of an error, which may repeat arguments and names, one visible line."""
+    """Turn the message of an error, which may repeat arguments and names, into one visible line."""
     try:
         yield
     except click.ClickException as error:
@@ -158,7 +155,7 @@ def interruptible() -> Iterator[None]:
 
 
 def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
-    """Give a look-alike of the first character that cannot be shown, or else its number, from which it is known."""
+    """Return a look-alike or the code of the first character that cannot be shown, and the next position."""
     if not isinstance(error, UnicodeEncodeError):
         raise error
     first = error.object[error.start]
@@ -166,11 +163,8 @@ def _in_ascii(error: UnicodeError) -> tuple[str | bytes, int]:
 
 
 @contextlib.contextmanager
-def _logged(shown: bool) -> Iterator[None]:
-    """Write the lines about progress to the standard error."""
-    if not shown:
-        yield
-        return
+def _logged() -> Iterator[None]:
+    """Write lines about progress to standard error."""
     handler, level = logging.StreamHandler(sys.stderr), LOG.level
     handler.setFormatter(VisibleFormatter())
     LOG.addHandler(handler)
@@ -182,10 +176,10 @@ def _logged(shown: bool) -> Iterator[None]:
         LOG.setLevel(level)
 
 
-def _tell_warning(
+def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
-    """Print a warning of ours as a plain line, and those of others with the place that they come from."""
+    """Print a warning of this package as a plain line, and warnings of other packages with their place in the code."""
     if category is UserWarning or category.__module__.startswith("histnetq."):
         echo(visible_line(f"Warning: {message}"), err=True)
     else:

@@ -7,10 +7,9 @@ from typing import Any
 
 import click
 
-from histnetq.cli.fit import listener, save_model, workbench
+from histnetq.cli.fit import printed_notes, save_model, workbench
 from histnetq.cli.group import main
 from histnetq.cli.options import TRAINING, option, options
-from histnetq.training.progress import listening
 
 
 @main.command()
@@ -30,8 +29,9 @@ def tune(
 ) -> None:
     """Search for the best parameters of a method.
 
-    The best model on the rows of TRAIN is saved. Classifier-based methods try all classifiers; with --classifier, the
-    parameters of this classifier are searched instead. With --proba, only parameters of the method are searched.
+    Models are fitted to the rows of TRAIN, and the best one is saved. Classifier-based methods try all classifiers;
+    with --classifier, the parameters of this classifier are searched instead. With --proba, only parameters of the
+    method are searched.
 
     \b
     Examples: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model
@@ -39,6 +39,6 @@ def tune(
               histnetq tune scans --images --label taxon --method pacc -o model
     """
     bench = workbench(train, given)
-    with listening(listener(as_json)):
+    with printed_notes(as_json):
         model = bench.tune(method, trials, storage)
     save_model(model, output, force, as_json, model.provenance_["why"])

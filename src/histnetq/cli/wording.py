@@ -1,4 +1,4 @@
-"""Messages of the library in the words of the command line: options and arguments as they are typed."""
+"""Error messages of the library in the terms of the command line: options and arguments as they are typed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import click
 
 from histnetq.errors import Command, Option, StructuredError, joined
 
-# Arguments in Python whose option has another name, and arguments that are not options.
+# Arguments in Python whose option has a different name, and arguments that are not options.
 _ALIASES = {
     "weights": "weight", "y": "label", "labels": "label", "random_state": "seed", "predict_rows": "model",
     "overwrite": "force", "method": "methods",
@@ -18,7 +18,7 @@ _NO_OPTIONS = {"path": "", "Mixer": "bags"}
 
 
 def in_options(error: Exception, params: Sequence[click.Parameter]) -> str:
-    """Return the message of an error in the words of a command with these options and arguments.
+    """Return the message of an error with the names of these options and arguments of a command.
 
     Examples
     --------

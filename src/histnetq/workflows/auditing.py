@@ -1,8 +1,7 @@
-"""Audits: rows of a table that are drawn for labelling, and estimates of its bags from these labels."""
+"""Audits: drawing rows of a table for labelling, and estimating its bags from the labels."""
 
 from __future__ import annotations
 
-import os
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -31,7 +30,7 @@ from histnetq.workflows.reading import columns_of
 
 _SAMPLE = Command("sample", "sample_table")
 _OR_RANDOM = ("or pass ", Option("random", True), " if the rows are a simple random sample of each bag")
-LABEL = "label"  # the column that a person fills in
+LABEL = "label"  # column that a person fills in
 _OWN = ("audit_row", "audit_stratum", "audit_stratum_rows", "audit_share", "audit_probability", "audit_check")
 _DIGITS = 9  # decimals of shares and probabilities
 
@@ -154,9 +153,9 @@ def estimate_audited(
     0     a       0.5      20
     1     b       0.5      20
     """
-    model, source, bag = as_model(model), table, columns_of(bag)
-    bags, unseen = _read(model, source, bag, weight, missing)
-    table = open_table(labelled if hasattr(labelled, "columns") else [labelled], "audited")
+    model, bag = as_model(model), columns_of(bag)
+    bags, unseen = _read(model, table, bag, weight, missing)
+    table = open_table(labelled, "audited")
     if LABEL not in table.types:
         raise ValueError(f"{table.name}: has no column {LABEL!r}; add one with the class of each row.")
     labels = _read_labels(table)
@@ -164,7 +163,8 @@ def estimate_audited(
         problem = ("has the column 'audit_probability', so ", _SAMPLE, " drew its rows with different probabilities")
         raise InputError(table.name, problem=problem, remedy=("leave out ", Option("random", True)))
     if random:
-        sample = RowSample.simple(bags, bags.index[_find_rows(model, bags, labelled, labels, bag, missing)])
+        given, _ = _read(model, labelled, bag, None, missing)
+        sample = RowSample.simple(bags, bags.index[_find_rows(bags, given, labels, table.name)])
     else:
         sample, labels = _find_drawn(bags, table, labels)
     with_labels = np.unique(sample.bags)
@@ -174,7 +174,7 @@ def estimate_audited(
     classes, codes = _classes_of(model.classes_, labels)
     bags, sample = _selected(bags, sample, with_labels)
     if ((np.bincount(sample.bags) == 1) & (np.diff(bags.offsets) > 1)).any():
-        raise InputError("audited", "at least 2 labels of each bag", "one alone", "label more rows")
+        raise InputError("audited", "at least 2 labels of each bag", "only one", "label more rows")
     posteriors = model.predict_rows(bags)
     found = extend_labels(posteriors, bags, sample, codes, len(classes), COVERAGE if coverage is None else coverage)
     values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
@@ -187,15 +187,15 @@ def estimate_audited(
 
 
 def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missing: str) -> tuple[Bags, Floats]:
-    """The bags of a table, whose pool has the rows of the table in its order, and their parts of unseen texts."""
+    """Read the bags of a table, with the rows in their order, and the fraction of rows with unseen texts per bag."""
     if missing == "drop":
-        expected = "refuse or mean beside labels, whose rows are found again by their numbers"
-        raise InputError("missing", expected, "drop", "leave such rows out of the table")
+        expected = "refuse or mean for labelled rows, which are found again by their numbers"
+        raise InputError("missing", expected, "drop", "remove such rows from the table first")
     return read_bags_and_unseen(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
 
 
 def _take_rows(table: Table, rows: Ints) -> pd.DataFrame:
-    """Some rows of a table, by their numbers; those of CSV files as they are written."""
+    """Return the rows of a table with these numbers; cells of CSV files stay as they are written."""
     names = list(table.columns)
     batches = table.batches([], names) if table.written else table.batches(names)
     order, parts = np.argsort(rows, kind="stable"), []
@@ -207,7 +207,7 @@ def _take_rows(table: Table, rows: Ints) -> pd.DataFrame:
 
 
 def _read_labels(table: Table) -> NDArray:
-    """(n_rows,): the label of each row as a text, empty where there is none."""
+    """(n_rows,): label of each row as a text; empty for rows without a label."""
     values = [batch.column(LABEL).to_pylist() for _, batch in table.batches([], [LABEL])]
     codes, found = pd.factorize(pd.Series([value for part in values for value in part], dtype=object))
     named = [value.strip() if isinstance(value, str) else name_of(value) for value in found]
@@ -216,7 +216,7 @@ def _read_labels(table: Table) -> NDArray:
 
 
 def _find_drawn(bags: Bags, table: Table, labels: NDArray) -> tuple[RowSample, NDArray]:
-    """The rows that `draw` drew of bags that have labels, and their labels."""
+    """Return the drawn rows of bags that have labels, and their labels."""
     facts, entries = _read_facts(bags, table)
     bag, has_label = bags.bag_of_entry[entries], labels != ""
     kept = (np.bincount(bag, has_label, len(bags)) > 0)[bag]
@@ -225,8 +225,8 @@ def _find_drawn(bags: Bags, table: Table, labels: NDArray) -> tuple[RowSample, N
     if (kept & ~has_label).any():
         place = counted(int(np.argmax(kept & ~has_label)))
         raise ValueError(
-            f"{table.name}: {place} has nothing in column {LABEL!r}, though others of its bag have; label all rows "
-            "that were drawn from a bag, or sample fewer rows."
+            f"{table.name}: {place} has nothing in column {LABEL!r}, but other rows of its bag have a label; label all "
+            "rows that were drawn from a bag, or sample fewer rows."
         )
     facts, entries = facts[kept], entries[kept]
     strata, n_rows = (facts[name].to_numpy(np.int64) for name in ("audit_stratum", "audit_stratum_rows"))
@@ -239,18 +239,18 @@ def _find_drawn(bags: Bags, table: Table, labels: NDArray) -> tuple[RowSample, N
     if lacking.any():
         raise ValueError(
             f"{table.name}: lacks rows that were drawn from bag {str(bags.ids[np.argmax(lacking)])!r}, expected all of "
-            "them; add the others with their labels."
+            "them; add the missing rows with their labels."
         )
     return sample, labels[kept]
 
 
 def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
-    """What a table says of its drawn rows, and the entries that these are; refuse rows that `draw` did not draw."""
+    """Return the columns `audit_…` of drawn rows, and their entries; refuse rows that `sample_table` did not draw."""
     for name in _OWN:
         if name not in table.types:
             problem = (f"has no column {name!r}, which ", _SAMPLE, " adds to the rows that it draws")
             raise InputError(table.name, problem=problem, remedy=("keep its columns, ", *_OR_RANDOM))
-    numbers = [name for name in _OWN[:-1] if is_number(table.types[name])]  # a column with a slip of the pen is a text
+    numbers = [name for name in _OWN[:-1] if is_number(table.types[name])]  # one typing error turns a column into texts
     batches = [batch.to_pandas() for _, batch in table.batches(numbers, [n for n in _OWN if n not in numbers])]
     read = pd.concat(batches, ignore_index=True)
     facts = read[list(_OWN[:-1])].apply(pd.to_numeric, errors="coerce")
@@ -267,16 +267,12 @@ def _read_facts(bags: Bags, table: Table) -> tuple[pd.DataFrame, Ints]:
         raise InputError(table.name, problem=problem, remedy=remedy)
     twice = row.duplicated().to_numpy()
     if twice.any():
-        raise ValueError(f"{table.name}: {counted(int(np.argmax(twice)))} is there twice; leave one out.")
+        raise ValueError(f"{table.name}: {counted(int(np.argmax(twice)))} occurs twice; remove one of them.")
     return facts, entries
 
 
-def _find_rows(
-    model: Any, bags: Bags, labelled: Any, labels: NDArray, bag: Sequence[str], missing: str
-) -> Ints:  # fmt: skip
-    """The entry of each labelled row, found by what the row holds; refuse rows that the bags lack."""
-    given, _ = _read(model, labelled if hasattr(labelled, "columns") else [labelled], bag, None, missing)
-    name = "audited" if hasattr(labelled, "columns") else os.fspath(labelled)
+def _find_rows(bags: Bags, given: Bags, labels: NDArray, name: str) -> Ints:
+    """Return the entry of each labelled row, found by the values of the row; refuse rows that the bags lack."""
     if (labels == "").any():
         place = counted(int(np.argmax(labels == "")))
         raise ValueError(f"{name}: {place} has nothing in column {LABEL!r}; fill it in.")
@@ -286,14 +282,14 @@ def _find_rows(
     found[given.index] = places
     if np.isnan(found).any():
         raise ValueError(
-            f"{name}: {counted(int(np.argmax(np.isnan(found))))} is no row of its bag, or is there more often than in "
-            "it; give rows of the same table."
+            f"{name}: {counted(int(np.argmax(np.isnan(found))))} is not a row of its bag, or occurs more often than "
+            "there; give rows of the same table."
         )
     return found.astype(np.int64)
 
 
 def _content(bags: Bags) -> pd.MultiIndex:
-    """For each entry, a checksum of its bag and row, and how many entries before are the same."""
+    """Return a checksum of the bag and row of each entry, and the number of equal entries before it."""
     from pandas.util import hash_pandas_object
 
     names = np.asarray(bags.ids).astype(str)[bags.bag_of_entry]
@@ -302,26 +298,24 @@ def _content(bags: Bags) -> pd.MultiIndex:
 
 
 def _classes_of(known: NDArray, labels: NDArray) -> tuple[NDArray, Ints]:
-    """The classes of a model and those that only labels have, and the class code of each label."""
+    """Return the classes of a model followed by classes that only labels have, and the class code of each label."""
     texts = [str(name) for name in known.tolist()]
-    _refuse_slips(texts, labels)
+    _refuse_other_spellings(texts, labels)
     others = sorted(set(labels.tolist()) - set(texts), key=lambda name: str(natural_keys([name])[0]))
     if others:
-        warnings.warn(
-            f"labels name classes that the model has not learned: {shown(np.array(others))}; they are estimated from "
-            "labels alone.", UserWarning, stacklevel=3,
-        )  # fmt: skip
+        warning = f"labels name classes that the model has not learned: {shown(np.array(others))}; they are estimated "
+        warnings.warn(warning + "only from the labels.", UserWarning, stacklevel=3)
     codes = pd.Index([*texts, *others]).get_indexer(labels)
     return (np.array([*known.tolist(), *others], object) if others else known), codes.astype(np.int64)
 
 
-def _refuse_slips(known: list[str], labels: NDArray) -> None:
-    """Refuse labels that write a class of the model in other letters, or of which none is a class of the model."""
-    alike = {name.casefold(): name for name in known}
+def _refuse_other_spellings(known: list[str], labels: NDArray) -> None:
+    """Refuse labels that differ from a class of the model only in case, and labels without any class of the model."""
+    folded = {name.casefold(): name for name in known}
     for label in dict.fromkeys(labels.tolist()):
-        if label not in known and label.casefold() in alike:
-            meant = alike[label.casefold()]
-            raise ValueError(f"audited: expected {meant!r}, a class of the model, got {label!r}; write them alike.")
+        if label not in known and label.casefold() in folded:
+            meant = folded[label.casefold()]
+            raise ValueError(f"audited: expected {meant!r}, a class of the model, got {label!r}; use the same letters.")
     if not set(labels.tolist()) & set(known):
         got = shown(np.unique(labels.astype(str)))
         raise ValueError(
@@ -330,7 +324,7 @@ def _refuse_slips(known: list[str], labels: NDArray) -> None:
 
 
 def _selected(bags: Bags, sample: RowSample, chosen: Ints) -> tuple[Bags, RowSample]:
-    """Some of the bags, which have all drawn rows, and the sample as one of these."""
+    """Return the chosen bags, which contain all drawn rows, and the sample with the numbers of these bags."""
     kept = bags[chosen]
     number = np.searchsorted(chosen, sample.bags)
     entries = sample.entries - bags.offsets[sample.bags] + kept.offsets[number]
@@ -338,7 +332,7 @@ def _selected(bags: Bags, sample: RowSample, chosen: Ints) -> tuple[Bags, RowSam
 
 
 def _checks(bags: Bags, entries: Ints, facts: pd.DataFrame) -> pd.Series:
-    """Checksums of drawn rows, their bags and what is known of the draw; a letter keeps them from being numbers."""
+    """Return checksums of drawn rows, their bags and their draw; they begin with a letter, so they stay texts."""
     from pandas.util import hash_pandas_object
 
     known = pd.DataFrame({

@@ -18,13 +18,13 @@ from histnetq.training.progress import in_words, report_event
 
 MINUTES_TO_COMPARE = 1.0  # training time of each network in a comparison
 MINUTES_TO_FIT = 10.0  # training time of the chosen network
-_FOLDS = (10, 5)  # of cross-calibration, in order of preference
+_FOLDS = (10, 5)  # numbers of folds for cross-calibration, in order of preference
 _SECONDS_TO_CALIBRATE = 120.0  # total time for the fits of cross-calibration
 
 
 @dataclass(frozen=True)
 class Candidate:
-    """A method in lower case, the name of its classifier (None: default), and parameters that differ from defaults."""
+    """A method in lower case, the name of its classifier (None: default), and parameters other than the defaults."""
 
     method: str
     classifier: str | None = None
@@ -37,7 +37,7 @@ class Candidate:
         return name if self.classifier is None else f"{name} ({self.classifier})"
 
 
-def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Candidate]:
+def from_labels(classifiers: Sequence[str | None] = ("logistic", "forest")) -> list[Candidate]:
     """Return methods for labelled rows; methods on one classifier are adjacent, because they share its posteriors."""
     methods: tuple[tuple[str, dict[str, Any]], ...] = (("emq", {"rescaling": "bcts"}), ("kdey", {}), ("pacc", {}))
     classical = [Candidate(method, name, params) for name in classifiers for method, params in methods]
@@ -46,8 +46,7 @@ def from_labels(classifiers: Sequence[str] = ("logistic", "forest")) -> list[Can
 
 def from_scores() -> list[Candidate]:
     """Return methods for scores of labelled rows, which need no classifier."""
-    shared = [Candidate("emq", params={"rescaling": "bcts"}), Candidate("kdey"), Candidate("pacc")]
-    return [*shared, Candidate("emnetq"), Candidate("histnetq")]
+    return from_labels([None])
 
 
 def from_proportions() -> list[Candidate]:
@@ -64,10 +63,8 @@ def installed(candidates: Sequence[Candidate]) -> tuple[list[Candidate], str]:
             "method: learning from proportions without labels needs a network, and networks need torch; "
             "pip install 'histnetq[deep]'."
         )
-    return (
-        found,
-        f"{others} are skipped because torch is not installed; pip install 'histnetq[deep]'." if others else "",
-    )
+    skipped = f"{others} are skipped because torch is not installed; pip install 'histnetq[deep]'." if others else ""
+    return found, skipped
 
 
 def affordable_folds(seconds: float) -> int:

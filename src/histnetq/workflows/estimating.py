@@ -1,4 +1,4 @@
-"""`estimate`: prevalences, intervals and trust for the bags of a table. Also scores and comparisons of models."""
+"""`estimate`: prevalences, intervals and trust for the bags of a table. Also errors and comparisons of models."""
 
 from __future__ import annotations
 
@@ -31,28 +31,28 @@ from histnetq.workflows.reading import Reader, columns_of, reader, require_known
 from histnetq.workflows.row_probabilities import refuse_without_rows, row_table, stored_sketches
 
 Place = str | os.PathLike[str]
-COVERAGE = 0.9  # part of the intervals that should hold the truth
-_BAG_BYTES, _NUMBER_BYTES = 3500, 100  # memory of the estimates of a bag, with its report: once, and per class
-_DIGITS = 9  # decimals of estimates that are written: more than any has
-_OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the answer
+COVERAGE = 0.9  # probability that an interval contains the truth
+_BAG_BYTES, _NUMBER_BYTES = 3500, 100  # memory of a bag's estimates and report: for the bag, and for each class
+_DIGITS = 9  # decimals of written estimates, more than are significant
+_OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the result
 
 
 @dataclass(frozen=True)
 class Estimates:
-    """Estimates of some bags, sorted by the names of the bags; `estimate` returns them.
+    """Estimates of bags, sorted by the names of the bags; `estimate` returns them.
 
     Parameters
     ----------
     names : DataFrame
         One row per bag, and a column for each column that names the bags.
     about : DataFrame
-        One row per bag: `n`, its size, and `trust`; for audited bags also `labels`, their number, and `method`.
+        One row per bag: its size `n` and `trust`; for audited bags also the number of `labels`, and the `method`.
     classes : (n_classes,)
         Names of the classes.
     values : dict of str and (n_bags, n_classes)
         The estimates under "estimate"; with intervals, also "lower" and "upper".
     rows : DataFrame, default=None
-        The class probabilities of each row, if they were asked for.
+        The class probabilities of each row, if requested.
 
     Examples
     --------
@@ -72,7 +72,7 @@ class Estimates:
         return len(self.names)
 
     def __getitem__(self, some: slice) -> Estimates:
-        """Give some of the bags, without rows."""
+        """Return some of the bags, without row probabilities."""
         names, about = (part.iloc[some].reset_index(drop=True) for part in (self.names, self.about))
         return Estimates(names, about, self.classes, {name: array[some] for name, array in self.values.items()})
 
@@ -83,7 +83,7 @@ class Estimates:
 
     @property
     def _class_names(self) -> NDArray:
-        """Names that repeat by reference: as texts of one width, each would take the room of the longest."""
+        """Class names as objects, because in an array of texts each name takes the memory of the longest one."""
         return self.classes.astype(object) if self.classes.dtype.kind == "U" else self.classes
 
     def to_frame(self, wide: bool = False) -> pd.DataFrame:
@@ -92,7 +92,7 @@ class Estimates:
         Parameters
         ----------
         wide : bool, default=False
-            Whether there is one row per bag, with columns for the classes, instead of one per bag and class.
+            Return one row per bag, with columns for the classes, instead of one row per bag and class.
 
         Returns
         -------
@@ -162,7 +162,7 @@ def estimate(
     interval : str, default=None
         Interval method, see `Quantifier.predict_interval`; None means "conformal" for calibrated models.
     rows : bool, default=False
-        Whether the class probabilities of each row are computed, too.
+        Also compute the class probabilities of each row.
     images : bool, default=False
         Whether `table` names images, as in `read_images`.
     dask : str, default=None
@@ -202,7 +202,7 @@ def estimate(
 def sort_estimates(
     names: pd.DataFrame, sizes: NDArray, trust: Any, classes: NDArray, values: Mapping[str, Floats], **more: Any
 ) -> Estimates:
-    """Sort the bags by name, and round the numbers to the digits that an estimate can have."""
+    """Sort the bags by name, and round the numbers to significant decimals."""
     order = np.lexsort([natural_keys(names[column]) for column in reversed(names.columns)])
     about = pd.DataFrame({"n": sizes if sizes.dtype.kind in "iu" else sizes.round(2), "trust": trust, **more})
     rounded = {name: array[order].round(_DIGITS) for name, array in values.items()}
@@ -216,10 +216,15 @@ def as_model(model: Quantifier | Place) -> Quantifier:
 
 
 def _estimated(
-    model: Quantifier, bags: Bags | BagSketch, unseen: Floats, keys: list[str], coverage: float | None,
-    interval: str | None, with_rows: bool = False,
-) -> Estimates:  # fmt: skip
-    """Estimate bags, with intervals where they are asked for or the model is calibrated, and judge them."""
+    model: Quantifier,
+    bags: Bags | BagSketch,
+    unseen: Floats,
+    keys: list[str],
+    coverage: float | None,
+    interval: str | None,
+    with_rows: bool = False,
+) -> Estimates:
+    """Estimate bags with trust, and with intervals if they are requested or the model is calibrated."""
     n_bytes = len(bags) * (_BAG_BYTES + _NUMBER_BYTES * len(model.classes_))
     require(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
     if interval is None and (coverage is not None or model.calibration_ is not None):
@@ -236,9 +241,9 @@ def _estimated(
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
-    """Give the names of bags in the columns that they come from; a name of a column of the answer gets a ``bag_``.
+    """Return the names of bags in their original columns; a column with the name of a result gets the prefix ``bag_``.
 
-    Names of several columns, joined by ``/``, are taken apart; they stay together where a value has a ``/`` itself.
+    Names that were joined from several columns by ``/`` are split, unless a value itself contains a ``/``.
 
     Examples
     --------
@@ -256,27 +261,25 @@ def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
 
 
 def _as_numbers(texts: pd.Series) -> pd.Series:
-    """Give whole numbers for texts that are nothing else: those of CSV files, too, come as texts."""
+    """Turn texts into whole numbers if all of them are; numbers of CSV files are read as texts."""
     return texts.astype(np.int64) if texts.str.fullmatch(r"0|-?[1-9]\d{0,17}").all() else texts
 
 
 def sketch(
-    model: Quantifier, source: Any, *, images: bool = False, dask: str | None = None, progress: bool = False,
+    model: Quantifier | Place,
+    source: Any,
+    *,
+    images: bool = False,
+    dask: str | None = None,
+    progress: bool = False,
     **reading: Any,
-) -> BagSketch:  # fmt: skip
-    """Sketch the bags of a table, or of images.
+) -> BagSketch:
+    """Sketch the bags of a table or of images; `dask` and `progress` are as in `estimate`.
 
-    Parameters
-    ----------
-    images : bool
-        Whether the source holds images.
-    dask : str or None
-        Address of the scheduler whose workers read the table, or "local".
-    progress : bool
-        Whether their progress is shown.
-    **reading
-        `bag`, and `weight` and `missing` as in `sketch_table`; or the options of `read_images`.
+    Options of tables are `bag`, `weight` and `missing` as in `sketch_table`; options of images are those of
+    `read_images`.
     """
+    model = as_model(model)
     if images:
         bags, _ = reader(source, images=True, **reading)(model)
         found = model.sketch_stream([bags])
@@ -299,12 +302,12 @@ class Score:
     Attributes
     ----------
     errors : DataFrame
-        What `histnetq.evaluate` gives.
+        Result of `histnetq.evaluate`.
     floor : dict of str and float
-        Mean errors of the mean of training in place of the model.
+        Mean errors of the baseline (training mean).
     coverage : dict of str and float
-        How many intervals should hold the truth (`nominal`), how many do (`seen`), and their `mean width`; empty
-        without intervals.
+        Nominal coverage of the intervals (`nominal`), observed coverage (`seen`) and `mean width`; empty without
+        intervals.
     learned_nothing : str
         A sentence if the network learned nothing, else empty.
     """
@@ -313,6 +316,11 @@ class Score:
     floor: dict[str, float]
     coverage: dict[str, float]
     learned_nothing: str
+
+    @property
+    def means(self) -> dict[str, float]:
+        """Mean AE and RAE of the model."""
+        return {name: float(self.errors[name].mean()) for name in self.floor}
 
 
 def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE, **options: Any) -> Score:
@@ -348,9 +356,9 @@ def compare_models(paths: Sequence[Place], source: Any, **options: Any) -> Compa
 
 
 def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataFrame:
-    """One row per bag: p_value, small, unseen (part of its rows with texts not met in training), trust in words.
+    """Return one row per bag: p_value, small, unseen (fraction of rows with texts not seen in training), and trust.
 
-    A bag that is small because it has one row alone is called that.
+    The trust of a bag with a single row is "one row" instead of "small".
     """
     if model.trust_ is not None:
         found = model.trust(bags)
@@ -374,12 +382,12 @@ def _find_bags(
     dask: str | None,
     progress: bool = False,
 ) -> tuple[Bags | BagSketch, Floats]:
-    """Return bags or their sketches, and the fraction of each bag's rows with texts that training did not have."""
+    """Return bags or their sketches, and the fraction of each bag's rows with texts not seen in training."""
     stored = stored_sketches(source)
     if needs_rows and (stored or dask is not None):
-        raise ValueError(f"interval: {needs_rows}, which sketches do not hold; leave it out.")
+        raise ValueError(f"interval: {needs_rows}, which sketches do not contain; leave it out.")
     if stored and (weight is not None or dask is not None):
-        raise ValueError("weight, dask: expected beside rows, got sketches, which hold the sums already; leave it out.")
+        raise ValueError("weight, dask: expected a table of rows, got sketches, which are sums already; leave it out.")
     if stored:
         found = _add_up(stored, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not needs_rows):
@@ -399,5 +407,5 @@ def _add_up(files: Sequence[Place], bag: Sequence[str]) -> BagSketch:
 
 
 def by_class(model: Quantifier, bags: Bags) -> pd.DataFrame:
-    """Estimates with the classes as columns."""
+    """Return the estimates of bags, with the classes as columns."""
     return pd.DataFrame(model.predict(bags), columns=[str(name) for name in model.classes_])

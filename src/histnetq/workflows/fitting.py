@@ -49,8 +49,8 @@ from histnetq.workflows.hold_out import (
 from histnetq.workflows.reading import read_training
 
 _ENOUGH_TO_CALIBRATE = 100  # held-out bags; with fewer, all bags calibrate by cross-validation
-_ON_PREDICTIONS = ("acc", "cc", "mlpe")
-_MOST_ROWS = 30_000  # rows that methods learn from in a comparison
+_ON_PREDICTIONS = ("acc", "cc", "mlpe")  # methods for predicted classes
+_MOST_ROWS = 30_000  # largest number of rows that methods learn from in a comparison
 
 
 def fit_best(
@@ -112,36 +112,41 @@ def fit_best(
     >>> q.provenance_["calibration_bags"]
     200
     """
-    hard = reading.get("prediction") is not None
     chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
-    chosen["rescaling"] = rescaling
     with listening(on_event):
         check_method(method)
-        bench = Workbench(read_training(train, y, **reading), hard=hard, **chosen)  # type: ignore[arg-type]
-        return bench.fit(method)
+        return read_workbench(train, y, rescaling=rescaling, **chosen, **reading).fit(method)
+
+
+def read_workbench(train: Any, y: Any = None, **options: Any) -> Workbench:
+    """Read training data into a `Workbench`; options are attributes of the workbench, or options of `read_training`."""
+    own = {name: options.pop(name) for name in Workbench.__dataclass_fields__ if name in options}
+    scored = [name for name in ("proba", "prediction") if options.get(name) is not None]
+    if scored and own.get("classifier") is not None:
+        got = (f"{own['classifier']!r} and ", Option(scored[0]))
+        raise InputError("classifier", "none for scores of your own classifier", got, "leave one of them out")
+    return Workbench(read_training(train, y, **options), hard="prediction" in scored, **own)
 
 
 def check_method(method: Any) -> str:
-    """Refuse anything but "auto" and the names of methods in lower case."""
+    """Return the name of a method in lower case, or "auto"; refuse anything else."""
     return check_choice("method", method, ("auto", *METHODS))
 
 
 @dataclass(frozen=True)
 class Workbench:
-    """Bags of known proportions or labels, and how quantifiers are fitted to them.
+    """Training bags with options for fitting quantifiers to them, most of them as in `fit_best`.
 
     Attributes
     ----------
     bags : Bags
-        Everything that is known. Labelled rows without a bag column are a single bag.
-    loss, classifier, rescaling, calibration, random_state
-        As in `fit_best`.
+        All bags with known proportions or labels. Labelled rows without a bag column are a single bag.
     keep_interrupted : bool
-        Whether an interrupted training or search returns the best result so far instead of raising.
+        Return the best result so far if training or a search is interrupted, instead of raising an error.
     hard : bool
-        Whether rows are predicted classes instead of probabilities.
+        Rows are predicted classes instead of probabilities.
     about : dict
-        Where the bags come from, for the model's `provenance_`.
+        Origin of the bags, for the model's `provenance_`.
     """
 
     bags: Bags
@@ -191,14 +196,15 @@ class Workbench:
 
     def compare(self, methods: Sequence[str] | None) -> Comparison:
         """Fit methods to most of the bags and compare them on held-out bags; None compares a few that suit the data."""
-        # Made first, so that methods that cannot learn from these bags are refused before anything is fitted.
+        # Quantifiers are constructed first, so that unsuitable methods are refused before anything is fitted.
         minutes = MINUTES_TO_COMPARE if methods is None else None
         candidates, skipped = self._candidates(methods)
         models = {candidate.name: self.make(candidate, minutes) for candidate in candidates}
         baseline, split = self.make(Candidate("mlpe")), hold_out_to_compare(self.bags, self.random_state)
         held = split.held
         assert held is not None
-        assert held.prevalences is not None
+        truth = held.prevalences
+        assert truth is not None
         bounded = minutes is not None and any(hasattr(model, "training") for model in models.values())
         limit = f" (networks for at most {minutes:g} min each)" if bounded else ""
         learned, n_rows = split.learned, len(split.learned.index)
@@ -209,7 +215,6 @@ class Workbench:
         if skipped:
             report_event("note", text=skipped)
         report_event("note", text=f"Comparing {', '.join(models)}{limit} on {split.words}:")
-        truth = held.prevalences
         found = Trial(models, methods is None).run(learned, held, lambda p: float(ae(truth, p).mean()))
         found[BASELINE] = baseline.fit(learned).predict(held)
         return compare(found, held, train_prevalences=baseline.train_prevalences_)
@@ -234,7 +239,7 @@ class Workbench:
         options: dict[str, Any] = {"measure": "ae", "storage": storage, "random_state": self.random_state}
         with self._keeping():
             found = tune(model, space, split.learned, trials=trials, **options)
-        if found.quantifier is None:  # another process has the best so far
+        if found.quantifier is None:  # another process has the best result so far
             raise KeyboardInterrupt
         why = f"The best of {len(found.trials)} trials has mean AE {found.best_value:.4f}: {found.best_params}."
         n_done = int((found.trials["error"] != "interrupted").sum())
@@ -247,15 +252,10 @@ class Workbench:
     @property
     def table_facts(self) -> dict[str, Any]:
         """Facts about the table that the bags were read from."""
-        facts = self.bags.facts
-        if facts is None:
+        if (facts := self.bags.facts) is None:
             return {}
-        return {
-            "left_out": facts.left_out,
-            "feature_means": facts.means.tolist(),
-            "dropped_rows": facts.dropped,
-            "filled_cells": facts.filled,
-        }
+        counts = {"dropped_rows": facts.dropped, "filled_cells": facts.filled}
+        return {"left_out": facts.left_out, "feature_means": facts.means.tolist(), **counts}
 
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
         """Construct a quantifier that can learn from the bags; a network trains for at most this many minutes."""
@@ -298,7 +298,7 @@ class Workbench:
         return hold_out_to_calibrate(self.bags, self.calibration, self.random_state)
 
     def _learned(self, model: Quantifier, split: Split) -> tuple[Quantifier, Split]:
-        """Fit a model to the bags that are not held out, or to all bags if few would be; return what calibrates it."""
+        """Fit a model to the bags that are not held out, or to all bags if few are; return it with its final split."""
         learned = split.learned
         source = f"{len(learned)} bags" if len(learned) > 1 else f"{len(learned.index):,} rows"
         LOG.info("%s: learning from %s.", type(model).__name__, source)
@@ -318,12 +318,10 @@ class Workbench:
         if folds == 0:
             words = f"{split.words}, because a fit takes {in_words(seconds)} and cross-validation needs several fits"
             return model, replace(split, words=words)
-        report_event("calibrating", left=seconds * (folds + 1))
-        report_event(
-            "note",
-            text=f"Fitting it to all bags, and calibrating intervals by {folds}-fold cross-validation: "
-            f"about {in_words(seconds * (folds + 1))}.",
-        )
+        left = seconds * (folds + 1)
+        report_event("calibrating", left=left)
+        work = f"Fitting it to all bags, and calibrating intervals by {folds}-fold cross-validation"
+        report_event("note", text=f"{work}: about {in_words(left)}.")
         try:
             model = copy.copy(model).cross_calibrate(self.bags, folds=folds, random_state=self.random_state)
         except ValueError as error:  # such as bags that share rows, or a class that only few bags have
@@ -334,14 +332,14 @@ class Workbench:
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
-        """Do not raise an error for interrupted training if the result so far is wanted."""
+        """Suppress the error of interrupted training if the result so far is wanted."""
         with warnings.catch_warnings():
             if self.keep_interrupted:
                 warnings.simplefilter("ignore", TrainingInterrupted)
             yield
 
     def _finished(self, model: Quantifier, split: Split, began: float, **why: Any) -> Quantifier:
-        """Calibrate a fitted model, and record where it comes from."""
+        """Calibrate a fitted model, and record its provenance."""
         learned, held = split.learned, split.held
         why = {"interrupted": model.interrupted_, **why}
         if held is not None:

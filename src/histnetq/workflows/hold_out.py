@@ -1,4 +1,4 @@
-"""Which bags or rows are held out: to compare methods on, and to calibrate intervals by."""
+"""Held-out bags or rows: for comparing methods, and for calibrating intervals."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from histnetq.bags.protocols import APP
 from histnetq.training.supervision import Supervision
 
 HELD_OUT = 0.25  # fraction of the bags or rows that methods are compared on
-FEWEST_TO_CALIBRATE = 20  # bags: fewer give no intervals at the usual coverages
-_FEWEST_ROWS = 50  # held-out rows to draw calibration bags from
-_FEWEST_TO_COMPARE = 3  # bags
-_DRAWN, _DRAWN_SIZE = 200, 100  # bags that are drawn from held-out rows, and their size
+FEWEST_TO_CALIBRATE = 20  # smallest number of bags for intervals at the usual coverages
+_FEWEST_ROWS = 50  # smallest number of held-out rows to draw calibration bags from
+_FEWEST_TO_COMPARE = 3  # smallest number of held-out bags for a comparison
+_DRAWN, _DRAWN_SIZE = 200, 100  # number and size of bags drawn from held-out rows
 
 
 @dataclass(frozen=True)
 class Split:
-    """Bags to learn from and held-out bags; `held` is None if there are too few, `words` says what was held out."""
+    """Bags to learn from, held-out bags (None if there are too few), and a description of the held-out bags."""
 
     learned: Bags
     held: Bags | None = None
@@ -32,12 +32,12 @@ def are_rows_alone(bags: Bags) -> bool:
 
 
 def can_compare(bags: Bags) -> bool:
-    """Return whether enough whole bags can be held out to compare methods on."""
+    """Return whether there are enough bags to hold some out for a comparison."""
     return round(HELD_OUT * len(bags)) >= _FEWEST_TO_COMPARE
 
 
 def hold_out_to_calibrate(bags: Bags, fraction: float, random_state: int) -> Split:
-    """Hold out whole bags to calibrate by; without a bag column, hold out rows and draw bags from them."""
+    """Hold out whole bags for calibration; without a bag column, hold out rows and draw bags from them."""
     if fraction > 0 and are_rows_alone(bags):
         split, n_rows = _hold_out_rows(bags, fraction, random_state)
         if n_rows >= _FEWEST_ROWS:
@@ -49,31 +49,31 @@ def hold_out_to_calibrate(bags: Bags, fraction: float, random_state: int) -> Spl
 
 
 def hold_out_to_compare(bags: Bags, random_state: int) -> Split:
-    """Hold out whole bags to compare methods on; if there are few, hold out labelled rows and draw bags from them."""
+    """Hold out whole bags for a comparison; if there are few, hold out labelled rows and draw bags from them."""
     if can_compare(bags):
         learned, held = bags.split(1 - HELD_OUT, random_state)
         return Split(learned, held.with_known_prevalences(), f"{len(held)} held-out bags")
     if bags.labels is None:
         raise ValueError(
-            f"bags: expected at least {round(_FEWEST_TO_COMPARE / HELD_OUT)} bags to compare methods on a part of "
-            f"them, got {len(bags)}; name one method, or give more bags."
+            f"bags: expected at least {round(_FEWEST_TO_COMPARE / HELD_OUT)} bags to hold some out for a comparison, "
+            f"got {len(bags)}; name one method, or give more bags."
         )
     return _hold_out_rows(bags, HELD_OUT, random_state)[0]
 
 
 def why_uncalibrated(bags: Bags, fraction: float) -> str:
-    """Say why no bags were held out to calibrate by."""
+    """Return the reason why no bags were held out for calibration."""
     if fraction == 0:
         return "nothing was held out for intervals"
     if are_rows_alone(bags):
         return "too few rows to hold some out for intervals"
     if len(bags) < FEWEST_TO_CALIBRATE:
-        return f"too few bags to calibrate intervals, which takes {FEWEST_TO_CALIBRATE}"
-    return f"too few bags to hold some out for intervals, which takes {round(FEWEST_TO_CALIBRATE / fraction)}"
+        return f"too few bags to calibrate intervals, which needs {FEWEST_TO_CALIBRATE}"
+    return f"too few bags to hold some out for intervals, which needs {round(FEWEST_TO_CALIBRATE / fraction)}"
 
 
 def take_part(bags: Bags, fraction: float, random_state: int) -> Bags:
-    """Take this fraction of the bags, or of the rows of each class if there is no bag column."""
+    """Take a fraction of the bags; without a bag column, take this fraction of the rows of each class."""
     if len(bags) > 1:
         return bags.split(fraction, random_state)[0]
     drawn = Supervision.of(bags, None, None).split(fraction, random_state)[1].rows

@@ -1,4 +1,4 @@
-"""Bags of tables or images: read to learn from, or as a model needs them."""
+"""Reading tables or images as bags: for training, or as a model expects them."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ Reader = Callable[[Quantifier], tuple[Bags, Floats]]
 
 
 def read_training(train: Any, y: Any = None, *, images: bool = False, **reading: Any) -> Bags:
-    """Read what methods learn from: bags as they are, an array of rows with labels, a table, or images.
+    """Read training data: bags, an array of rows with labels, a table, or images.
 
     Options of tables are those of `read_bags`; options of images are those of `read_images`, with `image_size`.
     """
     if isinstance(train, Bags):
         if y is not None or reading:
             name = "y" if y is not None else next(iter(reading))
-            raise TypeError(f"{name}: expected none beside Bags, which are complete, got some; leave it out.")
+            raise TypeError(f"{name}: expected none with Bags, which are complete, got some; leave it out.")
         return train
     if y is not None:
         return Bags.from_labels(train, y, **reading)
@@ -37,7 +37,7 @@ def read_training(train: Any, y: Any = None, *, images: bool = False, **reading:
         label = require_known(train, reading.pop("label", None), reading.get("prevalences"), images)
         return read_images(train, bag=bag, label=label, **reading, **({} if size is None else {"size": size}))
     if isinstance(train, np.ndarray):
-        raise TypeError("y: expected the label of each row of an array, got none; pass them, or give Bags or a table.")
+        raise TypeError("y: expected a label for each row of an array, got none; pass the labels, Bags or a table.")
     require_known(train, reading.get("label"), reading.get("prevalences"))
     if reading.get("prevalences") is not None and not columns_of(reading.get("bag")):
         raise InputError("bag", "the columns that name the bags of prevalences", "none", "name them")
@@ -95,7 +95,7 @@ def _image_reader(source: Any, *, bag: Sequence[str] = (), **options: Any) -> Re
         shape = model.input_shape_
         if len(shape) not in (2, 3) or shape[-1] != shape[-2] or (len(shape) == 3 and shape[0] != 3):
             raise ValueError(
-                f"model: expected a model of square images, grey or with three colours, got a model of rows of shape "
+                f"model: expected a model of square images, grey or with three colours, got a model for rows of shape "
                 f"{shape}; fit it to images."
             )
         return read(shape[-1], len(shape) == 3)

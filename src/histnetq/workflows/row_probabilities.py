@@ -1,4 +1,4 @@
-"""Class probabilities of the rows of a table, under the estimated mix of their bag."""
+"""Class probabilities of the rows of a table, given the estimated mix of their bag."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def refuse_without_rows(source: Any, missing: str, dask: str | None) -> None:
 
 
 def stored_sketches(source: Any) -> list[str]:
-    """Return the files of a source that are sketches: all of them, or none."""
+    """Return the files of a source if they are sketches, else an empty list; refuse a mix of sketches and rows."""
     if hasattr(source, "columns"):  # a data frame
         return []
     files = find_files(source, "source")
@@ -38,18 +38,10 @@ def stored_sketches(source: Any) -> list[str]:
 
 
 def row_table(model: Quantifier, bags: Bags, estimates: Floats, names: pd.DataFrame) -> pd.DataFrame:
-    """Give the number of each row of a table, the names of its bag, and the probabilities of its classes.
+    """Return the number of each row of a table, the names of its bag, and its class probabilities.
 
-    Parameters
-    ----------
-    model : Quantifier
-        The model that estimated the bags.
-    bags : Bags
-        The bags, whose pool has the rows of the table in its order.
-    estimates : (n_bags, n_classes)
-        Estimated prevalences of the bags.
-    names : DataFrame
-        One row per bag, and a column for each column that names the bags.
+    The pool of `bags` has the rows of the table in their order. `estimates`: (n_bags, n_classes). `names` has one row
+    per bag, and the columns that name the bags.
     """
     found = model.predict_rows(bags, estimates).round(_DIGITS)
     classes = pd.DataFrame(found, columns=[str(name) for name in model.classes_])

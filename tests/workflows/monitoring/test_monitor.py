@@ -222,7 +222,7 @@ def test_from_files_to_a_page_and_a_table(files, model, rows):
     done = run(*files, *TYPED, "-o", "monitor.html", "--csv", "monitor.csv", "--prometheus", "mix.prom")
     assert done.exit_code == 0, done.output
     assert done.output == (
-        "4 of 8 chunks beside the reference have an alert.\nWritten to monitor.html, monitor.csv, mix.prom.\n"
+        "4 of 8 chunks outside the reference have an alert.\nWritten to monitor.html, monitor.csv, mix.prom.\n"
     )
     found = pd.read_csv("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(found, pd.DataFrame(watch(model, rows)), check_dtype=False)
@@ -319,8 +319,7 @@ def test_changed_rows_are_noticed_whatever_the_size_and_time_of_the_file(files, 
     Path(files[0]).write_bytes(other)
     os.utime(files[0], ns=(about.st_atime_ns, about.st_mtime_ns))
     told = (
-        f"Error: NEW: {files[0]} has other rows than when it was read; write new rows to a new file, or begin another "
-        "state.\n"
+        f"Error: NEW: {files[0]} has changed since it was read; write new rows to a new file, or begin another state.\n"
     )
     found = run(*files, *asked)
     assert (found.exit_code, found.output) == (2, told)
@@ -349,9 +348,10 @@ def test_a_state_of_other_rows_is_refused(files, rows, model):
     )
     rows.head(5).drop(columns="y").to_parquet(files[0])
     changed = run(*files, *TYPED, "--state", "state.parquet")
-    assert re.search(r"NEW: \S+01-05.parquet has other rows than when it was read; write new rows to", changed.output)
+    assert re.search(r"NEW: \S+01-05.parquet has changed since it was read; write new rows to", changed.output)
     model.sketch(rows[["x", "z"]]).save("sketch.parquet")
-    assert "--state: sketch.parquet is no state that" in run(*files, *TYPED, "--state", "sketch.parquet").output
+    refused = run(*files, *TYPED, "--state", "sketch.parquet").output
+    assert "--state: sketch.parquet was not written by histnetq monitor; name another file.\n" in refused
     hq.CC(random_state=0).fit(rows[["x", "z"]], rows["y"]).save("model", overwrite=True)
     assert (
         "--state: state.parquet was made by another model; use"
@@ -367,16 +367,16 @@ BAD = {
         "--period: expected one of period, chunk_size and chunk_number, got period"),
     "an unknown period": (("--period", "fortnight"), "'fortnight' is not one of"),
     "an unknown column": (("--time", "when"), "has no column 'when', its columns are"),
-    "a feature for times": (("--time", "x"), "--time: expected a column that is no feature of the model, got 'x'"),
+    "a feature for times": (("--time", "x"), "--time: expected a column that is not a feature of the model, got 'x'"),
     "texts for times": (("--time", "region"), "in column 'region', expected a time such as 2026-03-31"),
     "no range": (("--reference", "2026"),
-        "expected a range of times such as 2026-01..2026-06, without an offset from UTC, got '2026'; give its first"),
+        "expected a range of times such as 2026-01..2026-06, without an offset from UTC, got '2026'; name its first"),
     "half a range": (("--reference", "2026-01.."), "--reference: expected a range of times such as"),
     "no dates": (("--reference", "spring..summer"), "--reference: expected a range of times such as"),
     "a range backwards": (("--reference", "2026-06..2026-01"),
         "--reference: expected a range that ends after it begins"),
     "an empty range": (("--reference", "2019..2020"),
-        "--reference: expected chunks in 2019..2020, got none, as the first begins at 2026-01-05"),
+        "--reference: expected chunks in 2019..2020, got none, because the first begins at 2026-01-05"),
     "a range with an offset": (("--reference", "2026-01-01T00:00Z..2026-03-01T00:00Z"),
         "--reference: expected a range of times such as 2026-01..2026-06, without an offset from UTC"),
     "a range of words": (("--reference", "today..now"), "--reference: expected a range of times such as"),
@@ -389,12 +389,12 @@ BAD = {
         "--chunk-number: expected at most the 3200 rows, got 1000000000000000000; give fewer."),
     "no chunk": (("--period", None, "--chunk-number", 0), "0 is not in the range x>=1"),
     "no rows of a chunk": (("--period", None, "--chunk-size", 0), "0 is not in the range x>=1"),
-    "a feature for segments": (("--by", "x"), "--by: expected a column that is no feature of the model, got 'x'"),
-    "a feature for weights": (("--weight", "z"), "--weight: expected a column that is no feature of the model"),
+    "a feature for segments": (("--by", "x"), "--by: expected a column that is not a feature of the model, got 'x'"),
+    "a feature for weights": (("--weight", "z"), "--weight: expected a column that is not a feature of the model"),
     "a zone up the tree": (("--timezone", "../../etc/passwd"), "--timezone: expected the name of a zone"),
     "a directory for a table": (("--csv", "model", "--force", True),
         "--csv: model cannot be written (it is a directory); choose another place."),
-    "a state that is a directory": (("--state", "model"), "--state: model is no state that histnetq monitor wrote"),
+    "a state that is a directory": (("--state", "model"), "--state: model was not written by histnetq monitor"),
     "a state that cannot be": (("--state", "model/config.json/s.parquet"), "--state: model/config.json/s.parquet"),
     "rows for a page": (("--prometheus", "rows/01-05.parquet"),
         "--prometheus: rows/01-05.parquet is one of the files with rows, which it would replace; name another."),
@@ -402,7 +402,7 @@ BAD = {
         "--state: rows/01-05.parquet is one of the files with rows"),
     "rows for a table": (("--csv", "rows/../rows/01-05.parquet", "--force", True), "is one of the files with rows"),
     "a model's file for a table": (("--csv", "model/config.json", "--force", True),
-        "--csv: model/config.json is in the directory of the model, which stays as it is; name another."),
+        "--csv: model/config.json is in the directory of the model, which must not change; name another."),
     "an infinite rate": (("--false-alarms", "nan"), "--false-alarms: expected a number from 0.01 to below 1, got nan"),
     "a rate of nothing": (("--false-alarms", 0), "--false-alarms: expected a number from 0.01 to below 1, got 0.0"),
     "a rate that is too small": (("--false-alarms", 1e-9), "--false-alarms: expected a number from 0.01 to below 1"),
@@ -411,14 +411,14 @@ BAD = {
     "an unknown zone": (("--timezone", "Madrid"),
         "--timezone: expected the name of a zone, such as Europe/Madrid or UTC"),
     "an unknown segment": (("--by", "land"), "has no column 'land', its columns are"),
-    "times as segment": (("--by", "ts"), "--by: expected columns beside that of the times, got 'ts'"),
+    "times as segment": (("--by", "ts"), "--by: expected columns other than the time column, got 'ts'"),
     "a rate above 1": (("--false-alarms", 5), "--false-alarms: expected a number from 0.01 to below 1"),
     "a coverage of 1": (("--coverage", 1), "--coverage: expected a number between 0 and 1"),
     "a negative size": (("--chunk-size", -1), "-1 is not in the range x>=1"),
     "an unknown weight": (("--weight", "kg"), "has no column 'kg', its columns are"),
     "a state of runs": (("--period", None, "--chunk-size", 50, "--state", "s.parquet"),
         "--state: expected chunks by period"),
-    "one file for two": (("--csv", "page.html"), "--csv: page.html is named by output, too; name another file."),
+    "one file for two": (("--csv", "page.html"), "--csv: page.html is also the file of output; name another file."),
 }  # fmt: skip
 
 
@@ -481,11 +481,11 @@ def test_a_bad_time_in_a_csv_file_is_told_by_row(name, value, message, files, ro
         ("before Christ", pa.array([0, 0, -(2**59)], pa.timestamp("us")), "row 3 has a time of the year -16298 in"),
         ("far ahead", pa.array([0, 0, 2**40], pa.timestamp("s")), "row 3 has a time of the year 36812 in column 'ts'"),
         ("far ahead in days", pa.array([0, 0, 10**7], pa.date32()), "row 3 has a time of the year 29349 in column"),
-        ("no zone that there is", pa.array([0] * 3, pa.timestamp("us", "Mars/Olympus")),
-         "column 'ts' has times of 'Mars/Olympus', expected a zone that there is; name one by --timezone."),
+        ("an unknown zone", pa.array([0] * 3, pa.timestamp("us", "Mars/Olympus")),
+         "column 'ts' has times of 'Mars/Olympus', expected a known time zone; name one by --timezone."),
         ("hours of a day", pa.array([0] * 3, pa.time64("us")), "column 'ts' holds time64[us], expected times; convert"),
         ("lists", pa.array([[0]] * 3), "column 'ts' holds list<"),
-        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it, such as by"),
+        ("numbers", pa.array([0.5] * 3), "column 'ts' holds double, expected times; convert it with pandas"),
     ],
 )  # fmt: skip
 def test_a_bad_time_in_a_parquet_file_is_told(name, times, message, files, tmp_path):
@@ -507,7 +507,7 @@ def test_segments_are_not_as_many_as_rows(files, rows, tmp_path):
     for chunks in (TYPED[2:4], ("--chunk-size", "10")):
         done = run("people.parquet", *TYPED[:2], *chunks, *TYPED[4:], "--by", "person", "--csv", "a.csv")
         assert done.exit_code == 2
-        assert "--by: expected at most 1,000 segments, got more from 'person'; divide the rows by" in done.output
+        assert "--by: expected at most 1,000 segments, got more from 'person'; name columns with fewer" in done.output
     assert not (tmp_path / "a.csv").exists()
 
 
@@ -549,8 +549,8 @@ def with_id(table, name):
     return with_column(table, "id", [name, *table.column("id").to_pylist()[1:]])
 
 
-NO_STATE = "is no state that histnetq monitor wrote; name another file."
-NO_CHUNK = "is damaged, it has chunks that there cannot be; begin another state."
+NO_STATE = "was not written by histnetq monitor; name another file."
+NO_CHUNK = "is damaged, it has impossible chunks; begin another state."
 EDITED = {
     "a path for a zone": (lambda t: with_about(t, zone="../../etc/passwd"), NO_STATE),
     "a text for a truth": (lambda t: with_about(t, aware="yes"), NO_STATE),
@@ -591,7 +591,7 @@ def test_a_number_that_rows_may_have_given_is_told_from_the_checksum(state, file
     parquet.write_table(with_column(table, "n_rows", [201] * 10), "state.parquet")
     done = run(*files, *TYPED, "--state", "state.parquet", "--csv", "b.csv")
     assert done.exit_code == 2
-    assert "is damaged, it has another checksum than what it holds; begin another state." in done.output
+    assert "is damaged, its checksum does not match its contents; begin another state." in done.output
 
 
 def test_no_byte_of_a_state_leads_astray(state, files, tmp_path):
@@ -747,5 +747,5 @@ def test_any_name_of_a_class_can_be_drawn(name):
 
 def test_a_page_about_a_reference_alone_says_so(files):
     done = run(*files[:8], *TYPED, "-o", "page.html")
-    assert done.output.startswith("All chunks are in the reference, so that there is none to compare with it.\n")
+    assert done.output.startswith("All chunks are in the reference, so there are no chunks to compare with it.\n")
     assert "All chunks are in the reference, so that there is none" in Path("page.html").read_text(encoding="utf-8")

@@ -1,8 +1,8 @@
-"""Alerts about a mix that moves, at a stated rate of false ones.
+"""Alerts about class mixes that change, at a stated false alarm rate.
 
-A reference tells what estimates of chunks without a shift look like: rows are drawn at random, the mix of a chunk
-varies more than that, and the mean of the reference is known with an error. All three are simulated, and an estimate
-that goes beyond, or a sum of small changes that does, is an alert.
+Estimates of chunks without a shift vary for three reasons: rows are drawn at random, the true mix varies from chunk to
+chunk, and the mean of the reference is not known exactly. A simulation of all three gives the limits. An estimate
+beyond its limits is an alert, and so is a sum of small changes beyond its limit.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ from histnetq.simplex import Floats, Ints
 
 Draw = Callable[[Floats, int, int, np.random.Generator], Floats]
 
-HORIZON = 52  # chunks in which the rate of false alarms is held, and after which sums of changes start anew
-FEWEST = 2  # chunks of a reference
-_LEAST = 0.01  # rate of false alarms whose limits the simulation tells
-_ALLOWANCE = 0.9  # standard deviations by which each chunk may be off before it adds to the sum
-_POOL = 2000  # estimates that are simulated for a size
-_MOST_ROWS = 1024  # in a simulated chunk; from there on, errors shrink as 1 / √n
-_DRAWS, _STREAMS = 20_000, 2000  # chunks alone and streams of chunks, by which limits are found
-_SMOOTH = 0.2  # part of the simulated errors' standard deviation that is made normal, so that their tails go on
-_TAIL = 0.975  # quantile by which changes are standardised on each side
-_STEP = np.log(1.02)  # between sizes that have limits of their own
-_SPREADS = 80  # values of a spread between chunks that are considered
+HORIZON = 52  # chunks that the false alarm rate refers to; sums of changes restart after them
+FEWEST = 2  # smallest number of chunks of a reference
+_LEAST = 0.01  # lowest false alarm rate: the simulation is too small for rarer events
+_ALLOWANCE = 0.9  # standard deviations; only the change beyond them adds to the sum
+_POOL = 2000  # simulated estimates for each size
+_MOST_ROWS = 1024  # largest simulated chunk; errors of larger chunks shrink as 1 / √n
+_DRAWS, _STREAMS = 20_000, 2000  # simulated single chunks, and simulated streams of chunks
+_SMOOTH = 0.2  # weight of normal noise in the simulated errors, which extends their tails
+_TAIL = 0.975  # quantile that standardises changes on each side
+_STEP = np.log(1.02)  # logarithm of the ratio of neighbouring sizes with separate limits
+_SPREADS = 80  # grid points for the standard deviation between chunks
 
 
 @dataclass(frozen=True)
 class Alerts:
-    """What is expected of chunks without a shift, and which chunks are beyond.
+    """Limits of estimates without a shift, and the alerts.
 
     Attributes
     ----------
     reference : (n_classes,)
         Mean mix of the chunks in the reference.
     lower, upper : (n_chunks, n_classes)
-        Estimates beyond them are alerts by themselves.
+        Limits of single estimates.
     changed, drifted : (n_chunks, n_classes) of bool
-        Whether a chunk is an alert by itself, and whether the sum of the changes up to it is.
+        Whether the estimate is beyond its limits, and whether the sum of the changes so far is beyond its limit.
     """
 
     reference: Floats
@@ -55,26 +55,31 @@ class Alerts:
 
 
 def find_alerts(
-    estimates: ArrayLike, sizes: ArrayLike, is_reference: ArrayLike, draw: Draw, *, false_alarms: float = 0.05,
+    estimates: ArrayLike,
+    sizes: ArrayLike,
+    is_reference: ArrayLike,
+    draw: Draw,
+    *,
+    false_alarms: float = 0.05,
     random_state: int = 0,
-) -> Alerts:  # fmt: skip
-    """Find the chunks whose mix differs from that of the reference.
+) -> Alerts:
+    """Find the chunks whose mix differs from the mix of the reference.
 
-    Of 52 chunks without a shift there is any alert with a probability of at most `false_alarms`: half of it is for
-    chunks that are an alert by themselves, each at the same level, and half for sums of changes. What is said of a
-    chunk depends on the reference and on the chunks before it, and not on later ones.
+    The probability of any alert in 52 chunks without a shift is at most `false_alarms`. Half of it is for single
+    chunks, all at the same level, and half for sums of changes. The alerts of a chunk depend on the reference and on
+    earlier chunks, but not on later chunks.
 
     Parameters
     ----------
     estimates : (n_chunks, n_classes)
-        Estimated mixes, in the order of time.
+        Estimated mixes in temporal order.
     sizes : (n_chunks,)
         Numbers of rows.
     is_reference : (n_chunks,) of bool
-        Which chunks the others are compared with; at least two.
+        Chunks of the reference; at least two.
     draw : callable
-        ``draw(mix, size, n_draws, rng)`` → (n_draws, n_classes): estimates of chunks of so many rows that are drawn at
-        random from a mix.
+        ``draw(mix, size, n_draws, rng)`` → (n_draws, n_classes): estimates of chunks of `size` rows drawn at random
+        from a mix.
     false_alarms : float, default=0.05
         Probability of any alert in 52 chunks without a shift.
     random_state : int, default=0
@@ -83,7 +88,7 @@ def find_alerts(
     Returns
     -------
     Alerts
-        The limits and alerts of all chunks; those of the reference are no alerts.
+        The limits and alerts of all chunks; chunks of the reference have no alerts.
 
     Examples
     --------
@@ -99,12 +104,12 @@ def find_alerts(
     level = check_rate(false_alarms)
     if held.sum() < FEWEST:
         raise ValueError(f"reference: expected at least {FEWEST} chunks with rows, got {held.sum()}; widen it.")
-    two = p.shape[1] == 2  # of which the second is what the first lacks
+    two = p.shape[1] == 2  # the second share is 1 minus the first
     columns = np.array([0]) if two else np.arange(p.shape[1])
     null = Unshifted.fit(p[held], n[held], columns, draw, random_state)
     steps, place = np.unique(_step(n), return_inverse=True)
     limits = [null.limits(float(np.exp(step * _STEP)), level) for step in steps.tolist()]
-    up, down, reach = (np.array([getattr(limit, name) for limit in limits])[place] for name in ("up", "down", "reach"))
+    up, down, reach = (np.array(part)[place] for part in zip(*limits, strict=True))
     octaves, place = np.unique(np.ceil(np.log2(n)), return_inverse=True)
     drift = np.array([null.drift_limit(float(2**octave), level) for octave in octaves.tolist()])[place]
     expected = null.expected(n)
@@ -122,7 +127,7 @@ def find_alerts(
 
 
 def check_rate(false_alarms: float) -> float:
-    """Refuse a rate of false alarms that is none, or so small that no simulated chunk would be beyond its limit."""
+    """Refuse a false alarm rate that is not a probability, or is too small for the simulation."""
     if not isinstance(false_alarms, Real) or not _LEAST <= float(false_alarms) < 1:
         raise InputError(
             "false_alarms", f"a number from {_LEAST} to below 1", repr(false_alarms), "give one such as 0.05"
@@ -130,33 +135,24 @@ def check_rate(false_alarms: float) -> float:
     return float(false_alarms)
 
 
-@dataclass(frozen=True)
-class Limits:
-    """Limits of changes in chunks of one size: `reach` times `up` above what is expected, or times `down` below."""
-
-    up: Floats
-    down: Floats
-    reach: float
-
-
 class Noise:
-    """Errors of estimates of chunks whose rows are drawn from one mix, simulated for sizes that are powers of 2."""
+    """Simulated errors of estimates, for chunks drawn from one mix whose sizes are powers of 2."""
 
     def __init__(self, draw: Draw, mix: Floats, columns: Ints, random_state: int) -> None:
         self.draw, self.mix, self.columns, self.random_state = draw, mix, columns, random_state
         self._known: dict[int, tuple[Floats, Floats]] = {}
 
     def errors(self, size: float) -> Floats:
-        """(n_pool, n_columns): errors around their mean."""
+        """(n_pool, n_columns): simulated errors minus their mean."""
         octave = _octave(size)
         return self._simulated(octave)[1] * np.sqrt(2**octave / size)
 
     def bias(self, size: float) -> Floats:
-        """(n_columns,): mean of the estimates less the mix."""
+        """(n_columns,): mean of the estimates minus the mix."""
         return self._simulated(_octave(size))[0]
 
     def variance(self, size: float) -> Floats:
-        """(n_columns,): variance of the errors, of one row at least."""
+        """(n_columns,): variance of the errors, at least the square of one row's share."""
         return np.maximum(self.errors(size).var(0), size**-2.0)
 
     def _simulated(self, octave: int) -> tuple[Floats, Floats]:
@@ -169,21 +165,21 @@ class Noise:
 
 @dataclass(frozen=True)
 class Unshifted:
-    """What a reference says about chunks without a shift.
+    """Distribution of estimates of chunks without a shift, learned from a reference.
 
-    The mix of a chunk varies around the mean by an unknown spread, and its estimate around that by `Noise`. The spread
-    is unknown, too: values from 0 to the largest that there is are weighted by how likely they make the reference, and
-    by a prior ``1 / (s + spread)``, with *s* the standard deviation by chance: for large spreads it is the one under
-    which predictions of a normal variable keep their level. So few chunks make wide limits.
+    The true mix of a chunk varies around the mean with an unknown standard deviation, the spread. The estimate varies
+    around the true mix by `Noise`. A grid of spreads is weighted by the likelihood of the reference and by the prior
+    ``1 / (s + spread)``, where *s* is the standard deviation of the noise. For large spreads, this is the prior whose
+    predictions of a normal variable have exact levels. A reference of few chunks therefore gives wide limits.
 
     Attributes
     ----------
     mean : (n_columns,)
         Mean mix.
     spreads, weights : (n_spreads, n_columns)
-        Standard deviations between chunks, and how likely they are.
+        Standard deviations between chunks, and their posterior probabilities.
     centers, unsure : (n_spreads, n_columns)
-        The mean mix given the spread, and its standard error.
+        Mean mix for each spread, and its standard error.
     noise : Noise
         Errors of estimates.
     """
@@ -197,7 +193,7 @@ class Unshifted:
 
     @classmethod
     def fit(cls, estimates: Floats, sizes: Floats, columns: Ints, draw: Draw, random_state: int) -> Unshifted:
-        """Learn from the estimates ``(n_chunks, n_classes)`` of a reference."""
+        """Learn the distribution from the estimates ``(n_chunks, n_classes)`` of a reference."""
         mix = np.clip(np.average(estimates, axis=0, weights=sizes), 0, 1)
         noise = Noise(draw, mix / mix.sum(), columns, random_state)
         found, place = np.unique(sizes, return_inverse=True)
@@ -221,7 +217,7 @@ class Unshifted:
         return self.mean + np.array([self.noise.bias(2.0**octave) for octave in octaves.tolist()])[place]
 
     def changes(self, size: float, n_streams: int, n_chunks: int, rng: np.random.Generator) -> Floats:
-        """(n_streams, n_chunks, n_columns): simulated changes of chunks of this size; a stream has one reference."""
+        """(n_streams, n_chunks, n_columns): simulated changes of chunks of this size; each stream has one reference."""
         column, drawn = np.arange(len(self.mean)), rng.random((len(self.mean), n_streams))
         below = np.cumsum(self.weights, axis=0).T
         chosen = np.stack([np.searchsorted(row, at) for row, at in zip(below, drawn, strict=True)], axis=1)
@@ -232,21 +228,24 @@ class Unshifted:
         errors = pool[rng.integers(len(pool), size=(n_streams, n_chunks))]
         normal = rng.normal(size=errors.shape) * np.sqrt(variance)
         errors = np.sqrt(1 - _SMOOTH**2) * errors + _SMOOTH * normal
-        # A mix that is nearer to a half has more of the variance p (1 − p) / n by which rows are drawn.
+        # The variance of drawing rows, p (1 − p) / n, is larger for mixes closer to one half.
         share = np.clip(self.mean + mixes, 0, 1)
         more = (share * (1 - share) - self.mean * (1 - self.mean)) / (size * variance)
         return off[:, None] + mixes + np.sqrt(np.maximum(1 + more, 0)) * errors
 
-    def limits(self, size: float, level: float) -> Limits:
-        """Limits that one of 52 chunks of this size passes with a probability of half the level."""
+    def limits(self, size: float, level: float) -> tuple[Floats, Floats, float]:
+        """Return scales of changes up and down, and the factor that makes limits of them for chunks of this size.
+
+        Any of 52 chunks is beyond these limits with a probability of half the level.
+        """
         rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 1])
         changes = self.changes(size, _DRAWS, 1, rng)
         up, down = _scales(changes, size)
         farthest = np.maximum(changes / up, -changes / down).max((1, 2))
-        return Limits(up, down, float(np.quantile(farthest, 1 - level / 2 / HORIZON)))
+        return up, down, float(np.quantile(farthest, 1 - level / 2 / HORIZON))
 
     def drift_limit(self, size: float, level: float) -> float:
-        """Limit that the sums of changes of 52 chunks of this size pass with a probability of half the level."""
+        """Return the limit that sums of changes of 52 chunks of this size exceed with half the level's probability."""
         rng = np.random.default_rng([self.noise.random_state, round(1000 * size), 2])
         changes = self.changes(size, _STREAMS, HORIZON, rng)
         up, down = _scales(changes, size)
@@ -259,14 +258,14 @@ class Unshifted:
 
 
 def _scales(changes: Floats, size: float) -> tuple[Floats, Floats]:
-    """(n_columns,) each: standard deviations of changes above and below, of half a row at least."""
+    """(n_columns,) each: standard deviations of changes up and down, at least the share of half a row."""
     ends = np.quantile(changes, [1 - _TAIL, _TAIL], axis=(0, 1)) / ndtri(_TAIL)
     return np.maximum(ends[1], 0.5 / size), np.maximum(-ends[0], 0.5 / size)
 
 
 def _varied_mixes(mean: Floats, spreads: Floats, n_chunks: int, rng: np.random.Generator) -> Floats:
-    """(n_streams, n_chunks, n_columns): how far mixes are from the mean, with the skewness of beta distributions."""
-    most = np.maximum(mean * (1 - mean), 1e-9)  # which the variance of a mix may have
+    """(n_streams, n_chunks, n_columns): deviations of mixes from the mean, with the skewness of beta distributions."""
+    most = np.maximum(mean * (1 - mean), 1e-9)  # largest possible variance of a mix
     part = np.minimum(spreads**2 / most, 1)
     skewness = np.clip(2 * (1 - 2 * mean) * np.sqrt(part / most) / (1 + part), -2, 2)
     normal = rng.normal(size=(len(spreads), n_chunks, len(mean)))
@@ -274,9 +273,9 @@ def _varied_mixes(mean: Floats, spreads: Floats, n_chunks: int, rng: np.random.G
 
 
 def _find_drift(up: Floats, down: Floats, limits: Floats) -> NDArray[np.bool_]:
-    """(n_chunks, n_classes): whether the sum of the changes, above or below, is beyond the limit of a chunk.
+    """(n_chunks, n_classes): whether the sum of the changes, up or down, is beyond the limit of a chunk.
 
-    A sum never grows beyond the limit, so that it falls as soon as the changes end.
+    Sums are cut at the limit, so that they fall as soon as the changes end.
     """
     found, sums = np.zeros(up.shape, bool), np.zeros((2, up.shape[1]))
     for t, limit in enumerate(limits.tolist()):
@@ -287,10 +286,10 @@ def _find_drift(up: Floats, down: Floats, limits: Floats) -> NDArray[np.bool_]:
 
 
 def _step(sizes: Floats) -> Ints:
-    """Number of the largest size with limits of its own that is not above each size."""
+    """(n_chunks,): number of the largest size with separate limits that is not above each size."""
     return np.floor(np.log(sizes) / _STEP + 1e-9).astype(np.int64)
 
 
 def _octave(size: float) -> int:
-    """The power of 2 that is nearest to a size, and not larger than is simulated."""
+    """Return the power of 2 nearest to a size, at most the largest simulated size."""
     return int(min(max(round(np.log2(size)), 0), np.log2(_MOST_ROWS)))

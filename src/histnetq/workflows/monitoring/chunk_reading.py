@@ -1,4 +1,4 @@
-"""Tables with times → bags of their chunks and segments, as exact sketches if the model has them."""
+"""Reading a table with times into one bag per chunk and segment, or one sketch if the model has exact sketches."""
 
 from __future__ import annotations
 
@@ -21,25 +21,7 @@ from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods, Runs, w
 
 @dataclass(frozen=True)
 class How:
-    """How rows are divided into chunks and segments.
-
-    Attributes
-    ----------
-    time : str
-        The column of times.
-    period : str or None
-        A name from `histnetq.registry.PERIODS`.
-    chunk_size, chunk_number : int or None
-        Rows of a chunk, or chunks of a segment, in place of a period.
-    timezone : str or None
-        The zone whose days are meant.
-    by : tuple of str
-        The columns that name a segment.
-    weight : str or None
-        The column of weights.
-    missing : str
-        What is done about features without a value.
-    """
+    """Options that divide rows into chunks and segments; see `histnetq.monitor`."""
 
     time: str
     period: str | None = None
@@ -56,24 +38,20 @@ class How:
             got = " and ".join(given) or "none of them"
             raise ValueError(f"period: expected one of period, chunk_size and chunk_number, got {got}; give one.")
         if self.time in self.by:
-            raise InputError("by", "columns beside that of the times", repr(self.time), "name others, or leave it out")
+            raise InputError("by", "columns other than the time column", repr(self.time), "leave it out")
         if len(set(self.by)) < len(self.by):
             raise InputError("by", "different columns", " and ".join(map(repr, self.by)), "name each once")
-
-    def clock(self) -> Clock:
-        """A clock that has read nothing."""
-        return Clock(self.timezone)
 
 
 def read_chunks(
     model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False
 ) -> tuple[Bags | BagSketch, Chunks]:
-    """Read the chunks of a table: bags, or sketches if these are exact or `kept`. The ids are from `chunk_id`."""
+    """Read the chunks of a table as bags, or as sketches if these are exact or `kept`, with ids of `chunk_id`."""
     table = open_table(source, "source")
     table.require([how.time, *how.by])
     for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
         if used := [name for name in names if name in model.reading().names]:
-            raise InputError(argument, "a column that is no feature of the model", repr(used[0]), "name another")
+            raise InputError(argument, "a column that is not a feature of the model", repr(used[0]), "name another")
     chunks: Chunks
     if how.period is not None:
         chunks = Periods(how.period, clock)
@@ -87,14 +65,14 @@ def read_chunks(
         return bags.replaced(ids=name_array([chunk_id(*key) for key in long.bags.place])), chunks
     codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
     if found is None:
-        raise ValueError(f"{table.name}: all rows have weight 0, expected some that have more; check the weights.")
+        raise ValueError(f"{table.name}: all rows have weight 0, expected some positive weights; check the weights.")
     known = list(codes.place)
     ids = name_array([chunk_id(*known[i]) for i in np.asarray(found.ids).tolist()])
     return replace(found, ids=ids, maker=replace(found.maker, keys=None)), chunks
 
 
 def is_chunk_id(name: Any, chunks: Periods, n_columns: int) -> bool:
-    """Whether `chunk_id` may have given a name: that of a chunk of these, in a segment of so many columns.
+    """Return whether a name is from `chunk_id`, for one of these chunks and a segment of `n_columns` columns.
 
     Examples
     --------
@@ -111,7 +89,7 @@ def is_chunk_id(name: Any, chunks: Periods, n_columns: int) -> bool:
 
 
 def chunk_id(chunk: int, *segment: Any) -> str:
-    """Give the name of the bag of a chunk and segment.
+    """Return the name of the bag of a chunk and segment.
 
     Examples
     --------

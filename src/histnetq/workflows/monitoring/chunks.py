@@ -1,4 +1,4 @@
-"""Times of rows → chunks: calendar periods, or so many rows one after the other."""
+"""Chunks of rows by time: calendar periods, or runs of consecutive rows."""
 
 from __future__ import annotations
 
@@ -21,24 +21,24 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 _UNITS = {"min": "m", "h": "h", "D": "D", "M": "M", "Y": "Y"}
-_FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # beyond, pandas names no chunks
+_FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # years that pandas can print
 _OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d")
 _TIME = re.compile(r"[1-8]\d{3}(?:-\d\d(?:-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?)?)?")
 _MOST_SEGMENTS = 1000
-_YEAR = 366 * 86_400  # seconds, by which a chunk may begin before its first row
+_YEAR = 366 * 86_400  # seconds; the first chunk may begin this long before its first row
 Times = NDArray[np.datetime64]
 
 
 @dataclass
 class Clock:
-    """How a column of times is read: as local time of a zone, or as it stands where no zone is known.
+    """Reader of a column of times: as local times of a time zone, or unchanged if no zone is known.
 
     Attributes
     ----------
     zone : str or None
-        Name of the zone; None takes that of the column, or UTC for texts that have an offset.
+        Name of the time zone; None takes the zone of the column, or UTC for texts with an offset.
     aware : bool or None
-        Whether the times know their offset from UTC; None before any was read.
+        Whether the times have an offset from UTC; None before any times were read.
     """
 
     zone: str | None = None
@@ -49,7 +49,7 @@ class Clock:
             check_zone(self.zone)
 
     def read(self, column: Any, table: str, name: str, first_row: int) -> Times:
-        """(n_rows,) of datetime64[us]: instants in UTC of times that know their offset, others as they stand."""
+        """(n_rows,) of datetime64[us]: times with an offset in UTC, and times without an offset unchanged."""
         import pyarrow as pa
 
         kind = column.type.value_type if hasattr(column, "dictionary") else column.type
@@ -57,7 +57,7 @@ class Clock:
             return self._read_texts(column, table, name, first_row)
         if not (pa.types.is_timestamp(kind) or pa.types.is_date(kind)):
             raise ValueError(
-                f"{table}: column {name!r} holds {kind}, expected times; convert it, such as by pandas.to_datetime."
+                f"{table}: column {name!r} holds {kind}, expected times; convert it with pandas.to_datetime."
             )
         column = column.dictionary_decode() if hasattr(column, "dictionary") else column
         self._know(getattr(kind, "tz", None) is not None, getattr(kind, "tz", None), table, name)
@@ -78,7 +78,7 @@ class Clock:
             )
         if offset.nunique() > 1:
             raise ValueError(
-                f"{table}: column {name!r} has times with an offset from UTC and times without; write all alike."
+                f"{table}: column {name!r} has times with an offset from UTC and times without; write all the same way."
             )
         self._know(bool(offset.iloc[0]), "UTC", table, name)
         return _within_reach(found.dt.tz_localize(None).to_numpy("datetime64[us]")[place], table, name, first_row)
@@ -86,26 +86,26 @@ class Clock:
     def _know(self, aware: bool, zone: str | None, table: str, name: str) -> None:
         if self.aware not in (None, aware):
             raise ValueError(
-                f"{table}: column {name!r} {'has' if aware else 'lacks'} an offset from UTC, which those read before "
-                f"{'lack' if aware else 'have'}; write all alike."
+                f"{table}: column {name!r} {'has' if aware else 'lacks'} an offset from UTC, which earlier times "
+                f"{'lack' if aware else 'have'}; write all the same way."
             )
         self.aware = aware
         if aware and self.zone is None:
             try:
                 self.zone = check_zone(str(zone))
             except ValueError:
-                problem = f"column {name!r} has times of {zone!r}, expected a zone that there is"
+                problem = f"column {name!r} has times of {zone!r}, expected a known time zone"
                 raise InputError(table, problem=problem, remedy=("name one by ", Option("timezone"))) from None
 
     def local(self, times: Times) -> Times:
-        """What clocks in the zone show at these times."""
+        """Return the local times in the zone."""
         if not self.aware:
             return times
         shown = pd.DatetimeIndex(times).tz_localize("UTC").tz_convert(self.zone).tz_localize(None)
         return shown.to_numpy("datetime64[us]")
 
     def stamps(self, times: Times, instants: bool) -> pd.DatetimeIndex:
-        """Times of the clocks in the zone, or instants, as pandas has them."""
+        """Return local times, or instants, as a pandas index with the time zone."""
         index = pd.DatetimeIndex(times.astype("datetime64[us]"))
         if self.zone is None:
             return index
@@ -115,8 +115,8 @@ class Clock:
 
 
 def _within_reach(times: Times, table: str, name: str, first_row: int) -> Times:
-    """Give back the times; refuse one of a year that nobody means."""
-    ends = np.array([times.min(), times.max()]).astype("datetime64[s]")  # finer units do not hold the years beyond
+    """Return the times; refuse years before 1000 and after 8999."""
+    ends = np.array([times.min(), times.max()]).astype("datetime64[s]")  # finer units overflow for years far away
     if not _FIRST <= ends[0] <= ends[1] < _LAST:
         seconds = times.astype("datetime64[s]")
         far = np.flatnonzero((seconds < _FIRST) | (seconds >= _LAST))
@@ -129,7 +129,7 @@ def _within_reach(times: Times, table: str, name: str, first_row: int) -> Times:
 
 
 def check_zone(zone: str) -> str:
-    """Refuse the name of a zone that there is not."""
+    """Return the name of a time zone; refuse unknown names."""
     from zoneinfo import ZoneInfo
 
     try:
@@ -144,10 +144,10 @@ def check_zone(zone: str) -> str:
 
 @dataclass
 class Periods:
-    """Chunks by the calendar: a row belongs to the minute, hour, day, week from Monday, month, quarter or year.
+    """Chunks by the calendar: minutes, hours, days, weeks from Monday, months, quarters or years.
 
-    Days and longer periods begin at midnight of the clock's zone. Minutes and hours of times that know their offset are
-    those of UTC, so that none is lost or doubled when clocks change.
+    Days and longer periods begin at midnight of the clock's zone. For times with an offset, minutes and hours are in
+    UTC, so that none is lost or doubled when the clocks change.
     """
 
     period: str
@@ -158,11 +158,11 @@ class Periods:
 
     @property
     def by_instant(self) -> bool:
-        """Whether chunks begin at an instant, and not at what clocks show."""
+        """Return whether chunks begin at an instant instead of a local time."""
         return self.period in ("min", "h")
 
     def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
-        """(n_rows,): the beginning of each row's chunk, in seconds."""
+        """(n_rows,): start of each row's chunk, in seconds."""
         if self.by_instant or not self.clock.aware:
             first, last = self._starts(np.array([times.min(), times.max()])).tolist()
             return np.broadcast_to(np.int64(first), times.shape) if first == last else self._starts(times)
@@ -172,7 +172,7 @@ class Periods:
         return self._floor(times).astype("datetime64[s]").astype(np.int64)
 
     def has(self, chunk: int) -> bool:
-        """Whether a chunk begins at this second."""
+        """Return whether a chunk begins at this second."""
         first, last = _FIRST.astype(np.int64), _LAST.astype(np.int64)
         if not first - _YEAR <= chunk < last:
             return False
@@ -182,13 +182,13 @@ class Periods:
     def _floor(self, times: Times) -> Times:
         if self.period == "W":
             days = times.astype("datetime64[D]").astype(np.int64)
-            return ((days + 3) // 7 * 7 - 3).astype("datetime64[D]")  # the first Monday was 3 days before 1970
+            return ((days + 3) // 7 * 7 - 3).astype("datetime64[D]")  # 1970 began 3 days after a Monday
         if self.period == "Q":
             return (times.astype("datetime64[M]").astype(np.int64) // 3 * 3).astype("datetime64[M]")
         return times.astype(f"datetime64[{_UNITS[self.period]}]")
 
     def describe(self, chunks: NDArray[np.int64]) -> pd.DataFrame:
-        """One row per chunk: `chunk`, its name, `start` and `end`, before which its last row is."""
+        """Return one row per chunk: `chunk` (its name), `start`, and `end` (exclusive)."""
         starts = chunks.astype("datetime64[s]")
         unit, n = {"W": ("D", 7), "Q": ("M", 3)}.get(self.period, (_UNITS.get(self.period), 1))
         ends = (starts.astype(f"datetime64[{unit}]") + n).astype("datetime64[s]")
@@ -198,26 +198,12 @@ class Periods:
         return pd.DataFrame({"chunk": names, "start": begin, "end": end})
 
     def is_reference(self, about: pd.DataFrame, reference: Any) -> NDArray[np.bool_]:
-        """Whether each chunk begins in the reference."""
+        """(n_chunks,): whether each chunk begins in the reference."""
         return within(about["start"], reference)
 
 
 class Runs:
-    """Chunks of so many rows, or so many chunks, of each segment in the order of time; all times are held in memory.
-
-    Parameters
-    ----------
-    table : Table
-        The table whose rows are divided.
-    time : str
-        The column of times.
-    by : sequence of str
-        The columns that name a segment.
-    clock : Clock
-        How times are read.
-    size, number : int, optional
-        Rows of a chunk, or chunks of a segment; one of both.
-    """
+    """Chunks of `size` consecutive rows, or `number` chunks, of each segment; all times are held in memory."""
 
     def __init__(
         self, table: Table, time: str, by: Sequence[str], clock: Clock, size: int | None, number: int | None
@@ -247,16 +233,16 @@ class Runs:
         self._names, self._starts, self._ends = found[first] + 1, times[order][first], times[order][last]
 
     def of(self, times: Times, first_row: int) -> NDArray[np.int64]:
-        """(n_rows,): the chunk of each row."""
+        """(n_rows,): chunk of each row."""
         return self._chunk[first_row : first_row + len(times)]
 
     def describe(self, chunks: NDArray[np.int64]) -> pd.DataFrame:
-        """One row per chunk: `chunk`, its number in the segment, `start` and `end`, its first and last time."""
+        """Return one row per chunk: `chunk` (its number in the segment), `start` and `end` (first and last time)."""
         begin, end = (self.clock.stamps(times[chunks], True) for times in (self._starts, self._ends))
         return pd.DataFrame({"chunk": self._names[chunks], "start": begin, "end": end})
 
     def is_reference(self, about: pd.DataFrame, reference: Any) -> NDArray[np.bool_]:
-        """Whether all of each chunk is in the reference."""
+        """(n_chunks,): whether each chunk lies completely in the reference."""
         return within(about["start"], reference) & within(about["end"], reference)
 
 
@@ -277,7 +263,7 @@ def within(times: pd.Series, reference: Any) -> NDArray[np.bool_]:
 
 
 def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
-    """Give the first time of a range and the first time after it."""
+    """Return the first time of a range, and the first time after the range."""
     text = reference if isinstance(reference, str) else ""
     ends = [end.strip() for end in text.split("..")]
     try:
@@ -286,10 +272,10 @@ def parse_range(reference: Any) -> tuple[np.datetime64, np.datetime64]:
         first, last = (np.datetime64(end) for end in ends)
     except ValueError:
         expected = "a range of times such as 2026-01..2026-06, without an offset from UTC"
-        raise InputError("reference", expected, repr(reference), "give its first and last") from None
-    after = last + 1  # of its own unit: a year, a month, a day or a part of it
+        raise InputError("reference", expected, repr(reference), "name its first and last time") from None
+    after = last + 1  # in its own unit: a year, month, day, hour, minute or second
     if last < first:
-        raise InputError("reference", "a range that ends after it begins", repr(reference), "exchange its ends")
+        raise InputError("reference", "a range that ends after it begins", repr(reference), "swap its ends")
     return first.astype("datetime64[us]"), after.astype("datetime64[us]")
 
 
@@ -297,13 +283,13 @@ def _refuse_many(segments: Codes) -> None:
     if len(segments.place) > _MOST_SEGMENTS:
         columns = " and ".join(map(repr, segments.columns))
         raise ValueError(
-            f"by: expected at most {_MOST_SEGMENTS:,} segments, got more from {columns}; divide the rows by columns of "
-            "fewer values."
+            f"by: expected at most {_MOST_SEGMENTS:,} segments, got more from {columns}; name columns with fewer "
+            "values."
         )
 
 
 def _encoded(chunks: NDArray[np.int64]) -> Any:
-    """Give the chunks of rows to arrow; those of rows that are all of one chunk take no time to tell apart."""
+    """Return the chunks of rows as an arrow array; rows of a single chunk become a dictionary, which is fast."""
     import pyarrow as pa
 
     if chunks.strides != (0,):
@@ -312,7 +298,7 @@ def _encoded(chunks: NDArray[np.int64]) -> Any:
 
 
 def with_chunks(table: Table, time: str, by: Sequence[str], chunks: Chunks) -> tuple[Table, str]:
-    """The table with one more column, which has the chunk of each row, and the name of that column."""
+    """Return the table with one more column, the chunk of each row, and the name of this column."""
     import pyarrow as pa
 
     name = f"chunk of {time}"

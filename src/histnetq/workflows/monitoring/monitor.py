@@ -1,4 +1,4 @@
-"""`monitor`: has the mix of the classes moved since the reference?"""
+"""`monitor`: class mixes over time, compared with a reference."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.files import whole_file
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
-from histnetq.workflows.monitoring.chunks import Chunks, parse_range
+from histnetq.workflows.monitoring.chunks import Chunks, Clock, parse_range
 from histnetq.workflows.monitoring.null_simulation import drawing_of
-from histnetq.workflows.monitoring.state import State
+from histnetq.workflows.monitoring.state import MonitorState
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FEW = 6  # chunks of a reference by which limits are still wide
+_FEW = 6  # chunks; a reference with fewer gives wide limits
 _COVERAGE = 0.9
-_DIGITS = 9  # decimals of estimates: more than any has
+_DIGITS = 9  # decimals of estimates, more than are significant
 COLUMNS = (
     "chunk", "start", "end", "period", "class", "n", "estimate", "lower", "upper", "reference", "threshold_lower",
     "threshold_upper", "alert", "verdict",
@@ -38,7 +38,7 @@ COLUMNS = (
 
 
 class Monitored(pd.DataFrame):
-    """A table with a row for each chunk, segment and class, in the order of time, which `monitor` gives.
+    """The table that `monitor` returns: one row for each segment, chunk and class, in temporal order.
 
     Parameters
     ----------
@@ -64,7 +64,7 @@ class Monitored(pd.DataFrame):
         Parameters
         ----------
         **segment : dict
-            Which segment is drawn, such as ``region="north"``, if there are several.
+            The segment to draw, such as ``region="north"``, if there are several.
 
         Returns
         -------
@@ -82,19 +82,31 @@ class Monitored(pd.DataFrame):
         """
         from histnetq.evaluation.monitor_plots import draw_all
 
-        return draw_all(pick_segment(self, segment))
+        return draw_all(_pick_segment(self, segment))
 
 
-def pick_segment(table: pd.DataFrame, segment: dict[str, Any]) -> pd.DataFrame:
-    """Give the rows of one segment; refuse if several are meant or none."""
-    names = list(table.columns[: table.columns.get_loc("chunk")])
+def count_chunks(table: Monitored) -> dict[str, int]:
+    """Count all chunks, the chunks to analyse, the chunks with an alert, and the chunks whose rows look different."""
+    facts = {"alert": "any", "period": "first", "verdict": "first"}
+    chunks = table.groupby([*table.segments, "chunk"], sort=False).agg(facts)
+    return {
+        "chunks": len(chunks),
+        "analysis": int((chunks["period"] == "analysis").sum()),
+        "alerts": int(chunks["alert"].sum()),
+        "different": int((chunks["verdict"] == "rows look different").sum()),
+    }
+
+
+def _pick_segment(table: Monitored, segment: dict[str, Any]) -> pd.DataFrame:
+    """Return the rows of one segment; refuse a choice of several segments or of none."""
+    names = table.segments
     if unknown := [name for name in segment if name not in names]:
-        raise ValueError(f"segment: expected some of {names}, got {unknown[0]!r}; name a column that divides.")
+        raise ValueError(f"segment: expected some of {names}, got {unknown[0]!r}; name a column of `by`.")
     chosen = table
     for name, value in segment.items():
         chosen = chosen[chosen[name] == str(value)]
     if not len(chosen):
-        raise ValueError(f"segment: no rows have {segment}; name a segment that there is.")
+        raise ValueError(f"segment: no rows have {segment}; name an existing segment.")
     if names and len(chosen[names].drop_duplicates()) > 1:
         raise ValueError(f"segment: expected one, got several; name it by {', '.join(names)}.")
     return pd.DataFrame(chosen)
@@ -118,58 +130,57 @@ def monitor(
     random_state: int = 0,
     state: str | os.PathLike[str] | None = None,
 ) -> Monitored:
-    """Estimate the mix of the classes in chunks of time, and find those in which it differs from a reference.
+    """Estimate the class mix in chunks of time, and find the chunks whose mix differs from a reference.
 
-    Of 52 chunks without a shift there is any alert with a probability of at most `false_alarms`; with segments, in each
-    of them. Half of that is for single chunks, each at the same level, and half for sums of changes, which find slow
-    drift and start anew after 52 chunks. Thresholds are simulated from rows that the classifier had not seen, at the
-    chunk's size; that the mean of the reference is not known exactly, and that mixes vary from chunk to chunk by more
-    than chance, is included.
+    The probability of any alert in 52 chunks without a shift is at most `false_alarms`, in each segment. Half of it is
+    for single chunks, all at the same level. Half of it is for sums of changes, which detect slow drift and restart
+    after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the size of
+    the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between chunks.
 
     Parameters
     ----------
     quantifier : Quantifier
-        A fitted quantifier; a network has to be calibrated.
+        A fitted quantifier; a network must be calibrated.
     source : path, glob, list of paths, or data frame
         Rows with the features by name, as in `read_bags`. Files may be larger than memory if the quantifier has
         sketches.
     time : str
-        The column of times: timestamps, dates or texts such as ``2026-03-31T18:00``.
+        Column of times: timestamps, dates or texts such as ``2026-03-31T18:00``.
     period : {"min", "h", "D", "W", "M", "Q", "Y"}, default=None
-        Chunks are minutes, hours, days, weeks from Monday, months, quarters or years. Those without rows are left out.
+        Chunks by minute, hour, day, week from Monday, month, quarter or year. Chunks without rows are left out.
     chunk_size : int, default=None
-        Chunks have so many rows instead, one after the other in time, in each segment.
+        Rows per chunk, in temporal order within each segment, instead of `period`.
     chunk_number : int, default=None
-        There are so many chunks of equal size instead, in each segment.
+        Number of chunks of equal size in each segment, instead of `period`.
     reference : str, default=None
-        A range such as ``2026-01..2026-06``, both ends included: all other chunks are compared with the chunks that
-        begin in it. None takes the first half of the chunks.
+        A range such as ``2026-01..2026-06``, both ends included. The chunks that begin in it are the reference, and all
+        other chunks are compared with them. None takes the first half of the chunks.
     by : str or sequence of str, default=()
-        Columns that divide the rows into segments, each with a reference of its own.
+        Columns that divide the rows into segments, each with its own reference.
     timezone : str, default=None
-        The zone whose days and months are meant, such as ``Europe/Madrid``; None takes that of the column, or the times
-        as they stand.
+        Time zone of days and months, such as ``Europe/Madrid``; None takes the zone of the column, or leaves the times
+        unchanged if it has none.
     weight : str, default=None
-        The column of the rows' weights.
+        Column of survey weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
-        What is done about features without a value, as in `read_bags`.
+        Refuse rows with missing values, drop them, or fill them with the training mean.
     false_alarms : float, default=0.05
         Probability of any alert in 52 chunks without a shift, at least 0.01.
     coverage : float, default=0.9
-        Probability with which intervals hold the truth, if the quantifier is calibrated.
+        Probability that an interval contains the truth, if the quantifier is calibrated.
     random_state : int, default=0
         Seed of the simulation.
     state : path, default=None
-        A Parquet file that keeps sketches of the chunks: only files that are not in it are read, and it is updated.
+        A Parquet file of sketches of the chunks. Only new files are read, and their sketches are added to it.
 
     Returns
     -------
     Monitored
-        A data frame with a row for each chunk and class and the columns of `by`, then chunk, start, end, period
-        ("reference" or "analysis"), class, n, estimate, lower, upper (NaN if not calibrated), reference,
-        threshold_lower, threshold_upper, alert and verdict: "unchanged"; "moved", if some class has an alert; "rows
-        look different", if no mix of the classes explains the rows (see `Quantifier.trust`), so that the estimate is
-        doubtful; and "no reference" in a segment that has fewer than two chunks in the reference.
+        A data frame with one row for each chunk and class. The columns are the columns of `by`, then chunk, start, end,
+        period ("reference" or "analysis"), class, n, estimate, lower, upper (NaN if not calibrated), reference,
+        threshold_lower, threshold_upper, alert and verdict. The verdict is "unchanged"; "moved" if any class has an
+        alert; "rows look different" if no mix of the classes explains the rows (see `Quantifier.trust`), so that the
+        estimate is doubtful; or "no reference" in a segment with fewer than two chunks in the reference.
 
     Examples
     --------
@@ -186,10 +197,10 @@ def monitor(
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)
-    asked = quantifier, source, how, reference, state, random_state
-    table, kept = monitor_chunks(*asked, false_alarms=false_alarms, coverage=coverage)
-    if kept is not None:
-        with whole_file(Path(os.fspath(state)), "state") as partial:  # type: ignore[arg-type]
+    given = quantifier, source, how, reference, state, random_state
+    table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage)
+    if state is not None and kept is not None:
+        with whole_file(Path(state), "state") as partial:
             kept.save(partial)
     return table
 
@@ -205,26 +216,31 @@ def monitor_chunks(
     *,
     false_alarms: float,
     coverage: float,
-) -> tuple[Monitored, State | None]:
-    """Return the table of `monitor`, and the updated state if one is kept, which the caller saves.
+) -> tuple[Monitored, MonitorState | None]:
+    """Return the table of `monitor`, and the updated state, which the caller saves, if there is one.
 
     `check` may refuse the chunks and the number of classes before anything is estimated.
     """
-    check_options(model, reference, false_alarms, coverage)
+    # Wrong options are refused before rows are read.
+    if reference is not None:
+        parse_range(reference)
+    check_rate(false_alarms)
+    check_fraction("coverage", coverage)
+    drawing_of(model)
     if state is None:
-        kept, (bags, chunks) = None, read_chunks(model, source, how, how.clock())
+        kept, (bags, chunks) = None, read_chunks(model, source, how, Clock(how.timezone))
     else:
-        kept = State.load(Path(state), how, model)
+        kept = MonitorState.load(Path(state), how, model)
         bags, chunks = kept.add(model, source)
     if check is not None:
         check(bags, len(model.classes_))
     if reference is None:
-        reference = first_half(bags, chunks, how)
+        reference = _first_half(bags, chunks, how)
     rates = {"false_alarms": false_alarms, "coverage": coverage}
     return judge_chunks(model, bags, chunks, how.by, reference, random_state=random_state, **rates), kept
 
 
-def first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
+def _first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
     """Return the range of the first half of the chunks, which is the default reference."""
     begins = np.sort([json.loads(str(name))[0] for name in np.asarray(bags.ids)])
     first, last = chunks.describe(begins[[0, (len(begins) - 1) // 2]])["start"].dt.tz_localize(None)
@@ -232,20 +248,11 @@ def first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
     return f"{first:{form}}..{last:{form}}"
 
 
-def check_options(model: Quantifier, reference: str | None, false_alarms: float, coverage: float) -> None:
-    """Refuse wrong options before rows are read."""
-    if reference is not None:
-        parse_range(reference)
-    check_rate(false_alarms)
-    check_fraction("coverage", coverage)
-    drawing_of(model)
-
-
 def judge_chunks(
     model: Quantifier, bags: Bags | BagSketch, chunks: Chunks, by: Sequence[str], reference: str, *,
     false_alarms: float, coverage: float, random_state: int = 0,
 ) -> Monitored:  # fmt: skip
-    """Estimate chunks, compare them with the reference, and give the table."""
+    """Estimate chunks, compare them with the reference, and return the table."""
     keys = [json.loads(str(name)) for name in np.asarray(bags.ids)]
     numbers = np.array([key[0] for key in keys], np.int64)
     about = chunks.describe(numbers)
@@ -254,8 +261,8 @@ def judge_chunks(
     if not held.any():
         first, last = about["start"].min(), about["end"].max()
         raise ValueError(
-            f"reference: expected chunks in {reference}, got none, as the first begins at {first} and the last ends at "
-            f"{last}; give another range."
+            f"reference: expected chunks in {reference}, got none, because the first begins at {first} and the last "
+            f"ends at {last}; give another range."
         )
     estimates, ends = _estimate(model, bags, coverage)
     sizes, classes = np.asarray(bags.sizes), np.asarray(model.classes_)
@@ -294,34 +301,28 @@ def _alerts(
     model: Quantifier, name: Any, estimates: Floats, sizes: NDArray, held: NDArray[np.bool_], false_alarms: float,
     random_state: int,
 ) -> tuple[dict[str, NDArray], bool]:  # fmt: skip
-    """Columns ``(n_chunks, n_classes)`` about alerts, and whether there is a reference to compare with."""
+    """Return columns ``(n_chunks, n_classes)`` about alerts, and whether the segment has a reference."""
     n, where = int(held.sum()), f" of segment {name!r}" if name else ""
-    if n < FEWEST:
-        if not name:
-            raise ValueError(f"reference: expected at least {FEWEST} chunks with rows, got {n}; widen it.")
-        warnings.warn(f"The reference{where} has {n} chunks, of {FEWEST}: it has no alerts.", UserWarning, stacklevel=4)
+    if n < FEWEST and name:
+        warning = f"The reference{where} has {n} chunks and needs {FEWEST}: the segment has no alerts."
+        warnings.warn(warning, UserWarning, stacklevel=4)
         nothing = np.full_like(estimates, np.nan)
-        return {
-            "reference": nothing, "threshold_lower": nothing, "threshold_upper": nothing,
-            "alert": np.zeros(estimates.shape, bool),
-        }, False  # fmt: skip
-    if n < _FEW:
-        warnings.warn(
-            f"The reference{where} has {n} chunks, which tell little of how mixes vary: thresholds are wide.",
-            UserWarning, stacklevel=4,
-        )  # fmt: skip
+        columns = dict.fromkeys(("reference", "threshold_lower", "threshold_upper"), nothing)
+        return columns | {"alert": np.zeros(estimates.shape, bool)}, False
+    if FEWEST <= n < _FEW:
+        warning = f"The reference{where} has {n} chunks, so their variation is uncertain: thresholds are wide."
+        warnings.warn(warning, UserWarning, stacklevel=4)
     found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
-    return {
-        "reference": np.broadcast_to(found.reference, estimates.shape), "threshold_lower": found.lower,
-        "threshold_upper": found.upper, "alert": found.changed | found.drifted,
-    }, True  # fmt: skip
+    reference = np.broadcast_to(found.reference, estimates.shape)
+    limits = {"threshold_lower": found.lower, "threshold_upper": found.upper}
+    return {"reference": reference, **limits, "alert": found.changed | found.drifted}, True
 
 
 def _long(
     about: pd.DataFrame, segments: pd.DataFrame, held: NDArray, sizes: NDArray, classes: NDArray,
     flat: dict[str, NDArray], verdict: NDArray,
 ) -> pd.DataFrame:  # fmt: skip
-    """One row per chunk and class."""
+    """Return one row per chunk and class."""
     chunk = np.repeat(np.arange(len(about)), len(classes))
     parts = [part.iloc[chunk].reset_index(drop=True) for part in (segments, about)]
     period = np.where(held, "reference", "analysis")[chunk]

@@ -1,4 +1,4 @@
-"""`State`: sketches of the chunks that were read so far, and the files that their rows came from."""
+"""`MonitorState`: sketches of all chunks that were read so far, and the files that their rows came from."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods
 
 _KEY = b"histnetq.monitor"
 _FIELDS = {"path": str, "size": int, "changed": int, "sha256": str}
-_MOST_BAGS = 10_000_000  # chunks of all segments
+_MOST_BAGS = 10_000_000  # largest number of chunks of all segments
 
 
 @dataclass(frozen=True)
 class ReadFile:
-    """A file whose rows are in the state: where it was, its size, when it changed (nanoseconds), its checksum."""
+    """A file whose rows are in the state: path, size, time of the last change in nanoseconds, and checksum."""
 
     path: str
     size: int
@@ -36,22 +36,8 @@ class ReadFile:
 
 
 @dataclass
-class State:
-    """What is kept between runs.
-
-    Attributes
-    ----------
-    how : How
-        How rows are divided.
-    clock : Clock
-        What is known of the times.
-    files : list of ReadFile
-        The files that were read.
-    sketch : BagSketch or None
-        The sum of the sketches of all their chunks.
-    n_new : int
-        Number of files that were read in this run.
-    """
+class MonitorState:
+    """Files that were read, the sum of the sketches of their chunks, and the number of files read in this run."""
 
     how: How
     clock: Clock
@@ -60,8 +46,8 @@ class State:
     n_new: int = 0
 
     @classmethod
-    def load(cls, path: Path, how: How, model: Quantifier) -> State:
-        """Read a state, or begin one where there is no file; refuse one of another model or way to divide rows."""
+    def load(cls, path: Path, how: How, model: Quantifier) -> MonitorState:
+        """Read a state, or begin one if the file does not exist; refuse a state of another model or other chunks."""
         from pyarrow import ArrowException
 
         if how.period is None:
@@ -71,7 +57,7 @@ class State:
             )
         maker = model.sketch_maker()
         if not path.exists():
-            return cls(how, how.clock(), [])
+            return cls(how, Clock(how.timezone), [])
         try:
             about = json.loads((read_parquet_schema(path).metadata or {})[_KEY])
             kept = How(**{**about["how"], "by": tuple(about["how"]["by"])})
@@ -82,22 +68,22 @@ class State:
             if not 0 < sum(count_parquet_rows(path)) <= _MOST_BAGS or about["aware"] not in (True, False):
                 raise ValueError
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OSError, ArrowException):
-            raise ValueError(f"state: {path} is no state that histnetq monitor wrote; name another file.") from None
+            raise ValueError(f"state: {path} was not written by histnetq monitor; name another file.") from None
         for name, value in asdict(kept).items():
             if value != asdict(how)[name]:
                 raise ValueError(
-                    f"state: {path} was made with {name} {_said(value)}, got {_said(asdict(how)[name])}; use the same, "
-                    "or begin another state."
+                    f"state: {path} was made with {name} {_in_words(value)}, got {_in_words(asdict(how)[name])}; "
+                    "use the same, or begin another state."
                 )
         state = cls(kept, clock, files, _read_sketch(path, kept, clock, maker))
         if about.get("checksum") != state._checksum():
             raise ValueError(
-                f"state: {path} is damaged, it has another checksum than what it holds; begin another state."
+                f"state: {path} is damaged, its checksum does not match its contents; begin another state."
             )
         return state
 
     def add(self, model: Quantifier, source: Any) -> tuple[BagSketch, Chunks]:
-        """Read the files that are new, and give the sketches and chunks of all."""
+        """Read the new files, and return the sketches and chunks of all files."""
         assert self.how.period is not None
         new = self._new_files(find_files(source, "source"))
         if new:
@@ -125,24 +111,23 @@ class State:
         path.write_bytes(buffer.getvalue())
 
     def _about(self) -> dict[str, Any]:
-        """What there is beside the sketches."""
+        """Return the metadata of the file."""
         files = [asdict(file) for file in self.files]
         return {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware, "files": files}
 
     def _checksum(self) -> str:
-        """Checksum of all that is kept, whatever types numbers are kept in."""
+        """Return a checksum of the whole state, which does not depend on the types of stored numbers."""
         assert self.sketch is not None
         found = hashlib.sha256(json.dumps([self._about(), asdict(self.sketch.maker)], sort_keys=True).encode())
         found.update(json.dumps(np.asarray(self.sketch.ids).tolist()).encode())
-        for numbers in (self.sketch.n_rows, self.sketch.totals, self.sketch.squares, self.sketch.unseen,
-                        self.sketch.values, self.sketch.moments):  # fmt: skip
-            found.update(np.ascontiguousarray(numbers, "<f8").data)
+        for name in ("n_rows", "totals", "squares", "unseen", "values", "moments"):
+            found.update(np.ascontiguousarray(getattr(self.sketch, name), "<f8").data)
         return found.hexdigest()
 
     def _new_files(self, paths: Sequence[str]) -> dict[str, ReadFile]:
-        """The files, by path, whose rows are not in the state.
+        """Return the files, by path, whose rows are not in the state.
 
-        Files are known by their bytes alone: size and time of change may stay the same when rows change.
+        Files are compared by their bytes, because size and time of change may stay the same when rows change.
         """
         contents = {file.sha256 for file in self.files}
         known = {file.path: file.sha256 for file in self.files}
@@ -152,8 +137,8 @@ class State:
             file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
             if known.get(place, file.sha256) != file.sha256:
                 raise ValueError(
-                    f"source: {path} has other rows than when it was read; write new rows to a new file, or begin "
-                    "another state."
+                    f"source: {path} has changed since it was read; write new rows to a new file, or begin another "
+                    "state."
                 )
             if file.sha256 not in contents:
                 contents.add(file.sha256)
@@ -162,19 +147,19 @@ class State:
 
 
 def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
-    """Give the sketches in a state; refuse those of another model, or of chunks that there cannot be."""
+    """Return the sketches in a state; refuse sketches of another model, or of impossible chunks."""
     try:
         sketch = BagSketch.load(path)
     except ValueError as error:
         reason = str(error).removeprefix(f"path: {path} ").partition(";")[0]
         raise ValueError(f"state: {path} is damaged, it {reason}; begin another state.") from None
     if sketch.maker.fingerprint != maker.fingerprint:
-        raise ValueError(f"state: {path} was made by another model; use that one, or begin another state.")
+        raise ValueError(f"state: {path} was made by another model; use that model, or begin another state.")
     assert how.period is not None
     periods, names = Periods(how.period, clock), () if sketch.ids is None else sketch.ids.tolist()
     right = len(names) > 0 and all(is_chunk_id(name, periods, len(how.by)) for name in names)
     if not right or not (sketch.totals > 0).all():
-        raise ValueError(f"state: {path} is damaged, it has chunks that there cannot be; begin another state.")
+        raise ValueError(f"state: {path} is damaged, it has impossible chunks; begin another state.")
     return sketch
 
 
@@ -186,5 +171,5 @@ def _file_checksum(path: str) -> str:
     return found.hexdigest()
 
 
-def _said(value: Any) -> str:
+def _in_words(value: Any) -> str:
     return "none" if value in (None, ()) else " and ".join(value) if isinstance(value, tuple) else str(value)
