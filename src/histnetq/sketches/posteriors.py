@@ -36,12 +36,12 @@ class Corners:
         return posteriors.argmax(1)
 
 
-class LogOdds:
+class LogOddsCells:
     """Cells for two classes: intervals of 0.01 of the log-odds, from −20 to 20.
 
     Examples
     --------
-    >>> cells = LogOdds()
+    >>> cells = LogOddsCells()
     >>> cells.points[cells.of(np.array([[0.25, 0.75]]))].round(3)
     array([[0.251, 0.749]])
     """
@@ -80,7 +80,7 @@ class NearestPoints:
         return np.concatenate([(np.sqrt(part.astype(np.float64)) @ self._roots.T).argmax(1) for part in parts])
 
 
-Cells = Corners | LogOdds | NearestPoints
+Cells = Corners | LogOddsCells | NearestPoints
 
 
 class PosteriorSketcher(Sketcher):

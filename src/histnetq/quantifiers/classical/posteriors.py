@@ -21,7 +21,7 @@ from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
 from histnetq.quantifiers.classical.stored_posteriors import StoredClassifier, StoredTraining
 from histnetq.quantifiers.row_posteriors import confusions_of, log_likelihoods
 from histnetq.simplex import Floats, Ints, check_estimates
-from histnetq.sketches.posteriors import Corners, CountedCells, LogOdds, NearestPoints, SummedPosteriors
+from histnetq.sketches.posteriors import Corners, CountedCells, LogOddsCells, NearestPoints, SummedPosteriors
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
 from histnetq.uncertainty.capabilities import HeldOutPosteriors, Quantify
@@ -386,7 +386,7 @@ class PosteriorQuantifier(Quantifier):
             return SummedPosteriors(*parts)
         if self.reads == "class":
             return CountedCells(*parts, Corners(n_classes))
-        return CountedCells(*parts, LogOdds() if n_classes == 2 else self._nearest_points())
+        return CountedCells(*parts, LogOddsCells() if n_classes == 2 else self._nearest_points())
 
     def _sums_sketcher(
         self, name: str, values: Callable[[Floats], Floats], estimate: Callable[[Floats], Floats]
