@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-# Arrays in tests are small: more threads would mostly wait for each other, which takes several times the processor time.
+# Arrays in tests are small: more threads would mostly wait for each other, and take several times the processor time.
 # OpenBLAS and OpenMP read the variable when they are loaded, so it is set before anything imports numpy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
