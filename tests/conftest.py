@@ -18,8 +18,8 @@ from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 torch.set_num_threads(1)
 
 # Elsewhere hypothesis looks at other examples each time; where a failure blocks others, at the same ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("searching", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("searching", deadline=None, max_examples=25)
 settings.load_profile("repeatable" if os.environ.get("CI") else "searching")
 
 QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
