@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import functools
 import os
 import re
 
@@ -17,8 +18,8 @@ from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 torch.set_num_threads(1)
 
 # Elsewhere hypothesis looks at other examples each time; where a failure blocks others, at the same ones.
-settings.register_profile("repeatable", derandomize=True, deadline=None)
-settings.register_profile("searching", deadline=None)
+settings.register_profile("repeatable", derandomize=True, deadline=None, max_examples=25)
+settings.register_profile("searching", deadline=None, max_examples=25)
 settings.load_profile("repeatable" if os.environ.get("CI") else "searching")
 
 QUICK = hq.Training(epochs=2, bags_per_epoch=8, batch_bags=4, validation_bags=4, device="cpu")
@@ -76,6 +77,19 @@ QUANTIFIERS = {
 KIND = {name: getattr(hq, name.split("-")[0]) for name in QUANTIFIERS}
 CLASSICAL = [name for name, kind in KIND.items() if getattr(kind, "resamples", False)]
 NETWORKS = [name for name, kind in KIND.items() if issubclass(kind, DeepQuantifier)]
+
+
+def one_for_each(*methods: str) -> list[str]:
+    """One quantifier for each implementation of these methods: tests of shared code need no other."""
+    found: dict[tuple, str] = {}
+    for name, kind in KIND.items():
+        found.setdefault(tuple(getattr(kind, method) for method in methods), name)
+    return list(found.values())
+
+
+REPRESENTATIVES = one_for_each("fit", "_predict")
+# One network for each way to set the starting weights: random, or pretrained.
+STARTING = ["HistNetQ-hard", "HistNetQ-unmix", "SetTransformer-started", "GMNet-started", "EMNetQ-started"]
 
 
 def labelled(n: int = 120, n_classes: int = 3, seed: int = 0) -> tuple[np.ndarray, np.ndarray]:
@@ -145,6 +159,24 @@ def make(request):
     return QUANTIFIERS[request.param]
 
 
-@pytest.fixture(scope="session")
-def fitted(make_any):
-    return learn(make_any())
+@functools.cache
+def learned(name: str) -> hq.Quantifier:
+    """A fitted quantifier of this name, which tests only read."""
+    return learn(QUANTIFIERS[name]())
+
+
+@pytest.fixture(scope="session", params=QUANTIFIERS)
+def fitted(request):
+    return learned(request.param)
+
+
+@pytest.fixture(scope="session", params=REPRESENTATIVES)
+def representative(request):
+    """A fitted quantifier for each implementation of `fit` and of estimates."""
+    return learned(request.param)
+
+
+@pytest.fixture(scope="session", params=STARTING)
+def make_starting(request):
+    """A function that makes one network for each way to start, with parameters to change."""
+    return QUANTIFIERS[request.param]

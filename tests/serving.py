@@ -48,7 +48,7 @@ def make_models(place: Path) -> Path:
 
 
 class Served:
-    """A running server.
+    """A running server, with one worker unless the options name more: each one imports everything.
 
     Attributes
     ----------
@@ -63,7 +63,7 @@ class Served:
     def __init__(self, models: Path, *options: str, folder: Path | None = None) -> None:
         self.models, self.folder = models, folder or Path(tempfile.mkdtemp(dir=models.parent))
         self.process = subprocess.Popen(
-            [sys.executable, "-m", "histnetq", "serve", str(models), "--port", "0", *options],
+            [sys.executable, "-m", "histnetq", "serve", str(models), "--port", "0", "--workers", "1", *options],
             env={**os.environ, "TMPDIR": str(self.folder)}, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
         assert self.process.stdout is not None

@@ -15,7 +15,7 @@ from histnetq.evaluation.errors import compare, evaluate
 from histnetq.simplex import draw_uniform
 from tests.conftest import exactly, known_bags, labelled
 
-law = settings(max_examples=25, deadline=None)
+law = settings(max_examples=10, deadline=None)
 seeds = st.integers(0, 2**32 - 1)
 
 

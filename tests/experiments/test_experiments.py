@@ -305,7 +305,9 @@ def test_intervals_without_calibration_bags(tmp_path):
     assert "data: imdb needs the directory of the texts; name it by --data." in refused.output
 
 
-def test_intervals_from_few_bags():
+def test_intervals_from_few_bags(monkeypatch):
+    monkeypatch.setattr(few_bags, "BAGS", (20, 80))
+    monkeypatch.setattr(few_bags, "CLASSES", (3, 10))
     found = few_bags.summary(few_bags.few_bags(draws=1)).set_index(["classes", "calibration_bags"])
     assert len(found) == 2 * len(few_bags.BAGS) * len(few_bags.CLASSES)
     assert (found["empty"] == 0).all()
@@ -339,7 +341,7 @@ def test_coverage_of_a_trained_quantifier():
 
 def test_alerts_are_counted_over_streams(tmp_path):
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
-    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "2"]
+    options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "1"]
     found = CliRunner().invoke(main, ["monitor", *options])
     assert found.exit_code == 0, found.output
     with (tmp_path / "out/monitor-power.csv").open() as file:
@@ -351,6 +353,8 @@ def test_alerts_are_counted_over_streams(tmp_path):
 
 
 def test_networks_from_a_labelled_table(tmp_path, monkeypatch):
+    monkeypatch.setattr(head_pretraining, "_STEPS", {False: 50, True: 50})
+    monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 100)
     for name, value in {"BAG_SIZE": 20, "CHOOSING_BAGS": 10, "TEST_BAGS": 15}.items():
         monkeypatch.setattr(labelled, name, value)
     y = np.arange(600) % 3

@@ -15,6 +15,7 @@ import histnetq as hq
 from experiments import paper_way, presets, staged, word_lists, words
 from experiments.__main__ import main
 from experiments.word_lists import WordList
+from histnetq.training.pretraining import head_pretraining, label_pretraining
 
 ROWS = words.RowPlan(labelled=30, development=200, test=60, sample=1_000, n_features=5)
 PLAN = words.BagPlan(labelled=60, bag_size=20, training=12, validation=6, test=8)
@@ -216,6 +217,8 @@ def test_posteriors_of_rows_in_parts_are_those_of_all_rows(tmp_path, lists, monk
 
 
 def test_networks_in_stages_are_trained_once_and_stand_beside_emq(tmp_path, small_words, monkeypatch):
+    monkeypatch.setattr(head_pretraining, "_STEPS", {False: 10, True: 10})
+    monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 100)
     setting = {"encoder": (4,), "n_bins": 4, "epochs": 1, "bags_per_epoch": 4}
     monkeypatch.setattr(staged, "SETTINGS", {"words": [setting, {**setting, "n_bins": 8}]})
     args = ["staged", "--on", "words", "--seeds", "2", "--measures", "ae", "--data", str(tmp_path / "data")]

@@ -17,7 +17,7 @@ from histnetq.nn.histograms import hard_edges
 from histnetq.nn.squashing import squashed
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
-law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)
 LN = math.log(1.01)
 N_BINS = [1, 2, 32, 64, 100]

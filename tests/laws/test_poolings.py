@@ -13,7 +13,7 @@ from histnetq.nn.pooling import bag_totals
 from tests.conftest import exactly
 
 # The fixtures hold for all examples of a test, so they need not be set up for each.
-law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 # A pooling of the two tables is here already; what it needs to be made is a line of OPTIONS.

@@ -18,7 +18,7 @@ from histnetq.kernels import compiled, gaussians_compiled, gaussians_plain, usin
 from histnetq.nn import Gaussians
 from tests.conftest import QUICK, exactly, known_bags, labelled
 
-law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 DTYPES = [torch.float32, torch.float64]
 
 

@@ -12,7 +12,7 @@ from histnetq.nn.squashing import squashed
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
-law = settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)
 bin_numbers = st.one_of(st.integers(1, 40), st.sampled_from([64, 100, 512, 1000]))
 ONE_BAG_EACH = torch.arange(4)

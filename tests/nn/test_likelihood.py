@@ -14,7 +14,7 @@ from histnetq.quantifiers.classical.emq import maximise_likelihood
 from tests.conftest import exactly
 
 # The fixture holds for all examples of a test, so it need not be set up for each.
-law = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+law = settings(max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 seeds = st.integers(0, 2**32 - 1)
 many_sizes = st.lists(st.integers(1, 12), min_size=1, max_size=5)
 class_numbers = st.integers(1, 6)

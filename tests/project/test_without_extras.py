@@ -13,17 +13,13 @@ EXTRAS = ["anyio", "distributed", "fastapi", "h11", "jinja2", "matplotlib", "opt
 
 
 @pytest.mark.parametrize(
-    ("part", "hidden"),
+    ("parts", "hidden"),
     [
-        ("every_classical_method", EXTRAS),
-        ("bare_commands", EXTRAS),
-        ("a_star_import_takes_what_works", EXTRAS),
-        ("networks_say_what_they_need", ["torch"]),
-        ("commands", ["torch"]),
-        ("service", ["torch"]),
+        ("every_classical_method,a_star_import_takes_what_works,bare_commands", EXTRAS),
+        ("networks_say_what_they_need,commands,service", ["torch"]),
     ],
 )
-def test_what_needs_no_extra_works_without(part, hidden, tmp_path):
-    line = [sys.executable, "-m", "tests.without_extras", part, tmp_path, *hidden]
+def test_what_needs_no_extra_works_without(parts, hidden, tmp_path):
+    line = [sys.executable, "-m", "tests.without_extras", parts, tmp_path, *hidden]
     ended = subprocess.run(line, check=False, cwd=Path(__file__).parents[2], env=os.environ, capture_output=True)
     assert ended.returncode == 0, ended.stderr.decode()

@@ -143,7 +143,7 @@ def test_commands_tell_which_columns_they_learn_from(tmp_path: Path) -> None:
     assert told["left_out"] == WHY
     assert told["features"] == ["rings", "length"]
     assert line in run("compare", source, *options, "--methods", "cc").output
-    tuned = run("tune", source, *options, "--method", "emq", "--trials", 1, "-o", tmp_path / "tuned")
+    tuned = run("tune", source, *options, "--method", "hdx", "--trials", 1, "-o", tmp_path / "tuned")
     assert line in tuned.output
     named = run("fit", source, *options, "--features", "length", "--method", "cc", "-o", tmp_path / "other")
     assert "Learns from length.\n" in named.output
@@ -232,8 +232,7 @@ def test_rows_without_a_value_are_left_out_or_get_the_mean(tmp_path: Path, kind:
         assert (filled.facts.dropped, filled.facts.filled) == (0, 7)
 
 
-@pytest.mark.parametrize("method", ["pacc", "emq"])  # streamed, and in memory
-@pytest.mark.parametrize("missing", ["drop", "mean"])
+@pytest.mark.parametrize(("method", "missing"), [("pacc", "drop"), ("emq", "mean")])  # streamed, and in memory
 def test_missing_cells_by_commands(tmp_path: Path, method: str, missing: str) -> None:
     train, new = stored(fishes(), tmp_path, "csv"), tmp_path / "new.parquet"
     rows = holes()

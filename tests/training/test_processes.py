@@ -113,9 +113,16 @@ def after_all_steps(fit, path: Path) -> dict[str, np.ndarray]:
     return kept | load_file(path / "checkpoint.safetensors")
 
 
+def restarted(directory: Path) -> None:
+    """What each process does that is started again once."""
+    rank = Processes.started().rank
+    np.savez(directory / f"killed-{rank}.npz", **result(killed(directory)))
+    np.savez(directory / f"whole-{rank}.npz", **result(checkpointed(directory / "whole", 4)))
+
+
 def main(directory: Path) -> None:
     """What each process does; its networks go to files by the case and its rank."""
-    cases = {"killed": lambda: killed(directory), "averaging": averaging, "stopped": stopped}
+    cases = {"averaging": averaging, "stopped": stopped}
     cases["whole"] = lambda: checkpointed(directory / "whole", 4)
     cases["cut"] = lambda: checkpointed(directory / "cut", 2)
     cases["resumed"] = lambda: checkpointed(directory / "cut", 4)
@@ -137,21 +144,26 @@ def main(directory: Path) -> None:
     command_line(["fit", str(directory / "rows.csv"), *options, "-o", str(directory / "model")])
 
 
+def run_two(what: str, directory: Path) -> str:
+    """Run a function of this module in two processes, and return what they printed."""
+    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    torchrun += ["--max-restarts", "1"]
+    command = [*torchrun, "-m", "tests.training.test_processes", what, str(directory)]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 @pytest.fixture(scope="module")
 def together(tmp_path_factory) -> Path:
     directory = tmp_path_factory.mktemp("together")
     X, y = labelled(240)
     table = pd.DataFrame(X, columns=list("wxyz")).assign(tow=np.arange(240) // 12, species=y)
     table.to_csv(directory / "rows.csv", index=False)
-    torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    torchrun += ["--max-restarts", "1"]
-    command = [*torchrun, "-m", "tests.training.test_processes", str(directory)]
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], env=environment, capture_output=True, text=True, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    (directory / "stdout.txt").write_text(done.stdout)
+    (directory / "stdout.txt").write_text(run_two("main", directory))
     return directory
 
 
@@ -181,13 +193,22 @@ def test_a_callback_of_any_process_stops_all(together):
     assert [found["epoch"].tolist() for found in ranks(together, "stopped")] == [[1, 2]] * 2
 
 
-@pytest.mark.parametrize("name", ["resumed", "killed"])
-def test_a_run_that_goes_on_equals_a_whole_one(together, name):
-    assert (together / "died").exists()
-    for whole, resumed in zip(ranks(together, "whole"), ranks(together, name), strict=True):
+def same_as_whole(directory: Path, name: str) -> None:
+    for whole, resumed in zip(ranks(directory, "whole"), ranks(directory, name), strict=True):
         for key, array in whole.items():
             np.testing.assert_array_equal(resumed[key], array)
+
+
+def test_a_run_that_goes_on_equals_a_whole_one(together):
+    same_as_whole(together, "resumed")
     assert [p.name for p in (together / "cut").iterdir()] == ["checkpoint.safetensors"]
+
+
+@pytest.mark.hard
+def test_a_run_whose_process_is_killed_equals_a_whole_one(tmp_path):
+    run_two("restarted", tmp_path)
+    assert (tmp_path / "died").exists()
+    same_as_whole(tmp_path, "killed")
 
 
 @pytest.mark.parametrize("name", ["batch_bags", "epochs", "encoder", "data"])
@@ -225,4 +246,4 @@ def test_processes_that_cannot_be_connected(monkeypatch):
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]))
+    globals()[sys.argv[1]](Path(sys.argv[2]))

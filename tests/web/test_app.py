@@ -44,7 +44,7 @@ def models(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def server(models):
-    with serving(models, "--max-upload", "2") as served:
+    with serving(models, "--max-upload", "2", "--workers", "2") as served:
         yield served
 
 
