@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import codecs
 import json
 import re
 from collections.abc import Iterator
@@ -12,9 +13,10 @@ import pyarrow as pa
 from histnetq.web.errors import RefusedError
 from histnetq.web.limits import TableLimits
 
-_WINDOW = 1 << 18  # characters that are decoded together
+_WINDOW = 1 << 18  # bytes that are decoded together
 _LONGEST_ROW = 1 << 22
 _CELLS_AT_ONCE = 1 << 17
+_CONTINUING = bytes(range(0x80, 0xC0))  # bytes of UTF-8 that continue a character
 _SPACE = re.compile(r"[ \t\n\r]*")
 _decoder = json.JSONDecoder(parse_constant=lambda name: _refuse(f"{name} is not a number of JSON"))
 
@@ -32,7 +34,7 @@ def rows_as_table(content: bytes, limits: TableLimits) -> pa.Table:
     rows: list[dict[str, Any]] = []
     n_rows = 0
     try:
-        for row in _objects(content.decode(json.detect_encoding(content), "surrogatepass")):
+        for row in _objects(_Text(content)):
             n_rows += 1
             rows.append(row)
             names.update(dict.fromkeys(row))
@@ -51,57 +53,101 @@ def rows_as_table(content: bytes, limits: TableLimits) -> pa.Table:
         raise _mixed(error) from None
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
+def _objects(text: _Text) -> Iterator[dict[str, Any]]:
     """Yield the objects of a list; raise ValueError if the text is not JSON."""
-    place = _after_space(text, 0)
-    if text[place : place + 1] != "[":
-        json.loads(text[:_LONGEST_ROW])  # raises the error for text that is not JSON
+    if text.next_sign() != "[":
+        text.read_value()  # raises the error for text that is not JSON
         raise _no_rows()
-    place, values = _after_space(text, place + 1), _Values(text)
-    if text[place : place + 1] == "]" and _after_space(text, place + 1) == len(text):
-        return
+    text.skip_sign()
+    if text.next_sign() == "]":
+        text.skip_sign()
+        if text.next_sign() == "":
+            return
+        raise text.error("Extra data")
     while True:
-        row, place = values.read(place)
+        row = text.read_value()
         if not isinstance(row, dict):
             raise _no_rows()
         yield row
-        place = _after_space(text, place)
-        sign = text[place : place + 1]
-        after = _after_space(text, place + 1)
-        if sign == "]" and after == len(text):
-            return
-        if sign != ",":
-            raise json.JSONDecodeError("Expecting ',' delimiter", text, place)
-        place = after
+        sign = text.next_sign()
+        if sign not in ("]", ","):
+            raise text.error("Expecting ',' delimiter")
+        text.skip_sign()
+        after = text.next_sign()
+        if sign == "]":
+            if after == "":
+                return
+            raise text.error("Extra data")
 
 
-class _Values:
-    """Values in a text. Each is decoded from a short part of it, so that no huge value is ever in memory."""
+class _Text:
+    """A JSON text that is decoded in short parts, because a character may take four bytes and objects take more."""
 
-    def __init__(self, text: str) -> None:
-        self.text, self.start, self.part = text, 0, text[:_WINDOW]
+    def __init__(self, content: bytes) -> None:
+        encoding = json.detect_encoding(content)
+        self.content = content if encoding == "utf-8" else _as_utf8(content, encoding)
+        self.content = self.content.removeprefix(codecs.BOM_UTF8)
+        self.start = self.stop = self.place = 0  # bytes of the part, and the place in its characters
+        self.part = ""
+        self._refill(_WINDOW)
 
-    def read(self, place: int) -> tuple[Any, int]:
-        """Return the value that begins at a place, and the place after it."""
+    def next_sign(self) -> str:
+        """Skip white space, and return the next character; empty at the end of the text."""
+        while True:
+            found = _SPACE.match(self.part, self.place)
+            self.place = found.end() if found else self.place
+            if self.place < len(self.part) or self.stop == len(self.content):
+                return self.part[self.place : self.place + 1]
+            self._refill(_WINDOW)
+
+    def skip_sign(self) -> None:
+        """Go on to the next character."""
+        self.place += 1
+
+    def read_value(self) -> Any:
+        """Return the value that begins at the next character; refuse a very long one."""
+        self.next_sign()
         size = _WINDOW
         while True:
             try:
-                value, end = _decoder.raw_decode(self.part, place - self.start)
-                return value, self.start + end
+                value, self.place = _decoder.raw_decode(self.part, self.place)
+                return value
             except json.JSONDecodeError as error:
-                if self.start + len(self.part) >= len(self.text):
-                    raise json.JSONDecodeError(error.msg, self.text, self.start + error.pos) from None
-                if self.start == place and size > _LONGEST_ROW:
+                if self.stop == len(self.content):
+                    self.place = error.pos
+                    raise self.error(error.msg) from None
+                if self.place == 0 and size > _LONGEST_ROW:
                     raise RefusedError(
                         413, f"body: a row has more than {_LONGEST_ROW:,} characters, expected fewer; shorten it."
                     ) from None
-                self.start, self.part = place, self.text[place : place + size]
+                self._refill(size)
                 size *= 4
 
+    def error(self, words: str) -> ValueError:
+        """Return an error with the line, column and number of the next character, as `json` counts them."""
+        before = self.content[: self._byte()]
+        n_lines, line = before.count(b"\n"), before.rpartition(b"\n")[2]
+        n, column = (len(part.translate(None, _CONTINUING)) for part in (before, line))
+        return ValueError(f"{words}: line {n_lines + 1} column {column + 1} (char {n})")
 
-def _after_space(text: str, place: int) -> int:
-    found = _SPACE.match(text, place)
-    return found.end() if found else place
+    def _byte(self) -> int:
+        return self.start + len(self.part[: self.place].encode("utf-8", "surrogatepass"))
+
+    def _refill(self, size: int) -> None:
+        """Decode about `size` bytes from the current place on."""
+        self.start, self.place = self._byte(), 0
+        found = self.content[self.start : self.start + size]
+        if self.start + size < len(self.content):  # end before the last character, which may be cut
+            ends = range(len(found) - 4, len(found))
+            found = found[: max((i for i in ends if found[i] & 0xC0 != 0x80), default=len(found))]
+        self.stop, self.part = self.start + len(found), found.decode("utf-8", "surrogatepass")
+
+
+def _as_utf8(content: bytes, encoding: str) -> bytes:
+    decoder = codecs.getincrementaldecoder(encoding)("surrogatepass")
+    parts = range(0, len(content), _WINDOW)
+    texts = (decoder.decode(content[i : i + _WINDOW], i + _WINDOW >= len(content)) for i in parts)
+    return b"".join(text.encode("utf-8", "surrogatepass") for text in texts)
 
 
 def _as_part(rows: list[dict[str, Any]]) -> pa.Table:
