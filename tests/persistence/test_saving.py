@@ -11,6 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import sklearn
 import torch
 from torch import nn
 
@@ -343,7 +344,16 @@ def test_stored_models_are_of_every_method():
 def test_stored_models_still_load_and_give_the_same_answers(name, tmp_path):
     STORED.extractall(tmp_path, [file for file in STORED.namelist() if file.startswith((f"{name}/", f"{name}.npz"))])
     expected, known = EXPECTED["methods"][name], np.load(tmp_path / f"{name}.npz")
-    q = hq.load(tmp_path / name)
+    try:
+        q = hq.load(tmp_path / name)
+    except ValueError as error:
+        # Other versions write other parameters; those of the development environment must load.
+        if not str(error).startswith(
+            "path: the stored classifier was written by scikit-learn 1.9.1, expected one that"
+        ):
+            raise
+        assert sklearn.__version__ != "1.9.1"
+        pytest.skip(str(error))
     assert type(q).__name__ == expected["estimator"]
     rows = np.array(expected.get("rows", EXPECTED["rows"]))
     np.testing.assert_allclose(q.predict(rows), expected["estimate"], atol=1e-6)

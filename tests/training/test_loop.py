@@ -22,7 +22,7 @@ from histnetq.nn import MLP, BagNetwork, HardHistogram, Mean
 from histnetq.training import loop
 from histnetq.training.loop import Run
 from histnetq.training.options import TrainingInterrupted
-from tests.conftest import QUICK, exactly, known_bags, labelled
+from tests.conftest import QUICK, known_bags, labelled
 
 
 def network(pooling: type = Mean, dtype: torch.dtype = torch.float64, classify: bool = False) -> BagNetwork:
@@ -363,9 +363,12 @@ def test_a_checkpoint_of_other_shapes_is_refused(tmp_path, change):
     checkpointed(tmp_path).fit(known_bags())
     path = tmp_path / "checkpoint.safetensors"
     alter(path, change)
-    message = f"checkpoint: {path} does not hold the tensors of this run; remove it to start anew."
-    with pytest.raises(ValueError, match=exactly(message)):
+    with pytest.raises(ValueError) as error:
         checkpointed(tmp_path).fit(known_bags())
+    # safetensors 0.4 does not read a file without tensors.
+    unread = "cannot be read (Error while deserializing header: InvalidHeaderDeserialization)"
+    reasons = ("does not hold the tensors of this run", unread)
+    assert str(error.value) in [f"checkpoint: {path} {reason}; remove it to start anew." for reason in reasons]
 
 
 @pytest.mark.parametrize(

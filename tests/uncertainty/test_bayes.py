@@ -161,8 +161,8 @@ def test_coverage_without_calibration_bags(kind):
         q = getattr(hq, kind)(LogisticRegression(), random_state=0).fit(*normals(200, rng, 0.4))
         for level, found in held.items():
             found.append(q.predict_interval(bags, level, method="bayes", n_draws=150).contains(bags.prevalences).mean())
-    # 600 bags; those of one model err together, by the classes that it has seen: a standard error of about 0.02.
-    assert abs(np.mean(held[0.8]) - 0.8) < 0.05
+    # The bags of one model err together: over 40 models, the standard error of ten of them was 0.04.
+    assert abs(np.mean(held[0.8]) - 0.8) < 0.06
     assert abs(np.mean(held[0.95]) - 0.95) < 0.04
 
 
