@@ -25,27 +25,57 @@ PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")  # chunks of time; see `histnetq
 
 @dataclass(frozen=True)
 class Classifier:
-    """A classifier: its description, and the space that a search explores if the classifier is named.
+    """A classifier that users choose by name.
 
-    The function ``make_<name>`` in `histnetq.quantifiers.classical.classifiers` constructs it.
+    Attributes
+    ----------
+    words : str
+        Description.
+    place : str
+        Module and class below `sklearn`.
+    params : dict
+        Parameters that differ from scikit-learn's defaults.
+    space : dict
+        The space that a search explores if the classifier is named.
+    scaled : bool
+        Whether features are standardised first.
     """
 
     words: str
+    place: str
+    params: dict[str, Any]
     space: dict[str, Any]
+    scaled: bool = False
 
 
 CLASSIFIERS: dict[str, Classifier] = {  # the first is the default
-    "logistic": Classifier("a logistic regression", {"classifier__C": (1e-3, 10.0, "log")}),
-    "forest": Classifier("a random forest", {"classifier__min_samples_leaf": [1, 2, 4, 8]}),
+    "logistic": Classifier(
+        "a logistic regression",
+        "linear_model.LogisticRegression",
+        {"max_iter": 1000},
+        {"classifier__C": (1e-3, 10.0, "log")},
+        scaled=True,
+    ),
+    "forest": Classifier(
+        "a random forest",
+        "ensemble.RandomForestClassifier",
+        {"n_estimators": 100},
+        {"classifier__min_samples_leaf": [1, 2, 4, 8]},
+    ),
     "boosting": Classifier(
         "boosted trees",
+        "ensemble.HistGradientBoostingClassifier",
+        {},
         {"classifier__learning_rate": (0.03, 0.3, "log"), "classifier__max_leaf_nodes": [7, 15, 31]},
     ),
     "mlp": Classifier(
         "a small network",
+        "neural_network.MLPClassifier",
+        {"early_stopping": True},
         {"classifier__alpha": (1e-5, 1.0, "log"), "classifier__hidden_layer_sizes": [(50,), (100,), (200,)]},
+        scaled=True,
     ),
-    "bayes": Classifier("naive Bayes", {"classifier__var_smoothing": (1e-9, 0.1, "log")}),
+    "bayes": Classifier("naive Bayes", "naive_bayes.GaussianNB", {}, {"classifier__var_smoothing": (1e-9, 0.1, "log")}),
 }
 
 

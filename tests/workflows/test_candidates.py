@@ -17,7 +17,7 @@ from sklearn.preprocessing import StandardScaler
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.quantifiers.classical import classifiers, cross_fitting
+from histnetq.quantifiers.classical import cross_fitting
 from histnetq.quantifiers.classical.classifiers import made, prepared
 from histnetq.registry import CLASSIFIERS, METHODS, REGISTRY
 from histnetq.training.progress import listening
@@ -57,8 +57,7 @@ def bags_of_rings(n_bags: int = 60, size: int = 20, seed: int = 0) -> hq.Bags:
 @pytest.fixture
 def small_forests(monkeypatch):
     """Forests of few trees, which tell rings apart as well."""
-    forest = "ensemble", "RandomForestClassifier", {"n_estimators": 20}, False
-    monkeypatch.setitem(classifiers._CLASSES, "forest", forest)
+    monkeypatch.setitem(CLASSIFIERS["forest"].params, "n_estimators", 20)
 
 
 @pytest.fixture

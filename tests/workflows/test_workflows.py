@@ -1,6 +1,9 @@
-"""Python and the command line run the same workflows: the same input gives the same results."""
+"""Python, the command line and the service run the same workflows: the same input gives the same results."""
 
 from __future__ import annotations
+
+import time
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -10,6 +13,7 @@ from click.testing import CliRunner
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.workflows import fitting
+from tests.serving import serving
 
 
 @pytest.fixture(scope="module")
@@ -53,9 +57,30 @@ def stored(folder):
     return "pacc"
 
 
+@pytest.fixture
+def server(folder):
+    """A server of the models in the folder."""
+    with serving(folder) as found:
+        yield found
+
+
+def ask(server, table, model, **asked):
+    """Let the service estimate a table, and return its files as bytes."""
+    keys = {
+        name: server.upload(Path(path).read_bytes(), path)
+        for name, path in (("table", table), *asked.items())
+        if name in ("table", "audited")
+    }
+    job = server.wait(server.start(kind="estimate", model=model, **{**asked, **keys}))
+    assert job["state"] == "done", job
+    downloads = (name for name in job["result"]["downloads"] if name.endswith(".csv"))
+    return {name: server.client.get(f"/v1/jobs/{job['id']}/{name}").content for name in downloads}
+
+
 def read(path, **options):
     """Read a CSV file to the last bit, which pandas 2 does not by default."""
-    return pd.read_csv(path, float_precision="round_trip", **options)
+    exact = {"float_precision": "round_trip"} if pd.__version__.startswith("2.") else {}
+    return pd.read_csv(path, **exact, **options)
 
 
 def run(*arguments):
@@ -82,6 +107,25 @@ def test_default_fit(folder, monkeypatch):
     np.testing.assert_array_equal(mine.predict(new), theirs.predict(new))
     ends = [(found.lower, found.upper) for found in (mine.predict_interval(new), theirs.predict_interval(new))]
     np.testing.assert_array_equal(*ends)
+
+
+@pytest.mark.hard
+def test_default_fit_of_all_surfaces(server):
+    how = {"bag": "tow", "label": "species"}
+    mine, _ = hq.fit_best("rows.csv", **how)
+    run("fit", "rows.csv", "--bag", "tow", "--label", "species", "-o", "typed")
+    table = server.upload(Path("rows.csv").read_bytes(), "rows.csv")
+    job = server.start(kind="learn", name="learned", table=table, bag=["tow"], label="species")
+    while job["state"] in ("queued", "running"):
+        time.sleep(1)
+        job = server.job(job["id"])
+    assert job["state"] == "done", job
+    new = hq.read_bags("new.csv", bag="tow", features=mine.feature_names_)
+    for place in ("typed", "learned"):
+        theirs = hq.load(place)
+        assert theirs.provenance_["errors"] == mine.provenance_["errors"]
+        np.testing.assert_array_equal(theirs.predict(new), mine.predict(new))
+        np.testing.assert_array_equal(theirs.predict_interval(new).upper, mine.predict_interval(new).upper)
 
 
 def test_rescaling(folder):
@@ -116,36 +160,46 @@ def test_rescaling_of_other_methods_is_refused(folder, method):
 
 
 @pytest.mark.parametrize("options", [{}, {"coverage": 0.8}, {"interval": "bayes"}], ids=str)
-def test_predict(stored, options):
+def test_predict(stored, options, server):
     mine = hq.estimate(stored, "new.csv", bag="tow", **options).to_frame()
     typed = [word for name, value in options.items() for word in (f"--{name}", str(value))]
     run("predict", stored, "new.csv", "--bag", "tow", *typed, "-o", "estimates.csv")
     pd.testing.assert_frame_equal(read("estimates.csv"), mine, check_dtype=False)
+    if "interval" not in options:
+        found = ask(server, "new.csv", stored, bag=["tow"], **options)
+        assert found["estimates.csv"] == Path("estimates.csv").read_bytes()
     if not options:
         wide = hq.estimate(hq.load(stored), read("new.csv"), bag="tow").to_frame(wide=True)
         run("predict", stored, "new.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
         pd.testing.assert_frame_equal(read("wide.csv"), wide, check_dtype=False)
 
 
-def test_audit(stored, rows):
+def test_audit(stored, rows, server):
     mine = hq.sample_table(stored, "new.csv", n=10, bag="tow")
     run("sample", stored, "new.csv", "--bag", "tow", "--n", "10", "-o", "drawn.csv")
     theirs = read("drawn.csv", keep_default_na=False)
     pd.testing.assert_frame_equal(theirs.astype(str), mine.astype(str))
+    found = ask(server, "new.csv", stored, bag=["tow"], sample=10)
+    assert found["sample.csv"] == Path("drawn.csv").read_bytes()
     theirs["label"] = rows["species"].to_numpy()[theirs["audit_row"] - 1]
     theirs.to_csv("drawn.csv", index=False)
     audited = hq.estimate_audited(stored, "new.csv", theirs, bag="tow").to_frame()
     run("predict", stored, "new.csv", "--bag", "tow", "--audited", "drawn.csv", "-o", "audited.csv")
     pd.testing.assert_frame_equal(read("audited.csv"), audited, check_dtype=False)
+    found = ask(server, "new.csv", stored, bag=["tow"], audited="drawn.csv")
+    assert found["estimates.csv"] == Path("audited.csv").read_bytes()
 
 
 @pytest.mark.parametrize("reference", [None, "2026-01..2026-05"])
-def test_monitor(stored, reference):
+def test_monitor(stored, reference, server):
     mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference)
     typed = [] if reference is None else ["--reference", reference]
     done = run("monitor", stored, "new.csv", "--time", "day", "--period", "W", *typed, "--csv", "monitor.csv")
     theirs = read("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(theirs, pd.DataFrame(mine), check_dtype=False)
+    asked = {} if reference is None else {"reference": reference}
+    found = ask(server, "new.csv", stored, bag=["tow"], time="day", period="W", **asked)
+    assert found["monitor.csv"] == Path("monitor.csv").read_bytes()
     line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"
     assert (line in done.stderr) == (reference is None)
     assert mine.attrs["reference"] == (reference or "2026-01-05..2026-04-13")

@@ -29,7 +29,7 @@ from histnetq.web import documentation, schemas
 from histnetq.web.children import machine_memory, resident_bytes
 from histnetq.web.errors import INTERNAL, LOG, RefusedError
 from histnetq.web.estimate_jobs import EstimateJobs
-from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT
+from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, SAMPLE
 from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, LearnTask, check_learning
 from histnetq.web.limits import TableLimits, is_parquet
@@ -52,7 +52,7 @@ _KINDS = {
     _JSON: ".json",
     "application/octet-stream": FORMATS["parquet"].endings[0],
 }
-_MEDIA = {ESTIMATES: _CSV, MONITOR_CSV: _CSV, REPORT: "text/html", MONITOR_PAGE: "text/html"}
+_MEDIA = {ESTIMATES: _CSV, SAMPLE: _CSV, MONITOR_CSV: _CSV, REPORT: "text/html", MONITOR_PAGE: "text/html"}
 _ROWS = {"type": "string", "format": "binary"}
 _TABLES = [known.media_types[0] for known in reversed(FORMATS.values())]
 _OBJECTS = {"schema": {"type": "array", "items": {"type": "object"}}}
@@ -179,13 +179,14 @@ class Service(Collector):
         described = {**asked.model_dump(), "table_name": table.name}
         if isinstance(asked, schemas.EstimateJob):
             self.shelf.find(asked.model)
+            labelled = None if asked.audited is None else self.tables.get(asked.audited)
             release = self.job_places.claim(client)
             try:
                 job = self.jobs.add("estimate", described)
             except RefusedError:
                 release()
                 raise
-            self.estimate_jobs.add(job, asked, table, client, release)
+            self.estimate_jobs.add(job, asked, table, labelled, client, release)
             return job
         self.shelf.refuse_name(asked.name)
         check_learning(asked, table)

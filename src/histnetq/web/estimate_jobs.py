@@ -23,22 +23,34 @@ class EstimateJobs:
     def __init__(self, workers: Workers, limits: TableLimits, metrics: Metrics) -> None:
         self.workers, self.limits, self.metrics, self._tasks = workers, limits, metrics, set[asyncio.Task[None]]()
 
-    def add(self, job: Job, asked: EstimateJob, table: StoredTable, client: str, ended: Callable[[], None]) -> None:
-        """Run a job as soon as a worker is free, then call `ended`."""
+    def add(
+        self,
+        job: Job,
+        asked: EstimateJob,
+        table: StoredTable,
+        labelled: StoredTable | None,
+        client: str,
+        ended: Callable[[], None],
+    ) -> None:
+        """Run a job on a table, and on labels of its rows if there are any, then call `ended`."""
+        tables = [table] if labelled is None else [table, labelled]
         job.work = {
             "asked": asked.model_dump(),
             "folder": str(job.folder),
             "path": str(table.path),
             "n_rows": table.n_rows,
             "limits": dataclasses.asdict(self.limits),
+            "audited": None if labelled is None else str(labelled.path),
         }
-        table.n_users += 1
+        for used in tables:
+            used.n_users += 1
         task = asyncio.create_task(self._run(job, asked.model, client))
         job.on_cancel = task.cancel
 
         def release(_: Any) -> None:
             self._tasks.discard(task)
-            table.release()
+            for used in tables:
+                used.release()
             ended()
 
         self._tasks.add(task)

@@ -18,6 +18,7 @@ from histnetq.web.schemas import EstimateJob
 from histnetq.workflows.estimating import Estimates
 
 ESTIMATES, REPORT, MONITOR_CSV, MONITOR_PAGE = "estimates.csv", "report.html", "monitor.csv", "monitor.html"
+SAMPLE = "sample.csv"
 _LARGEST_REPORT = 1 << 30  # bytes of a table: a report holds all rows in memory
 _EVENT_SECONDS = 0.1  # between two events about progress
 
@@ -39,6 +40,8 @@ class EstimateWork:
         Number of rows of the table.
     limits : dict
         The fields of `TableLimits`.
+    audited : str, default=None
+        Path of a table with labels of some rows.
     """
 
     def __init__(
@@ -51,9 +54,11 @@ class EstimateWork:
         path: str,
         n_rows: int,
         limits: dict[str, int],
+        audited: str | None = None,
     ) -> None:
         self.shelf, self.send, self.asked = shelf, send, EstimateJob(**asked)
         self.folder, self.path, self.n_rows, self.limits = Path(folder), Path(path), n_rows, TableLimits(**limits)
+        self.audited = None if audited is None else serializers.UploadedFile(Path(audited), self.limits)
         self._n_read, self._sent = 0, 0.0
 
     def estimate(self) -> tuple[Estimates, dict[str, Any]]:
@@ -62,12 +67,15 @@ class EstimateWork:
         model = self.shelf.model(asked.model)
         file = serializers.UploadedFile(self.path, self.limits, self._step)
         options = asked.model_dump(include={"bag", "missing", "coverage"})
-        found, messages = serializers.estimate_file(model, file, **options)
+        if self.audited is None:
+            found, messages = serializers.estimate_file(model, file, **options)
+        else:
+            found, messages = serializers.audit_file(model, file, self.audited, **options)
         with self._sent_messages(messages), (self.folder / ESTIMATES).open("wb") as written:
             written.writelines(self.limits.answered(serializers.csv_parts(found, wide=False), "send fewer bags"))
         shown = serializers.describe_estimates(found)
         result = {
-            "command": self._command("predict", coverage=asked.coverage, output=ESTIMATES),
+            "command": self._command("predict", **self._labels(), coverage=asked.coverage, output=ESTIMATES),
             "model": asked.model,
             "method": type(model).__name__,
             "table": self.path.name,
@@ -76,6 +84,9 @@ class EstimateWork:
             "monitoring": None,
             "downloads": [ESTIMATES, REPORT],
         }
+        if asked.sample is not None:
+            self._write_sample(model, file, asked.sample)
+            result["downloads"].append(SAMPLE)
         if asked.time is not None:
             self.send("stage", stage="Looking at the mix over time")
             try:
@@ -84,6 +95,15 @@ class EstimateWork:
             except RefusedError as error:
                 result["monitoring"] = {"error": error.sentence}
         return found, result
+
+    def _labels(self) -> dict[str, str]:
+        return {} if self.audited is None else {"audited": self.audited.path.name}
+
+    def _write_sample(self, model: Any, file: serializers.UploadedFile, n: int) -> None:
+        self.send("stage", stage="Drawing rows for labelling")
+        rows, messages = serializers.sample_file(model, file, n, bag=self.asked.bag, missing=self.asked.missing)
+        with self._sent_messages(messages), (self.folder / SAMPLE).open("wb") as written:
+            written.writelines(self.limits.answered([serializers.as_csv(rows)], "draw fewer rows"))
 
     @contextmanager
     def _sent_messages(self, messages: list[str]) -> Iterator[None]:
@@ -138,7 +158,7 @@ class EstimateWork:
         if time.monotonic() - self._sent < _EVENT_SECONDS:
             return
         self._sent = time.monotonic()
-        passes = 2 if self.asked.time is not None else 1
+        passes = 1 + (self.asked.time is not None) + (self.asked.sample is not None)
         self.send("part", part=min(0.95, self._n_read / max(1, passes * self.n_rows)))
 
     def write_report(self) -> None:

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 from histnetq import registry
+from histnetq.uncertainty.row_samples import FEWEST_LABELS
 
 if TYPE_CHECKING:
     PERIOD = str
@@ -40,7 +41,11 @@ class _Asked(BaseModel):
 
 
 class EstimateJob(_Asked):
-    """Estimate the bags of a table."""
+    """Estimate the bags of a table.
+
+    With `sample`, that many rows of each bag are drawn for labelling. With `audited`, the key of a table with their
+    labels, estimates come from the labels.
+    """
 
     kind: Literal["estimate"]
     table: Text
@@ -52,6 +57,8 @@ class EstimateJob(_Asked):
     period: PERIOD = "W"
     reference: Text | None = None
     by: Columns = []
+    sample: Annotated[int, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
+    audited: Text | None = None
 
 
 class LearnJob(_Asked):

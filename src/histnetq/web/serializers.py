@@ -24,6 +24,7 @@ from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import release_memory, watched
 from histnetq.web.errors import as_refusals
 from histnetq.web.limits import TableLimits
+from histnetq.workflows.auditing import estimate_audited, sample_table
 from histnetq.workflows.estimating import Estimates, estimate
 from histnetq.workflows.monitoring.chunk_reading import How
 from histnetq.workflows.monitoring.monitor import monitor_chunks
@@ -82,6 +83,22 @@ def estimate_file(model: Quantifier, file: UploadedFile, **options: Any) -> tupl
         found = estimate(model, [str(file.path)], **options)
     if len(found) > 1 and (found.about["n"] == 1).all():
         messages.append(f"Each of the {len(found):,} bags has one row alone: is this the right bag column?")
+    return found, messages
+
+
+def audit_file(
+    model: Quantifier, file: UploadedFile, labelled: UploadedFile, **options: Any
+) -> tuple[Estimates, list[str]]:
+    """Return the estimates of `histnetq predict --audited` for a file and its labelled rows, and warnings."""
+    with labelled.reading() as first, file.reading() as messages:
+        found = estimate_audited(model, [str(file.path)], str(labelled.path), **options)
+    return found, [*first, *messages]
+
+
+def sample_file(model: Quantifier, file: UploadedFile, n: int, **options: Any) -> tuple[pd.DataFrame, list[str]]:
+    """Return the rows that `histnetq sample` draws from a file, and its warnings."""
+    with file.reading() as messages:
+        found = sample_table(model, [str(file.path)], n=n, **options)
     return found, messages
 
 

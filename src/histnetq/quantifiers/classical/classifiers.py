@@ -16,14 +16,6 @@ from histnetq.bags.limits import brief
 from histnetq.registry import CLASSIFIERS
 
 DEFAULT = next(iter(CLASSIFIERS))
-# Module and name of the class in scikit-learn, which is imported on first use; parameters; whether features are scaled.
-_CLASSES: dict[str, tuple[str, str, dict[str, Any], bool]] = {
-    "logistic": ("linear_model", "LogisticRegression", {"max_iter": 1000}, True),
-    "forest": ("ensemble", "RandomForestClassifier", {"n_estimators": 100}, False),
-    "boosting": ("ensemble", "HistGradientBoostingClassifier", {}, False),
-    "mlp": ("neural_network", "MLPClassifier", {"early_stopping": True}, True),
-    "bayes": ("naive_bayes", "GaussianNB", {}, False),
-}
 
 
 def made(classifier: Any) -> Any:
@@ -36,9 +28,10 @@ def made(classifier: Any) -> Any:
     """
     if classifier is not None and not isinstance(classifier, str):
         return classifier
-    module, name, params, scaled = _CLASSES[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))]
-    found = getattr(import_module(f"sklearn.{module}"), name)(**params)
-    return make_pipeline(StandardScaler(), found) if scaled else found
+    known = CLASSIFIERS[check_choice("classifier", classifier or DEFAULT, tuple(CLASSIFIERS))]
+    module, _, name = known.place.rpartition(".")
+    found = getattr(import_module(f"sklearn.{module}"), name)(**known.params)
+    return make_pipeline(StandardScaler(), found) if known.scaled else found
 
 
 def check_classifier(classifier: Any) -> None:
