@@ -41,7 +41,7 @@ def unlabelled(bags: hq.Bags) -> hq.Bags:
 def noise(copies: int = 1) -> tuple[np.ndarray, np.ndarray]:
     """Rows that say nothing of their labels, but so many numbers each that these are easily learned by heart."""
     rng = np.random.default_rng(0)
-    X, y = rng.normal(size=(240 // copies, 240)), rng.permutation(np.arange(240 // copies) % 2)
+    X, y = rng.normal(size=(400 // copies, 400)), rng.permutation(np.arange(400 // copies) % 2)
     return np.tile(X, (copies, 1)), np.tile(y, copies)
 
 
@@ -86,7 +86,7 @@ def test_judged_rows_were_never_learned_from(judged_in, copies, hidden, source, 
     monkeypatch.setattr(label_pretraining, "apply_in_batches", watched_encode)
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        encoder = MLP(240, (*hidden, 2))
+        encoder = MLP(400, (*hidden, 2))
         judged = learn_scores(
             encoder, examples, 1e-4, 0.0, np.random.default_rng(0), in_folds=judged_in != "rows apart"
         )
