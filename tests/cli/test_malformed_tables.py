@@ -22,6 +22,7 @@ from click.testing import CliRunner
 
 from histnetq.cli import main
 from tests.cli.test_commands import write_tables
+from tests.conftest import hard_unless
 
 LABELLED = ["--bag", "tow", "--label", "species"]
 N_ROWS = 96
@@ -225,12 +226,16 @@ DEFECTS = {
         ], ".parquet", ("predict", "evaluate"),
     ),
 }  # fmt: skip
-TRIED = [
-    (kind, i, command)
-    for kind, (_, parameters, _, commands) in DEFECTS.items()
-    for i in range(len(parameters))
-    for command in commands
-]
+# Commands share the code that reads tables: each tries two cases of a defect, and the first one all of them.
+TRIED = hard_unless(
+    lambda kind, i, command: i < 2 or command == DEFECTS[kind][3][0],
+    [
+        (kind, i, command)
+        for kind, (_, parameters, _, commands) in DEFECTS.items()
+        for i in range(len(parameters))
+        for command in commands
+    ],
+)
 
 
 def arguments(command, path):

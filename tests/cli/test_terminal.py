@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import re
+import shutil
 import unicodedata
 import warnings
 
@@ -31,19 +32,27 @@ def run(*arguments):
     return CliRunner().invoke(main, [str(a) for a in arguments])
 
 
-@pytest.fixture
-def hostile(tmp_path, monkeypatch):
-    """A model and a table whose names hold control characters."""
-    monkeypatch.chdir(tmp_path)
+@pytest.fixture(scope="module")
+def hostile_folder(tmp_path_factory):
+    """A folder with a model and a table whose names hold control characters."""
+    folder = tmp_path_factory.mktemp("hostile")
     rng = np.random.default_rng(0)
     species = np.where(rng.random(400) < 0.5, EEL, COD)
     tows = np.repeat([f"t{i}\x1b]0;owned\x07\u2028" for i in range(40)], 10)
     table = pd.DataFrame({TOW: tows, LENGTH: rng.normal(size=400) + 3 * (species == EEL), "species": species})
-    table.to_csv("rows.csv", index=False)
+    table.to_csv(folder / "rows.csv", index=False)
     bags = hq.read_bags(table, bag=TOW, label="species")
     model = hq.CC(random_state=0).fit(bags).cross_calibrate(bags)
     model.provenance_ = {"command": f"histnetq{CLEAR}\nmethod       forged", "bags": 40, "calibration_bags": 40}
-    model.save("model")
+    model.save(folder / "model")
+    return folder, table
+
+
+@pytest.fixture
+def hostile(hostile_folder, tmp_path, monkeypatch):
+    folder, table = hostile_folder
+    shutil.copytree(folder, tmp_path, dirs_exist_ok=True)
+    monkeypatch.chdir(tmp_path)
     return table
 
 

@@ -72,7 +72,7 @@ def states(storage: str) -> list[str]:
     return [trial.state.name for trial in look(storage)]
 
 
-@pytest.mark.parametrize("kind", ["journal", "sqlite"])
+@pytest.mark.parametrize("kind", ["journal", pytest.param("sqlite", marks=pytest.mark.hard)])
 def test_a_killed_worker_loses_no_finished_trial(tmp_path, kind):
     storage = str(tmp_path / "tuning.log") if kind == "journal" else f"sqlite:///{tmp_path}/tuning.db"
 

@@ -44,6 +44,7 @@ def test_demo(monkeypatch, tmp_path):
     monkeypatch.setattr("histnetq.report.demo._TRAINING_BAGS", 30)
     monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._FEWEST_UPDATES", 10)
     monkeypatch.setattr("histnetq.training.pretraining.label_pretraining._MOST_EPOCHS", 3)
+    monkeypatch.setattr("histnetq.training.pretraining.head_pretraining._STEPS", {False: 10, True: 10})
     result = CliRunner().invoke(main, ["demo", "--output", str(tmp_path / "demo")])
     assert result.exit_code == 0, result.output
     _, *parts = re.split(r"^[123]\. ", result.output, flags=re.MULTILINE)

@@ -418,7 +418,7 @@ def test_models_of_images_are_judged_on_images(fitted):
 
 
 def test_models_of_images_are_tuned_and_methods_compared(fitted):
-    tuned = run("tune", "--images", "scans", "--label", "species", "--method", "pacc", "--trials", 2, "--image-size", 8,
+    tuned = run("tune", "--images", "scans", "--label", "species", "--method", "hdx", "--trials", 2, "--image-size", 8,
                 "-o", "tuned")  # fmt: skip
     assert tuned.exit_code == 0, tuned.output
     assert hq.load("tuned").input_shape_ == (8, 8)

@@ -587,10 +587,12 @@ def test_a_start_without_any_epoch(refit, tmp_path):
     assert len(plots.training(loaded.history_).get_lines()) == 2
 
 
-@pytest.mark.parametrize("stop", [1, 2])
 @pytest.mark.parametrize(
-    "make",
-    [partial(hq.HistNetQ, n_bins=8, encoder=()), partial(hq.SetTransformer, 8, 8, 3, 2, encoder=(8,), head=(12,))],
+    ("make", "stop"),
+    [
+        (partial(hq.HistNetQ, n_bins=8, encoder=()), 1),
+        (partial(hq.SetTransformer, 8, 8, 3, 2, encoder=(8,), head=(12,)), 2),
+    ],
 )
 def test_a_started_run_resumes_to_identical_weights(make, stop, tmp_path):
     X, y = labelled(300)

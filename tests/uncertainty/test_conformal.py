@@ -198,8 +198,8 @@ def test_coverage_from_few_bags_that_are_learned_from():
         truth = new.label_prevalences()
         learned, held = known.split(0.75, seed)
         for coverages, q in (
-            (apart, hq.PACC(random_state=0).fit(learned).calibrate(held)),
-            (crossed, hq.PACC(random_state=0).cross_calibrate(known)),
+            (apart, hq.PACC(cv=2, random_state=0).fit(learned).calibrate(held)),
+            (crossed, hq.PACC(cv=2, random_state=0).cross_calibrate(known)),
         ):
             coverages.append(q.predict_interval(new).contains(truth).mean())
     assert abs(np.mean(crossed) - 0.9) < 0.02

@@ -24,8 +24,7 @@ def accuracy(q: hq.EMNetQ) -> float:
     return float((q.classes_[q.predict_rows(X).argmax(1)] == y).mean())
 
 
-@pytest.mark.parametrize("encoder", [None, (32,)])
-@pytest.mark.parametrize("source", ["bags", "rows", "both"])
+@pytest.mark.parametrize(("encoder", "source"), [(None, "bags"), ((32,), "bags"), (None, "rows"), ((32,), "both")])
 def test_rows_are_told_apart_as_with_labels(encoder, source):
     training = hq.Training(epochs=1, lr=1e-9, min_lr=1e-9, validation_bags=20, dropout=0.0)
     q = hq.EMNetQ(encoder, prior=0.0, training=training, random_state=0)
