@@ -11,11 +11,13 @@ PACKAGE, TESTS = Path(histnetq.__file__).parent, Path(__file__).parents[1]
 TESTED_BY = {
     "bags/test_bags.py": ("bags/checks bags/class_names bags/constructors bags/indexing bags/known_classes"),
     "bags/test_memmap.py": "bags/fingerprint",
-    "cli/test_commands.py": "cli/compare cli/evaluate cli/fit cli/options cli/predict cli/report cli/tune",
+    "cli/test_commands.py": (
+        "cli/compare cli/evaluate cli/fit cli/options cli/predict cli/report cli/tune workflows/model_cards"
+    ),
     "cli/test_interrupts.py": "cli/group cli/info training/progress",
     "datasets/test_archives.py": "datasets/dataset datasets/sources",
     "datasets/test_downloads.py": "cli/data datasets/cache",
-    "datasets/test_submissions.py": "cli/lequa",
+    "datasets/test_submissions.py": "workflows/lequa cli/lequa",
     "evaluation/test_errors.py": "evaluation/comparison",
     "evaluation/test_plots.py": "evaluation/plot_style",
     "kernels/test_safety.py": "kernels/jit kernels/label_draws kernels/likelihood_loops",
@@ -23,7 +25,7 @@ TESTED_BY = {
     "laws/test_kernels.py": "kernels/compiled kernels/plain kernels/precision",
     "laws/test_poolings.py": "nn/pooling",
     "laws/test_quantifiers.py": (
-        "bags/same_features quantifiers/bag_inputs quantifiers/base quantifiers/calibrating"
+        "bags/same_features quantifiers/base"
         " quantifiers/classical/baseline quantifiers/networks/set_networks quantifiers/networks/stored_network"
     ),
     "nn/test_gaussians.py": "kernels/gaussians_compiled kernels/gaussians_plain quantifiers/networks/gmnet",
@@ -53,10 +55,8 @@ TESTED_BY = {
     "quantifiers/networks/test_deep_quantifier.py": "quantifiers/networks/histnetq",
     "quantifiers/networks/test_emnetq.py": "uncertainty/standard_errors",
     "quantifiers/networks/test_quanet.py": "nn/sequence",
-    "report/test_page.py": "report/figures report/table_report",
-    "sketches/test_sketch.py": (
-        "quantifiers/sketching sketches/networks sketches/posteriors sketches/sketcher sketches/streams"
-    ),
+    "report/test_page.py": "report/templates report/figures report/table_report",
+    "sketches/test_sketch.py": ("sketches/networks sketches/posteriors sketches/sketcher sketches/streams"),
     "sketches/test_tables.py": "cli/sketch sketches/on_dask",
     "tables/test_budget.py": "tables/parquet_files tables/row_buffers",
     "tables/test_columns.py": "bags/table_facts cli/columns tables/column_inspection",
@@ -72,12 +72,12 @@ TESTED_BY = {
     ),
     "training/test_encoding.py": "kernels/dense_compiled training/batches",
     "training/test_loop.py": "training/checkpoint training/options",
-    "uncertainty/test_audit.py": "uncertainty/rogan_gladen uncertainty/row_samples",
+    "uncertainty/test_audit.py": "workflows/bag_audits uncertainty/rogan_gladen uncertainty/row_samples",
     "uncertainty/test_bayes.py": "uncertainty/likelihoods",
-    "uncertainty/test_conformal.py": "bags/shared_rows uncertainty/intervals",
+    "uncertainty/test_conformal.py": "uncertainty/capabilities bags/shared_rows uncertainty/intervals",
     "uncertainty/test_trust.py": ("sketches/moments uncertainty/bootstrap uncertainty/groups uncertainty/mixture_test"),
     "web/test_app.py": (
-        "cli/serve web/children web/documentation web/estimate_jobs web/estimate_work web/jobs web/json_rows"
+        "cli/serve web/children web/documentation web/estimate_jobs web/estimate_work web/jobs"
         " web/learn_process web/learning web/schemas web/tables"
     ),
     "web/test_attacks.py": (

@@ -1,0 +1,107 @@
+"""Real tables for developing defaults: scikit-learn's, R's mlbench and kernlab, and the shared data.
+
+``python -m experiments`` commands that take ``--r-library`` expect a directory with the folders ``mlbench`` and
+``kernlab`` of R packages, such as ``/usr/lib/R/site-library`` after ``apt-get install r-cran-mlbench r-cran-kernlab``.
+Their files are read by the package ``rdata``.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import NDArray
+from sklearn import datasets
+
+_FEWEST = 20  # rows of a class; smaller classes are left out
+_MOST_ROWS = 20_000
+_R_TABLES = {  # name of the table: package, and column of the class
+    "BreastCancer": ("mlbench", "Class"), "HouseVotes84": ("mlbench", "Class"), "Ionosphere": ("mlbench", "Class"),
+    "PimaIndiansDiabetes": ("mlbench", "diabetes"), "Sonar": ("mlbench", "Class"), "spam": ("kernlab", "type"),
+    "musk": ("kernlab", "Class"), "ticdata": ("kernlab", "CARAVAN"), "income": ("kernlab", "INCOME"),
+    "DNA": ("mlbench", "Class"), "Glass": ("mlbench", "Type"), "LetterRecognition": ("mlbench", "lettr"),
+    "Satellite": ("mlbench", "classes"), "Shuttle": ("mlbench", "Class"), "Soybean": ("mlbench", "Class"),
+    "Vehicle": ("mlbench", "Class"), "Vowel": ("mlbench", "Class"), "Zoo": ("mlbench", "type"),
+}  # fmt: skip
+_ONE_AGAINST_REST = {"Satellite": 0, "Vehicle": 1, "Vowel": 3, "LetterRecognition": 0, "digits": 8, "DNA": 0}
+_LEFT_OUT = {"Id", "animal"}
+
+
+@dataclass(frozen=True)
+class DevelopmentTable:
+    """A table of numbers with classes.
+
+    Attributes
+    ----------
+    name : str
+    rows : (n_rows, n_features), float32
+    labels : (n_rows,)
+        Class codes from 0.
+    """
+
+    name: str
+    rows: NDArray[np.float32]
+    labels: NDArray[np.int64]
+
+    @property
+    def n_classes(self) -> int:
+        """Number of classes."""
+        return int(self.labels.max()) + 1
+
+
+def read_tables(r_library: Path, data: Path | None = None) -> Iterator[DevelopmentTable]:
+    """Yield all tables, those with two classes first; `data` has the shared files, which are optional."""
+    tables = [_plain(name, *found) for name, found in _sources(r_library, data)]
+    rest = [_against_rest(table, _ONE_AGAINST_REST[table.name]) for table in tables if table.name in _ONE_AGAINST_REST]
+    yield from sorted([*tables, *rest], key=lambda table: (table.n_classes > 2, table.name))
+
+
+def _sources(r_library: Path, data: Path | None) -> Iterator[tuple[str, tuple[Any, Any]]]:
+    for name in ("breast_cancer", "iris", "wine", "digits"):
+        found = getattr(datasets, f"load_{name}")()
+        yield name, (found.data, found.target)
+    for name, (package, column) in _R_TABLES.items():
+        frame = _read_r(r_library / package / "data" / f"{name}.rda", name)
+        yield name, (frame.drop(columns=column), frame[column])
+    if data is not None:
+        found = np.load(data / "zooplankton_marine_scotland.npz", allow_pickle=False)
+        yield "zooplankton", (found["X"], found["y"])
+        for name in ("binary_imdb", "multi20_newsgroups"):
+            found = np.load(data / f"{name}_w2v300.npz", allow_pickle=False)
+            rows = np.flatnonzero(found["split"] == 0)
+            yield name.partition("_")[2], (found["X"][rows].astype(np.float32), found["y"][rows])
+
+
+def _read_r(path: Path, name: str) -> pd.DataFrame:
+    try:
+        import rdata
+    except ModuleNotFoundError:
+        raise ModuleNotFoundError("development tables of R packages need rdata; pip install rdata.") from None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        found: pd.DataFrame = rdata.read_rda(path)[name]
+    return found
+
+
+def _plain(name: str, X: Any, y: Any) -> DevelopmentTable:
+    """Encode categories as 0 and 1, replace missing values by the mean, and leave small classes out."""
+    if isinstance(X, pd.DataFrame):
+        X = X.drop(columns=[column for column in X.columns if column in _LEFT_OUT])
+        X = pd.get_dummies(X, dtype=float).to_numpy(np.float64)
+    X = np.asarray(X, np.float64).reshape(len(X), -1)
+    means = np.nanmean(X, axis=0)
+    X = np.where(np.isnan(X), means, X)
+    labels = pd.factorize(pd.Series(np.asarray(y)), sort=True)[0]
+    kept = (labels >= 0) & (np.bincount(labels[labels >= 0])[labels] >= _FEWEST)
+    chosen = np.random.default_rng(0).permutation(np.flatnonzero(kept))[:_MOST_ROWS]
+    codes = np.unique(labels[chosen], return_inverse=True)[1]
+    return DevelopmentTable(name, X[chosen].astype(np.float32), codes.astype(np.int64))
+
+
+def _against_rest(table: DevelopmentTable, code: int) -> DevelopmentTable:
+    return DevelopmentTable(f"{table.name}-{code}", table.rows, (table.labels == code).astype(np.int64))
