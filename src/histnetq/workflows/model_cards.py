@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
 from histnetq.persistence.parameter_text import describe_call
-from histnetq.quantifiers.base import Quantifier
+
+if TYPE_CHECKING:
+    from histnetq.quantifiers.base import Quantifier
 
 
 def describe_model(path: Path) -> dict[str, Any]:
