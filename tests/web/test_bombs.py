@@ -123,9 +123,17 @@ def models(tmp_path_factory):
     return place
 
 
+@pytest.fixture(scope="module", autouse=True)
+def threads_of_users():
+    """Servers have as many threads as those of users, as each thread takes memory."""
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        monkeypatch.delenv("OMP_NUM_THREADS", raising=False)
+        yield
+
+
 @pytest.fixture(scope="module")
 def server(models):
-    with serving(models, "--max-upload", str(UPLOAD), "--learn-memory", "2000") as served:
+    with serving(models, "--workers", "2", "--max-upload", str(UPLOAD), "--learn-memory", "2000") as served:
         served.client.timeout = 300
         body = fish().to_csv(index=False).encode()
         asked = {"kind": "estimate", "table": served.upload(body), "model": "pacc", "bag": ["tow"], "time": "when"}
@@ -329,6 +337,6 @@ def test_small_requests_take_little_memory(server, name, record_property):
 
 @pytest.mark.hard
 def test_learning_that_needs_more_memory_than_it_may_take_is_told(models):
-    with serving(models, "--learn-memory", "256") as served:
+    with serving(models, "--workers", "2", "--learn-memory", "256") as served:
         found = learned(served, labelled(repeated("y" * 3, 300_000, 2), 300_000), label="label", method="auto")
     assert found == (422, "memory: learning needs more than the 256 MB that it may take; use fewer rows.")
