@@ -51,6 +51,7 @@ def network(**options) -> hq.DeepSets:
     return hq.DeepSets("mean", encoder=(2,), head=(2,), training=QUICK, random_state=0, **options)
 
 
+@pytest.mark.hard
 def test_rows_on_disk_are_never_copied_as_a_whole(rows, small_chunks):
     def work():
         bags = bags_on(rows)

@@ -339,6 +339,7 @@ def test_coverage_of_a_trained_quantifier():
     assert (found["splits"] == 2).all()
 
 
+@pytest.mark.hard
 def test_alerts_are_counted_over_streams(tmp_path):
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     options = ["--data", str(tmp_path), "--output", str(tmp_path / "out"), "--streams", "1"]

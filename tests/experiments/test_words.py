@@ -216,6 +216,7 @@ def test_posteriors_of_rows_in_parts_are_those_of_all_rows(tmp_path, lists, monk
         np.testing.assert_allclose(one, other, atol=1e-6)
 
 
+@pytest.mark.hard
 def test_networks_in_stages_are_trained_once_and_stand_beside_emq(tmp_path, small_words, monkeypatch):
     monkeypatch.setattr(head_pretraining, "_STEPS", {False: 10, True: 10})
     monkeypatch.setattr(label_pretraining, "_FEWEST_UPDATES", 100)

@@ -38,6 +38,7 @@ def test_help():
     assert "demo" in result.output
 
 
+@pytest.mark.hard
 def test_demo(monkeypatch, tmp_path):
     for name in ("_HISTNETQ", "_EMNETQ"):
         monkeypatch.setattr(f"histnetq.report.demo.{name}", hq.Training(epochs=1, bags_per_epoch=20, device="cpu"))

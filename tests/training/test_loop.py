@@ -250,6 +250,7 @@ def be_killed(directory: Path) -> None:
         assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == -signal.SIGKILL
 
 
+@pytest.mark.hard
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs fork")
 def test_a_killed_run_resumes_to_identical_weights(tmp_path):
     whole = run_once(tmp_path / "whole")

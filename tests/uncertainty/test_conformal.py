@@ -191,6 +191,7 @@ def test_each_bag_is_estimated_without_it_and_the_model_learns_from_all():
     assert again.trust(two_normals(9, 1)).equals(trusted), "trust looks at bags, not at estimates"
 
 
+@pytest.mark.hard
 def test_coverage_from_few_bags_that_are_learned_from():
     apart, crossed = [], []
     for seed in range(20):

@@ -163,7 +163,7 @@ def test_times_are_watched_as_by_monitor(server, models, tmp_path):
     assert misread["state"] == "done"
     assert misread["result"]["monitoring"]["error"].startswith("reference: expected chunks in 1990..1991, got none")
     no_time = server.wait(server.start(**{**asked, "time": "length"}))
-    assert no_time["result"]["monitoring"]["error"].startswith("time: expected a column that is no feature")
+    assert no_time["result"]["monitoring"]["error"].startswith("time: expected a column that is not a feature")
 
 
 def test_a_card_tells_what_a_model_is(server):

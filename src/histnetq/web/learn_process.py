@@ -33,7 +33,7 @@ def main(parent: int, source: str, method: str, output: str, about: dict[str, An
     try:
         with listening(send):
             _learn([source], method, output, about, reading)
-    except MemoryError:
+    except (MemoryError, SystemError):  # a failed allocation in compiled code may raise the latter
         send({"kind": "error", "text": "memory: expected enough for the rows, got less; use fewer rows."})
         return 2
     except (ValueError, TypeError, LookupError, OSError, ImportError, RuntimeError) as error:
