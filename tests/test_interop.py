@@ -143,7 +143,7 @@ def test_copies_of_the_adapter_are_apart(duplicate):
     assert twin.quantifier is not q.quantifier
     np.testing.assert_array_equal(twin.predict(X), q.predict(X))
     twin.set_params(rescaling="ts")
-    assert q.quantifier.rescaling is None
+    assert q.quantifier.rescaling == "auto"
 
 
 def test_clone_of_the_adapter_is_unfitted():

@@ -90,9 +90,9 @@ def test_classifiers():
 
 def test_rescalings(model):
     names = list(registry.RESCALINGS)
-    assert typed_choices("fit", "rescaling") == ["none", *names]
+    assert typed_choices("fit", "rescaling") == ["auto", "none", *names]
     wrong = hq.EMQ(rescaling="?")
-    assert refused_choices(lambda: wrong.fit(np.zeros((4, 1)), [0, 1, 0, 1])) == names
+    assert refused_choices(lambda: wrong.fit(np.zeros((4, 1)), [0, 1, 0, 1])) == ["auto", *names]
     assert set(registry.METHODS["emq"].space["rescaling"]) <= {None, *names}
     assert all(f'"{name}"' in hq.EMQ.__doc__ for name in names)
 

@@ -45,10 +45,6 @@ def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return next(csv.reader(value)) if len(value) == 1 else list(value) or None
 
 
-def _or_none(ctx: click.Context, param: click.Parameter, value: str) -> str | None:
-    return None if value == "none" else value
-
-
 _BAG = "Column that names the bag of each row; repeat it for several columns."
 _OPTIONS = {
     "MODEL": click.argument("model", type=PATH),
@@ -68,10 +64,9 @@ _OPTIONS = {
     ),
     "rescaling": option(
         "--rescaling",
-        type=click.Choice(["none", *RESCALINGS]),
-        default="none",
-        callback=_or_none,
-        help="How emq rescales posteriors.",
+        type=click.Choice(["auto", "none", *RESCALINGS]),
+        default="auto",
+        help="Rescaling of the posteriors by emq; auto rescales only if the mean posteriors contradict the labels.",
     ),
     "missing": option(
         "--missing",

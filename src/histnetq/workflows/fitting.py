@@ -59,7 +59,7 @@ def fit_best(
     *,
     method: str = "auto",
     classifier: str | None = None,
-    rescaling: str | None = None,
+    rescaling: str = "auto",
     loss: str = "ae",
     calibration: float = 0.25,
     random_state: int = 0,
@@ -82,8 +82,8 @@ def fit_best(
         Fit this method instead of comparing some, such as "emq" or "histnetq".
     classifier : str, default=None
         Name of the classifier of classical methods; None compares a logistic regression and a random forest.
-    rescaling : str, default=None
-        How the named method rescales posteriors, see `EMQ`; only for methods that have this parameter.
+    rescaling : str, default="auto"
+        How the named method rescales posteriors, see `EMQ`; "none" for no rescaling. Only for methods that rescale.
     loss : str, default="ae"
         Loss that networks minimise, a name from `histnetq.metrics`.
     calibration : float, default=0.25
@@ -152,7 +152,7 @@ class Workbench:
     bags: Bags
     loss: str = "ae"
     classifier: str | None = None
-    rescaling: str | None = None
+    rescaling: str = "auto"
     calibration: float = 0.25
     random_state: int = 0
     keep_interrupted: bool = False
@@ -161,12 +161,13 @@ class Workbench:
 
     def fit(self, method: str) -> tuple[Quantifier, Comparison | None]:
         """Fit a method by its name in lower case, or with "auto" the best of a few, and calibrate it."""
-        if method == "auto" and self.rescaling is not None:
+        if method == "auto" and self.rescaling != "auto":
             remedy = ("name one by ", Option("method"))
             raise InputError("rescaling", "a named method that rescales posteriors, such as emq", "auto", remedy)
         if method == "auto" and not self.hard:
             return self._fit_best()
-        params = {} if self.rescaling is None else {"rescaling": self.rescaling}
+        chosen = None if self.rescaling == "none" else self.rescaling
+        params = {} if chosen == "auto" else {"rescaling": chosen}
         model = self.make(Candidate("acc" if method == "auto" else method, self.classifier, params))
         if self.loss != "ae" and "loss" not in model.get_params(deep=False):
             raise ValueError(f"loss: {type(model).__name__} is not a network and has no loss; leave it out.")

@@ -507,7 +507,7 @@ def test_labelled_bags_and_weights_are_learned_from():
         (lambda: hq.CC(cv=1).fit(*labelled()), ValueError, "cv: expected at least 2 folds, a fraction between 0 and 1"),
         (lambda: hq.CC(cv=1.5).fit(*labelled()), ValueError, "cv: expected a number of folds, a fraction between"),
         (lambda: hq.ACC(solver="magic").fit(*labelled()), ValueError, "solver: expected one of 'least-sq"),
-        (lambda: hq.EMQ(rescaling="magic").fit(*labelled()), ValueError, "rescaling: expected one of 'ts', 'bcts'"),
+        (lambda: hq.EMQ(rescaling="magic").fit(*labelled()), ValueError, "rescaling: expected one of 'auto', 'ts'"),
         (lambda: hq.CC(cv="5").fit(*labelled()), TypeError, "cv: expected a number of folds, a fraction between"),
         (lambda: hq.CC(cv=None).fit(*labelled()), TypeError, "classifier: expected a fitted one with cv=None, got"),
         (lambda: hq.CC().fit(TEXTS, [0, 1] * 20), TypeError, "classifier: expected a pipeline that reads texts, got"),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 from histnetq.bags.checks import check_choice, check_integer, check_number
 from histnetq.kernels.cores import over_bags
 from histnetq.kernels.jit import njit
-from histnetq.persistence.saving import StoredArrays
+from histnetq.persistence.saving import Arrays, StoredArrays
 from histnetq.quantifiers.classical.ordinal import check_smoothness, smoother
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
@@ -20,6 +21,23 @@ from histnetq.registry import RESCALINGS
 _FEWEST = 12  # iterations before convergence is believed
 _MOST_ITERATIONS = 100_000
 _TILE = 1024  # rows worked on together
+_IF_CONTRADICTED = "bcts"  # rescaling of posteriors that contradict the labels
+_CHANCE, _RELATIVE = 4.0, 0.2  # least contradiction: standard errors, and fraction of the share of labels
+_ROUNDING = 1e-6
+
+
+class _StoredScales(StoredArrays):
+    """Scales and biases, and the rescaling that they belong to."""
+
+    def learned(self, model: Any) -> dict[str, Any]:
+        return {"rescaled_by": model.rescaled_by_}
+
+    def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
+        super().restore(model, arrays, learned)
+        known = learned.get("rescaled_by", model.rescaling)
+        if known is not None and known not in RESCALINGS:
+            raise ValueError("path: the rescaling of the posteriors is unknown; save the model again.")
+        model.rescaled_by_ = known
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -36,10 +54,12 @@ class EMQ(PosteriorQuantifier):
         fitted; `fit` then gets rows that it was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
-    rescaling : {None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default=None
-        Rescaling of the posteriors before the iterations: None; "ts", a temperature; "bcts", a temperature and a bias
-        of each class; "shrunk", the same with biases shrunk in proportion to their sampling noise (our own, by
-        empirical Bayes); "vs", a scale and a bias of each class; "nbvs", a scale of each class.
+    rescaling : {"auto", None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default="auto"
+        Rescaling of the posteriors before the iterations: "auto" rescales by "bcts" and warns if the mean posteriors
+        contradict the labels, as with ``class_weight="balanced"``, and else not; None, never; "ts", a temperature;
+        "bcts", a temperature and a bias of each class; "shrunk", the same with biases shrunk in proportion to their
+        sampling noise (our own, by empirical Bayes); "vs", a scale and a bias of each class; "nbvs", a scale of each
+        class.
     tol : float, default=1e-6
         Iterations end when the mean change of a prevalence is below this.
     max_iter : int, default=1000
@@ -61,6 +81,8 @@ class EMQ(PosteriorQuantifier):
         Factors of the logarithms of posteriors.
     bias_ : (n_classes,)
         Biases that are added to the scaled logarithms.
+    rescaled_by_ : str or None
+        The rescaling that was used.
 
     References
     ----------
@@ -76,33 +98,81 @@ class EMQ(PosteriorQuantifier):
     array([0.85, 0.15])
     """
 
-    rescaling: str | None = None
+    rescaling: str | None = "auto"
     tol: float = 1e-6
     max_iter: int = 1000
     smoothness: float = 0.0
-    stored = (*PosteriorQuantifier.stored, StoredArrays(scale_="classes", bias_="classes"))
+    stored = (*PosteriorQuantifier.stored, _StoredScales(scale_="classes", bias_="classes"))
     renamed_params = {"calibration": "rescaling"}  # noqa: RUF012 - as the base declares it
 
     def _check_params(self) -> None:
         super()._check_params()
         check_iterations(self.tol, self.max_iter)
         if self.rescaling is not None:
-            check_choice("rescaling", self.rescaling, RESCALINGS)
+            check_choice("rescaling", self.rescaling, ("auto", *RESCALINGS))
         check_smoothness(self.smoothness, most=1)
+
+    def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
+        self.rescaled_by_ = self.rescaling
+        if self.rescaling == "auto":
+            found = find_contradiction(posteriors, labels, weights)
+            self.rescaled_by_ = None if found is None else _IF_CONTRADICTED
+            if found is not None:
+                code, mean, share = found
+                warnings.warn(
+                    f"{type(self).__name__}: posteriors contradict the labels (class {str(classes[code])!r} has the "
+                    f"mean posterior {mean:.2f} and {share:.2f} of the labels), so they are rescaled by "
+                    f"{_IF_CONTRADICTED!r}; name a rescaling to choose it yourself.",
+                    UserWarning,
+                    stacklevel=4,
+                )
+        super()._learn_all(posteriors, labels, weights, classes)
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
         n_classes = posteriors.shape[1]
         self.scale_, self.bias_ = np.ones(n_classes), np.zeros(n_classes)
-        if self.rescaling is not None:
-            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.rescaling, weights)
+        if self.rescaled_by_ is not None:
+            self.scale_, self.bias_ = fit_scales(posteriors, labels, self.rescaled_by_, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        if self.rescaling is not None:
+        if self.rescaled_by_ is not None:
             posteriors = rescale(posteriors, self.scale_, self.bias_)
         smooth = smoother(posteriors.shape[1], self.smoothness) if self.smoothness else None
         return maximise_likelihood(
             posteriors, self.train_prevalences_, index, offsets, weights, self.tol, self.max_iter, smooth
         )
+
+
+def find_contradiction(
+    posteriors: Floats, labels: Ints, weights: NDArray | None = None
+) -> tuple[int, float, float] | None:
+    """Return the class whose mean posterior contradicts its share of the labels most, or None if chance explains all.
+
+    A classifier that expects the proportions of the labelled rows has mean posteriors equal to their shares, up to
+    chance. The difference must exceed four standard errors and a fifth of the share.
+
+    Returns
+    -------
+    tuple
+        Code of the class, its mean posterior, and its share of the labels.
+
+    Examples
+    --------
+    >>> find_contradiction(np.array([[0.5, 0.5]] * 100), np.arange(100) % 10 // 9)
+    (1, 0.5, 0.1)
+    """
+    w = np.ones(len(labels), np.int64) if weights is None else weights
+    squares = w if w.dtype.kind in "iu" else w**2  # a count of k is k rows
+    residuals = posteriors - np.eye(posteriors.shape[1])[labels]
+    means, share = w @ posteriors / w.sum(), np.bincount(labels, w, minlength=posteriors.shape[1]) / w.sum()
+    error = np.sqrt(squares @ np.square(residuals - (means - share))) / w.sum()
+    off = np.abs(means - share)
+    is_found = (off > _CHANCE * error + _ROUNDING) & (off > _RELATIVE * share)
+    if not is_found.any() or (share == 0).any():  # rescaling could not keep a class without labels
+        return None
+    excess = np.where(is_found, off / np.maximum(share, _ROUNDING), 0)
+    code = int(excess.argmax())
+    return code, float(means[code]), float(share[code])
 
 
 def check_iterations(tol: Any, max_iter: Any, most: int = _MOST_ITERATIONS) -> None:
