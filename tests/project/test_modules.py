@@ -43,7 +43,7 @@ TESTED_BY = {
         "quantifiers/classical/energy quantifiers/classical/hdx quantifiers/classical/readme"
     ),
     "quantifiers/classical/test_posteriors.py": (
-        "quantifiers/classical/counting  quantifiers/classical/kdey"
+        "quantifiers/classical/counting quantifiers/classical/kdey"
         " quantifiers/classical/matching quantifiers/classical/one_against_rest"
         " quantifiers/classical/rescaling quantifiers/row_posteriors"
     ),
