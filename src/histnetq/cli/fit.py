@@ -1,4 +1,4 @@
-"""The command that fits a model: fit. Also functions that tune and compare share with it."""
+"""The command that fits a model: fit. The commands tune and compare use some of its functions."""
 
 from __future__ import annotations
 

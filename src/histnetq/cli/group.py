@@ -57,7 +57,7 @@ class _Group(click.Group):
 
 
 class _Commands(_Group):
-    """A group that keeps the command line as it was typed."""
+    """A group of commands that remembers the typed command line, which models and reports record."""
 
     group_class = _Group
 

@@ -129,7 +129,7 @@ def _refuse_inputs(model: Path, source: list[str], places: dict[str, Path]) -> N
 
 
 def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:
-    """Print the numbers of chunks and the written files."""
+    """Print how many chunks have alerts or look different, and the paths of the written files."""
     lines = [f"{facts['alerts']} of {facts['analysis']} chunks outside the reference have an alert."]
     if not facts["analysis"]:
         lines = ["All chunks are in the reference, so there are no chunks to compare with it."]

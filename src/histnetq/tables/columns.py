@@ -159,7 +159,7 @@ class FeatureSpec:
     means : tuple of float, optional
         Training mean of each feature, which replaces missing values.
     low, high : tuple of float, optional
-        Range of each feature within which the model can compute.
+        Smallest and largest allowed value of each feature.
     scores : bool, default=False
         Whether the features are class probabilities, one per class and in the order of the classes.
     text : TextFeatures, optional

@@ -215,9 +215,9 @@ def _check_total(n_bytes: int, budget: Budget) -> None:
 
 
 def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> set[str]:
-    """Raise an error for pages that decompress to more than the file states, or to more values than fit.
+    """Raise an error if pages unpack to more bytes than the file says, or to more values than the budget allows.
 
-    Return the dictionary-encoded text columns.
+    Return the names of the text columns that are dictionary-encoded.
     """
     largest, coded = _between(_PAGE, budget.bytes // 8), set[str]()
     is_small, n_values = n_bytes * _MOST_BY_SNAPPY <= largest, 0

@@ -112,10 +112,11 @@ def estimate_audited(
     missing: str = "refuse",
     coverage: float | None = None,
 ) -> Estimates:
-    """Estimate the bags of a table from labels of some of their rows, which hold under any shift.
+    """Estimate the bags of a table from labels of some of their rows.
 
-    This is what ``histnetq predict --audited`` does. The model's predictions reduce the variance; a wrong model widens
-    the intervals but does not bias the estimates.
+    The estimates and intervals are valid even if the bags differ from the training data in any way. This is what
+    ``histnetq predict --audited`` does. The model's predictions reduce the variance; a wrong model widens the intervals
+    but does not bias the estimates.
 
     Parameters
     ----------
