@@ -134,8 +134,9 @@ def monitor(
 
     In each segment, the probability of one or more alerts in 52 chunks without a shift is at most `false_alarms`. Half
     of it is for single chunks, all at the same level. Half of it is for sums of changes, which detect slow drift and
-    restart after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the size of
-    the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between chunks.
+    restart after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the
+    size of the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between
+    chunks.
 
     Parameters
     ----------
