@@ -365,15 +365,15 @@ BAD_FITS = {
     ),
     "no equals sign and no star": (
         None, ["--proba", "p_cod"],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "two stars": (
         None, ["--proba", "*_*"],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "nothing": (
         None, ["--proba", ""],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "a pattern of no column": (None, ["--proba", "q_*"], "--proba: no column is like 'q_*', the columns are"),
     "a class without a column": (
@@ -517,7 +517,7 @@ BAD_PREDICTS = {
     ),
     "rows that are left out": (
         None, ["--rows", "rows.csv", "--missing", "drop"],
-        "--rows: expected rows without missing values, got --missing drop; remove such rows first.",
+        "--rows: expected rows without missing values, got --missing drop; remove the rows with missing values first.",
     ),
     "rows on other machines": (
         None, ["--rows", "rows.csv", "--dask", "tcp://127.0.0.1:1"],
@@ -539,7 +539,11 @@ BAD_PREDICTS = {
         None, ["--rows", "rows.csv", "-o", "new.csv/estimates.csv"],
         "--output: new.csv/estimates.csv cannot be written (Not a directory); choose another place.",
     ),
-    "the bag as a score": (None, ["--bag", "p_cod"], "features: expected columns of their own, got 'p_cod', which is"),
+    "the bag as a score": (
+        None,
+        ["--bag", "p_cod"],
+        "features: expected columns other than the bag, label and weight columns, got 'p_cod'",
+    ),
     "a weight that is a text": (
         lambda f: f.assign(w="much"), ["--weight", "w"],
         "column 'w' holds string, expected numbers",

@@ -420,7 +420,10 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
     if pairs.weights is not None and pairs.weight_kind == "count":
         sizes = pairs.sizes
         if sizes.max() >= 10**9:
-            raise ValueError(f"Mixer: expected bags of fewer than 10⁹ copies, got {sizes.max()}; divide the counts.")
+            raise ValueError(
+                f"Mixer: expected counts that sum to less than 10⁹ in each bag, got {sizes.max()}; divide the counts "
+                "of all rows by the same number."
+            )
         counts = divide((sizes + up) // 2, pairs.weights, pairs.offsets, rng.hypergeometric)
         kept = counts > 0
         return pairs.drawn(pairs.index[kept], offsets_of(kept)[pairs.offsets], counts[kept], None)

@@ -123,9 +123,11 @@ def _refuse_inputs(model: Path, source: list[str], places: dict[str, Path]) -> N
     for name, place in places.items():
         target = Path(os.path.realpath(place))
         if str(target) in rows:
-            raise ValueError(f"{name}: {place} is one of the files with rows, which it would replace; name another.")
+            raise ValueError(f"{name}: {place} is an input file, which would be replaced; name another output file.")
         if Path(os.path.realpath(model)) in target.parents:
-            raise ValueError(f"{name}: {place} is in the directory of the model, which must not change; name another.")
+            raise ValueError(
+                f"{name}: {place} is in the directory of the model, which must not change; name another output file."
+            )
 
 
 def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:

@@ -108,7 +108,7 @@ def serve(
         )
     for name in proxy:
         if _address(name) is None:
-            raise ValueError(f"proxy: expected a numeric address, such as 127.0.0.1, got {name!r}; give one.")
+            raise ValueError(f"proxy: expected an IP address, such as 127.0.0.1, got {name!r}; give one.")
     proxies = tuple(str(_address(name)) for name in proxy)
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -123,7 +123,9 @@ def compare(
     named, truth = _named_measures(measures), _with_truth(bags)
     runs = {str(name): _seeds(name, value) for name, value in quantifiers.items()}
     if len(runs) < len(quantifiers):
-        raise ValueError(f"quantifiers: expected names that differ as text, got {list(quantifiers)}.")
+        raise ValueError(
+            f"quantifiers: expected names that differ when written as text, got {list(quantifiers)}; rename one."
+        )
     if not any(runs.values()):
         raise ValueError("quantifiers: expected at least one with a result, got none; add a fitted quantifier.")
     common, shift, errors = None, None, {}

@@ -242,8 +242,8 @@ def _check_part(file: IO[bytes], part: Any, largest: int) -> tuple[int, bool]:
         is_coded |= page.encoding in _CODED
         if page.encoding == _DELTA_BYTE_ARRAY:
             raise _RefusedEncoding(
-                f"table: column {part.path_in_schema[:80]!r} has texts that stand for parts of one another; "
-                "write it without delta encoding."
+                f"table: column {part.path_in_schema[:80]!r} has the encoding DELTA_BYTE_ARRAY, which is refused "
+                "because a small file can unpack to very long texts; write the file with another encoding."
             )
         if total > part.total_uncompressed_size:
             raise ValueError("a column unpacks to more bytes than it says")

@@ -191,7 +191,7 @@ def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missi
     """Read the bags of a table, with the rows in their order, and the fraction of rows with unseen texts per bag."""
     if missing == "drop":
         expected = "refuse or mean for labelled rows, which are found again by their numbers"
-        raise InputError("missing", expected, "drop", "remove such rows from the table first")
+        raise InputError("missing", expected, "drop", "remove the rows with missing values from the table first")
     return read_bags_and_unseen(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
 
 
