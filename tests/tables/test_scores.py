@@ -615,6 +615,9 @@ def test_there_are_enough_bad_inputs():
      "classifier: expected none for scores of your own classifier, got 'forest' and proba=; leave one of them out."),
     (lambda f: hq.PACC().fit_posteriors([[0.5, 0.5]]),
      "y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them."),
+    (lambda f: hq.PACC().fit_posteriors([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0]], ["a", "b"]),
+     "posteriors: expected 2 columns, one for each class, got 3; if y lacks some classes, name all classes with "
+     "classes=[...]."),
     (lambda f: hq.PACC().fit_posteriors(hq.Bags([[0.5, 0.5]])),
      "posteriors: expected bags with classes, got bags without; pass classes= when making them."),
     (lambda f: hq.read_bags(f, label="y", prediction=["y_pred"]),

@@ -77,7 +77,7 @@ class _Commands(_Group):
 @click.group(cls=_Commands)
 @click.version_option(package_name="histnetq")
 def main() -> None:
-    """Estimate how common each class is in bags of examples."""
+    """Estimate the proportion of each class in bags; a bag is a set of rows, such as one sample."""
 
 
 def interrupted_place(output: Path) -> Path:

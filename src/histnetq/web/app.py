@@ -86,7 +86,7 @@ class Settings:
     door : Door
         Which requests are accepted.
     workers : int
-        Number of worker processes for requests; half as many work on jobs.
+        Number of worker processes for requests; half as many more, at least one, work on jobs.
     waiting : int
         Number of further requests that may wait.
     seconds : float
