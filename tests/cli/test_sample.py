@@ -294,7 +294,7 @@ WRONG_AUDITS = {
     "the rows' file too": (None, [*PREDICT, "--rows", "r.csv"], "expected --rows without --audited"),
     "a feature as the weight": (
         None, [*PREDICT, "--weight", "depth"],
-        "features: expected columns of their own, got 'depth', which is the bag, label or weight column",
+        "features: expected columns other than the bag, label and weight columns, got 'depth'",
     ),
     "an empty file": (text("", "labelled.csv"), PREDICT, "labelled.csv: is empty"),
     "random rows of another table": (

@@ -193,8 +193,8 @@ def test_classes_of_another_task_and_missing_test_bags_are_refused(tmp_path):
     refused = run("lequa", "submit", tmp_path / "model", "T3", tmp_path, "-o", tmp_path / "s.zip")
     assert refused.exit_code == 2
     assert refused.output == (
-        "Error: MODEL: expected a model of the 5 classes of lequa2024-T3, got a model of 2 classes whose names differ; "
-        "fit it to the data of this task.\n"
+        "Error: MODEL: expected the classes of lequa2024-T3 (5), got other classes (2); fit a model to the data of "
+        "this task.\n"
     )
     missing = run("lequa", "submit", tmp_path / "model", "T2", tmp_path, "-o", tmp_path / "s.zip")
     assert (missing.exit_code, "lacks training_data.txt" in missing.output) == (2, True)

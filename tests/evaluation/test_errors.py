@@ -560,6 +560,12 @@ def test_what_evaluate_refuses(change, error, message):
             "{'name': [seed 1, seed 2, …]} for several seeds of one method.",
         ),
         (
+            {1: None, "1": None},
+            {},
+            ValueError,
+            "quantifiers: expected names that differ when written as text, got [1, '1']; rename one.",
+        ),
+        (
             {"A": None},
             {},
             ValueError,

@@ -57,12 +57,25 @@ def test_pages_of_classes_list_what_is_ours_alone(builder):
     assert "state_dict" not in builder.reference.pages()["histnetq.nn.HardHistogram.rst"]  # of torch
 
 
-def test_every_command_and_option_has_a_page(builder):
-    pages = builder.commands.pages()
+def all_commands():
     commands = {}
     for name, command in main.commands.items():
         group = isinstance(command, click.Group)
         commands |= {f"{name}-{own}": c for own, c in command.commands.items()} if group else {name: command}
+    return commands
+
+
+@pytest.mark.parametrize("command", all_commands().values(), ids=all_commands().keys())
+def test_the_help_of_options_mentions_only_options_of_the_same_command(command):
+    options = [param for param in command.params if isinstance(param, click.Option)]
+    known = {name for option in options for name in option.opts}
+    for option in options:
+        assert set(re.findall(r"(?<!\S)--[a-z-]+", option.help or "")) <= known, option.name
+
+
+def test_every_command_and_option_has_a_page(builder):
+    pages = builder.commands.pages()
+    commands = all_commands()
     assert {f"{name}.md" for name in commands} | {"index.md"} == set(pages)
     for name, command in commands.items():
         options = [option for param in command.params if isinstance(param, click.Option) for option in param.opts]

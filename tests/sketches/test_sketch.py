@@ -252,18 +252,20 @@ def test_sketches_of_other_models_are_refused(cc):
     a, b = cc.sketch(known_bags()), other.sketch(known_bags())
     mine, theirs = a.maker.fingerprint[:8], b.maker.fingerprint[:8]
     message = (
-        f"sketches: expected all of one model, got CC {mine} and CC {theirs}; sketch the rows again with one of them."
+        f"sketches: expected all of one model, got CC (fingerprint {mine}) and CC (fingerprint {theirs}); sketch the "
+        "rows again with one of them."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         a + b
     message = (
-        f"sketch: expected one that this CC ({mine}) made, got one of CC ({theirs}); "
+        f"sketch: expected one made by this model, CC (fingerprint {mine}), got one made by CC (fingerprint {theirs}); "
         "sketch the rows again with this model."
     )
     with pytest.raises(ValueError, match=exactly(message)):
         cc.predict(b)
     histnetq = learn(QUANTIFIERS["HistNetQ-hard"]())
-    with pytest.raises(ValueError, match=r"^sketch: expected one that this HistNetQ \(\w{8}\) made, got one of CC"):
+    message = r"^sketch: expected one made by this model, HistNetQ \(fingerprint \w{8}\), got one made by CC \("
+    with pytest.raises(ValueError, match=message):
         histnetq.predict(a)
 
 
@@ -293,11 +295,12 @@ def test_ids_must_agree(cc):
         texts + 1
 
 
-def test_wrong_wider_bags_are_refused(cc):
+def test_wrong_larger_bags_are_refused(cc):
     sketch = cc.sketch(hq.Bags(table()[1], ids=["a"]))
-    with pytest.raises(ValueError, match=exactly("to: has no wider bag for 'a'; add it.")):
+    with pytest.raises(ValueError, match=exactly("to: has no larger bag for 'a'; add it.")):
         sketch.roll_up({})
-    with pytest.raises(ValueError, match=exactly("to: expected the wider bag of each of the 1 bags, got 2.")):
+    message = "to: expected a list of 1 larger bags, one for each bag, got 2; correct it."
+    with pytest.raises(ValueError, match=exactly(message)):
         sketch.roll_up(["x", "y"])
     message = "bag: 'day' does not name these bags, which are named by no column; name some of these."
     with pytest.raises(ValueError, match=exactly(message)):

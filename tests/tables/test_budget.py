@@ -263,7 +263,7 @@ def test_answers_in_parts_are_the_same_and_bounded(wide):
     assert json.loads(told) == json.loads(frame.to_json(orient="records"))
     long = estimates(9000, ["y" * 60_000, "z" * 60_000])
     assert max(map(len, itertools.islice(json_parts(long, wide), 100))) < 2 * MB
-    sentence = "answer: expected at most 8,388,608 bytes, got more; send fewer bags."
+    sentence = "response: it would have more than 8,388,608 bytes, which is the limit; send fewer bags."
     with pytest.raises(RefusedError, match=exactly(sentence)) as refused:
         list(TableLimits(8 * MB).answered(json_parts(long, wide), "send fewer bags"))
     assert refused.value.status == 413

@@ -177,8 +177,8 @@ def test_defects_of_rows(tmp_path, monkeypatch, text, message):
         ({"features": ["y"]}, "t.csv: has no column 'y', its columns are ['tow', 'x', 'k']; name one of them."),
         (
             {"features": ["tow"]},
-            "features: expected columns of their own, got 'tow', which is the bag, label or weight column; leave it "
-            "out, or name another column for that use.",
+            "features: expected columns other than the bag, label and weight columns, got 'tow'; leave it out, or name "
+            "another column as bag, label or weight.",
         ),
         ({"features": "x"}, "features: expected a list of column names, got 'x'."),
         ({"label": "kind"}, "t.csv: has no column 'kind', its columns are ['tow', 'x', 'k']; name one of them."),
@@ -507,8 +507,11 @@ def test_line_breaks_in_cells_of_files_of_any_size(tmp_path, n):
 @pytest.mark.parametrize("line", ['"a,1,c', 'a,1,"c', 'a"b,1,c', '"a"b,1,c', 'a,"1,c\nx,2,"c'])
 def test_an_open_quotation_mark_is_told_by_its_row(tmp_path, line, n):
     """However many rows follow, and also where another mark closes it by chance."""
-    message = f"{tmp_path / 't.csv'}: row 3 has a quotation mark that does not enclose a whole cell; "
-    with pytest.raises(ValueError, match=f"^{re.escape(message)}"):
+    message = (
+        f"{tmp_path / 't.csv'}: row 3 has a misplaced quotation mark, expected marks around whole cells only; end the "
+        "cell with a mark, or write marks inside a quoted cell twice."
+    )
+    with pytest.raises(ValueError, match=f"^{re.escape(message)}$"):
         read_text(tmp_path, 'tow,x,k\n"a\nb",1,c\na,2,d\n' + line + "\n" + "a,1,c\n" * n, label="k")
 
 
@@ -521,7 +524,7 @@ def test_marks_at_the_edges_of_what_is_read_at_once(tmp_path):
     for size in range(3, len(text) + 1):
         (tmp_path / "t.csv").write_bytes(text + b'"b,1\n')
         checked = _CheckedBytes(str(tmp_path / "t.csv"), ",")
-        with pytest.raises(ValueError, match="row 3 has a quotation mark"):
+        with pytest.raises(ValueError, match="row 3 has a misplaced quotation mark"):
             b"".join(iter(lambda: checked.read(size), b""))  # noqa: B023
 
 

@@ -374,15 +374,15 @@ BAD_FITS = {
     ),
     "no equals sign and no star": (
         None, ["--proba", "p_cod"],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "two stars": (
         None, ["--proba", "*_*"],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "nothing": (
         None, ["--proba", ""],
-        "--proba: expected CLASS=COLUMN with commas between, or a pattern with one star",
+        "--proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star",
     ),
     "a pattern of no column": (None, ["--proba", "q_*"], "--proba: no column is like 'q_*', the columns are"),
     "a class without a column": (
@@ -526,7 +526,7 @@ BAD_PREDICTS = {
     ),
     "rows that are left out": (
         None, ["--rows", "rows.csv", "--missing", "drop"],
-        "--rows: expected rows without missing values, got --missing drop; remove such rows first.",
+        "--rows: expected rows without missing values, got --missing drop; remove the rows with missing values first.",
     ),
     "rows on other machines": (
         None, ["--rows", "rows.csv", "--dask", "tcp://127.0.0.1:1"],
@@ -548,7 +548,11 @@ BAD_PREDICTS = {
         None, ["--rows", "rows.csv", "-o", "new.csv/estimates.csv"],
         "--output: new.csv/estimates.csv cannot be written (Not a directory); choose another place.",
     ),
-    "the bag as a score": (None, ["--bag", "p_cod"], "features: expected columns of their own, got 'p_cod', which is"),
+    "the bag as a score": (
+        None,
+        ["--bag", "p_cod"],
+        "features: expected columns other than the bag, label and weight columns, got 'p_cod'",
+    ),
     "a weight that is a text": (
         lambda f: f.assign(w="much"), ["--weight", "w"],
         "column 'w' holds string, expected numbers",
@@ -620,6 +624,9 @@ def test_there_are_enough_bad_inputs():
      "classifier: expected none for scores of your own classifier, got 'forest' and proba=; leave one of them out."),
     (lambda f: hq.PACC().fit_posteriors([[0.5, 0.5]]),
      "y: expected a label for each row of posteriors, got None; pass the labels, or Bags with them."),
+    (lambda f: hq.PACC().fit_posteriors([[0.5, 0.3, 0.2], [0.1, 0.9, 0.0]], ["a", "b"]),
+     "posteriors: expected 2 columns, one for each class, got 3; if y lacks some classes, name all classes with "
+     "classes=[...]."),
     (lambda f: hq.PACC().fit_posteriors(hq.Bags([[0.5, 0.5]])),
      "posteriors: expected bags with classes, got bags without; pass classes= when making them."),
     (lambda f: hq.read_bags(f, label="y", prediction=["y_pred"]),

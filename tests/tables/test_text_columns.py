@@ -94,9 +94,11 @@ def test_what_is_no_text_is_told(tmp_path):
     with pytest.raises(TypeError, match=exactly("text: expected the name of a column, or bags.text, got int; name a "
                                                 "column.")):  # fmt: skip
         hq.read_bags(table, **known | {"text": 3})
-    with pytest.raises(
-        ValueError, match=r"^source: has a text with half a character \(a lone surrogate\), expected Unicode"
-    ):
+    message = (
+        "source: has a text with an invalid character (a lone surrogate), expected Unicode; read the file again with "
+        "the right encoding."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(table.assign(review=pd.Series(["\udcff"] * len(table), dtype=object)), **known)
     texts = pa.array([b"\xff\xfe fine"] * len(table), pa.binary())
     latin = pa.Array.from_buffers(pa.string(), len(table), texts.buffers())

@@ -365,12 +365,15 @@ def test_rows_are_counted_as_they_are_read_whatever_a_file_says(tmp_path):
             list(open_table(str(path), "source").batches(["x"]))
 
 
-def test_texts_that_stand_for_parts_of_one_another_are_refused(server):
+def test_delta_encoded_texts_are_refused(server):
     texts = pa.table({"tow": ["a" * 1000] * 100, "length": [1.0] * 100, "depth": [1.0] * 100})
     options = {"use_dictionary": False, "column_encoding": {"tow": "DELTA_BYTE_ARRAY"}}
     answer = server.client.post("/v1/tables?name=rows.parquet", content=packed(texts, **options))
     assert answer.status_code == 422
-    expected = "table: column 'tow' has texts that stand for parts of one another; write it without delta encoding."
+    expected = (
+        "table: column 'tow' has the encoding DELTA_BYTE_ARRAY, which is refused because a small file can unpack to "
+        "very long texts; write the file with another encoding."
+    )
     assert answer.json() == {"error": expected}
 
 

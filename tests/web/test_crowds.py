@@ -83,7 +83,7 @@ def test_clients_are_told_apart_by_their_addresses(peer, forwarded, client):
 def test_a_proxy_is_named_by_its_address(tmp_path):
     refused = CliRunner().invoke(main, ["serve", str(tmp_path), "--proxy", "nginx", "--port", "0"])
     assert refused.exit_code == 2
-    assert "--proxy: expected a numeric address, such as 127.0.0.1, got 'nginx'; give one." in refused.output
+    assert "--proxy: expected an IP address, such as 127.0.0.1, got 'nginx'; give one." in refused.output
 
 
 def test_bodies_that_become_slow_are_refused(tmp_path, monkeypatch):

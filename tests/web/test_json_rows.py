@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -42,6 +43,15 @@ def test_errors_have_the_place_that_json_says(body, window, monkeypatch):
     with pytest.raises(RefusedError) as refused:
         rows_as_table(body, LIMITS)
     assert str(refused.value) == f"body: cannot be read as JSON ({expected.value}); send a list of objects."
+
+
+def test_a_lack_of_memory_is_not_taken_for_mixed_values(monkeypatch):
+    def lack(cells):
+        raise pa.ArrowMemoryError("malloc of size 524288 failed")
+
+    monkeypatch.setattr(json_rows, "_as_array", lack)
+    with pytest.raises(MemoryError):
+        rows_as_table(b'[{"a": 1}]', LIMITS)
 
 
 @pytest.mark.parametrize("body", [b"[]", b"[1]", b'{"a": 1}', b"1"])

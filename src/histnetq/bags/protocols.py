@@ -112,7 +112,8 @@ class Dirichlet(SamplingProtocol):
         Concentration, as one number or one per class that occurs in the source. A concentration of 1 is `APP`;
         proportions under larger concentrations are more even.
     bag_size : int or (low, high), optional
-        Rows per bag, as in `APP`.
+        Rows per bag, or a range to draw sizes from. By default, each size is the size of a random bag of the source,
+        or 250 if the source has only one bag.
 
     Examples
     --------
@@ -149,7 +150,8 @@ class NPP(SamplingProtocol):
     Parameters
     ----------
     bag_size : int or (low, high), optional
-        Rows per bag, as in `APP`.
+        Rows per bag, or a range to draw sizes from. By default, each size is the size of a random bag of the source,
+        or 250 if the source has only one bag.
 
     Examples
     --------
@@ -180,7 +182,8 @@ class CovariateShift(SamplingProtocol):
     Parameters
     ----------
     bag_size : int or (low, high), optional
-        Rows per bag, as in `APP`.
+        Rows per bag, or a range to draw sizes from. By default, each size is the size of a random bag of the source,
+        or 250 if the source has only one bag.
     strength : float, default 1.0
         A strength of 0 is `NPP`, and 1 moves the bag's mean about one standard deviation along its direction.
 
@@ -417,7 +420,10 @@ def _halve(pairs: Bags, rng: np.random.Generator) -> Bags:
     if pairs.weights is not None and pairs.weight_kind == "count":
         sizes = pairs.sizes
         if sizes.max() >= 10**9:
-            raise ValueError(f"Mixer: expected bags of fewer than 10⁹ copies, got {sizes.max()}; divide the counts.")
+            raise ValueError(
+                f"Mixer: expected counts that sum to less than 10⁹ in each bag, got {sizes.max()}; divide the counts "
+                "of all rows by the same number."
+            )
         counts = divide((sizes + up) // 2, pairs.weights, pairs.offsets, rng.hypergeometric)
         kept = counts > 0
         return pairs.drawn(pairs.index[kept], offsets_of(kept)[pairs.offsets], counts[kept], None)

@@ -41,7 +41,7 @@ class TextFeatures:
 
     @classmethod
     def fit(cls, column: str, texts: Sequence[str], n_directions: int = _MOST_DIRECTIONS) -> TextFeatures:
-        """Learn weights and directions from texts; the result is deterministic."""
+        """Learn the weights of words and the directions of the SVD; the same texts always give the same result."""
         from sklearn.utils.extmath import randomized_svd
 
         counts = _hashed(texts)

@@ -19,16 +19,16 @@ _OF_TRAINING = ("methods", "classifier", *COLUMNS, "image_size", "color")
 
 
 @main.command()
-@options("TABLE", *TRAINING, "methods", "classifier")
+@options("TABLE", *TRAINING, "methods", "compared_classifier")
 @option("--model", "models", multiple=True, type=PATH, help="Stored model to compare; repeat it for several models.")
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, output: Path | None, force: bool, as_json: bool, **known: Any
 ) -> None:
-    """Compare methods on held-out bags, or stored models.
+    """Compare the errors of methods or of stored models.
 
-    Methods are fitted to three quarters of the bags of TABLE, and compared on the remaining quarter. Stored models are
-    compared on all bags.
+    Methods are fitted to three quarters of the bags of TABLE, and compared on the held-out quarter by the mean absolute
+    error (AE) and the mean relative absolute error (RAE). With --model, stored models are compared on all bags instead.
 
     \b
     Examples: histnetq compare rows.csv --bag tow --label species --methods emq,pacc,histnetq

@@ -14,7 +14,8 @@ from histnetq.cli.terminal import echo
 def demo(output: Path) -> None:
     """Compare methods on scikit-learn's digits in two minutes.
 
-    There are three tasks, and a report is written.
+    There are three tasks: to learn from labelled images, to learn from proportions of bags only, and to estimate bags
+    from different scanners. A report is written to the output directory.
 
     Example: histnetq demo
     """

@@ -6,18 +6,19 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import count, main, say, write_files
-from histnetq.cli.options import IMAGES, KNOWN, PATH, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, PATH, how_to_read, option, options
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *IMAGES, "coverage")
+@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *KNOWN_IMAGES, "coverage")
 @option("-o", "--output", type=PATH, help="CSV or Parquet file of the errors of each bag.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of a model on bags of known proportions.
 
-    MODEL estimates the bags of TABLE. A class that the model has not learned counts as estimated 0. For a calibrated
-    model, the coverage of its intervals is measured as well.
+    MODEL estimates the bags of TABLE. The mean absolute error (AE) and the mean relative absolute error (RAE) are
+    printed. The estimate of a class that the model does not know is 0. For a calibrated model, the coverage of its
+    intervals is measured as well.
 
     \b
     Examples: histnetq evaluate model rows.csv --bag tow --label species

@@ -1,4 +1,4 @@
-"""The command that fits a model: fit. Also functions that tune and compare share with it."""
+"""The command that fits a model: fit. The commands tune and compare use some of its functions."""
 
 from __future__ import annotations
 
@@ -26,18 +26,23 @@ if TYPE_CHECKING:
     help="Method to fit, such as histnetq, emq or pacc; auto compares a few and fits the best.",
 )
 @options("classifier", "rescaling")
-@option("--loss", default="ae", help="Loss that networks minimise, such as ae or rae.")
+@option(
+    "--loss",
+    default="ae",
+    help="Loss that networks minimise, such as ae (absolute error) or rae (relative absolute error).",
+)
 @options("calibration", "seed", "model", "force", "keep_interrupted", "json")
 def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool, **given: Any) -> None:
     """Fit a model to labelled rows or bags of known proportions.
 
-    TRAIN are Parquet or CSV files. By default a few methods are compared on a quarter of the bags, and the best one is
-    fitted to all bags. For labelled rows, these are EMQ, KDEy and PACC on a logistic regression and on a random forest,
-    EMNetQ and HistNetQ. For bags of known proportions, these are HistNetQ, EMNetQ and DeepSets. Labelled rows need no
-    bag column: bags are then drawn from a quarter of the rows.
+    TRAIN are Parquet or CSV files. By default, a few methods are compared on held-out bags, and the method with the
+    lowest mean absolute error (AE) is fitted to all bags that are not held out for intervals. For labelled rows, these
+    methods are HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with two classifiers, a logistic regression and a
+    random forest. For bags of known proportions, they are HistNetQ, EMNetQ and DeepSets. Labelled rows need no bag
+    column: held-out bags are then drawn from held-out rows.
 
     Scores of your own classifier can replace features. With --proba, EMQ, KDEy, PACC, EMNetQ and HistNetQ are compared
-    on them; with --prediction, ACC is fitted. The classifier must not be trained on these rows.
+    on them; with --prediction, ACC is fitted. The classifier must have been trained on other rows.
 
     \b
     Examples: histnetq fit rows.csv --label species -o model

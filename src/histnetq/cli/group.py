@@ -57,7 +57,7 @@ class _Group(click.Group):
 
 
 class _Commands(_Group):
-    """A group that keeps the command line as it was typed."""
+    """A group of commands that remembers the typed command line, which models and reports record."""
 
     group_class = _Group
 
@@ -77,7 +77,7 @@ class _Commands(_Group):
 @click.group(cls=_Commands)
 @click.version_option(package_name="histnetq")
 def main() -> None:
-    """Estimate how common each class is in bags of examples."""
+    """Estimate the proportion of each class in bags; a bag is a set of rows, such as one sample."""
 
 
 def interrupted_place(output: Path) -> Path:

@@ -14,7 +14,8 @@ from histnetq.cli.options import options
 def info(model: Path, as_json: bool) -> None:
     """Describe a stored model.
 
-    Print the method, classes, features, parameters and calibration of MODEL. The weights are not read.
+    Print the method, classes, features, parameters and calibration of MODEL. This is fast for large models, because
+    the learned arrays are not read.
 
     Example: histnetq info model
     """

@@ -10,7 +10,7 @@ import click
 from histnetq.cli.group import count, main, say
 from histnetq.cli.options import PATH, option, options
 
-_TASK = click.argument("task", type=click.Choice(["T1A", "T1B", "T1", "T2", "T3", "T4"]))
+_TASK = click.argument("task", metavar="TASK", type=click.Choice(["T1A", "T1B", "T1", "T2", "T3", "T4"]))
 
 
 @main.group()
@@ -27,7 +27,7 @@ def lequa() -> None:
 def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as_json: bool) -> None:
     """Write a submission.
 
-    MODEL estimates the test bags of TASK in DATA_DIR.
+    MODEL estimates the test bags of TASK, whose data are in DATA_DIR. TASK is T1A, T1B, T1, T2, T3 or T4.
 
     Example: histnetq lequa submit model T2 lequa2024 -o submission.zip
     """
@@ -51,8 +51,8 @@ def submit(model: Path, task: str, data_dir: Path, output: Path, force: bool, as
 def check(submission: Path, task: str, data_dir: Path | None, as_json: bool) -> None:
     """Check a submission against the published rules.
 
-    With DATA_DIR, SUBMISSION must have the same test bags and classes as the data there. If the data contain the truth,
-    the errors are printed, too.
+    TASK is T1A, T1B, T1, T2, T3 or T4. With DATA_DIR, SUBMISSION must have the same test bags and classes as the data
+    there. If the data contain the truth, the errors are printed, too.
 
     \b
     Examples: histnetq lequa check submission.zip T2

@@ -38,17 +38,35 @@ _EXIT_ON_ALERT = 3
 )
 @option(
     "--timezone",
-    help="Time zone of days and months, such as Europe/Madrid.  [default: the zone of the column, or local times]",
+    help="Time zone of days and months, such as Europe/Madrid.  [default: the zone of the column; times without a zone "
+    "are used as they are]",
 )
 @options("weight", "missing")
-@option("--false-alarms", type=float, default=0.05, help="Probability of any false alarm in 52 chunks.")
+@option(
+    "--false-alarms",
+    type=float,
+    default=0.05,
+    help="Probability of one or more false alarms in 52 chunks (a year of weeks), over all classes of a segment.",
+)
 @options("coverage")
 @option(
-    "--state", type=PATH, help="Parquet file of sketches of the chunks. Only new files are read, and it is updated."
+    "--state",
+    type=PATH,
+    help="Parquet file that keeps sketches (small summaries) of the chunks between runs. Files of NEW that an earlier "
+    "run read are skipped. The state file is created or updated.",
 )
 @option("-o", "--output", type=PATH, help="HTML page about the class proportions over time.")
-@option("--csv", type=PATH, help="CSV or Parquet file of the table.  [default: the terminal, without -o]")
-@option("--prometheus", type=PATH, help="File of the last chunk in the format of node_exporter. It is always replaced.")
+@option(
+    "--csv",
+    type=PATH,
+    help="CSV or Parquet file of the table.  [default: print the table, unless -o or --prometheus is given]",
+)
+@option(
+    "--prometheus",
+    type=PATH,
+    help="File for the estimates and alerts of the last chunk as Prometheus metrics, in the text format of "
+    "node_exporter. An existing file is always replaced.",
+)
 @option("--fail-on-alert", is_flag=True, help="End with exit code 3 if any chunk has an alert.")
 @options("force", "json")
 def monitor(
@@ -68,10 +86,12 @@ def monitor(
 ) -> None:
     """Detect changes of the class proportions over time.
 
-    MODEL estimates the rows of NEW in chunks of time. The table has a row for each chunk and class: chunk, start, end,
-    period (reference or analysis), class, n, estimate, lower, upper, reference, threshold_lower, threshold_upper, alert
-    and verdict, after the columns of --by. The verdict is "unchanged", "moved", or "rows look different", if no mix of
-    the classes explains the rows.
+    MODEL estimates the class proportions of NEW in chunks of time. The resulting table has one row for each chunk and
+    class. Its columns are the columns of --by, and then chunk, start, end, period (reference or analysis), class, n,
+    estimate, lower, upper, reference (mean of the reference chunks), threshold_lower, threshold_upper, alert, verdict.
+
+    The verdict of a chunk is "unchanged"; "moved" if a class has an alert; "rows look different" if no mix of the known
+    classes explains the rows; or "no reference" if its segment has fewer than two reference chunks.
 
     The rows may be larger than memory and may be in any order: late rows are added to their chunk. With --state, run
     the command again when there are new files; a file that is given twice counts once.
@@ -123,13 +143,15 @@ def _refuse_inputs(model: Path, source: list[str], places: dict[str, Path]) -> N
     for name, place in places.items():
         target = Path(os.path.realpath(place))
         if str(target) in rows:
-            raise ValueError(f"{name}: {place} is one of the files with rows, which it would replace; name another.")
+            raise ValueError(f"{name}: {place} is an input file, which would be replaced; name another output file.")
         if Path(os.path.realpath(model)) in target.parents:
-            raise ValueError(f"{name}: {place} is in the directory of the model, which must not change; name another.")
+            raise ValueError(
+                f"{name}: {place} is in the directory of the model, which must not change; name another output file."
+            )
 
 
 def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:
-    """Print the numbers of chunks and the written files."""
+    """Print how many chunks have alerts or look different, and the paths of the written files."""
     lines = [f"{facts['alerts']} of {facts['analysis']} chunks outside the reference have an alert."]
     if not facts["analysis"]:
         lines = ["All chunks are in the reference, so there are no chunks to compare with it."]

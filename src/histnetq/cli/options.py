@@ -14,8 +14,9 @@ from histnetq.registry import CLASSIFIERS, MISSING, RESCALINGS
 PATH = click.Path(path_type=Path)
 KNOWN = ("prevalences", "counts", "label")
 IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
+KNOWN_IMAGES = ("known_images", *IMAGES[1:])  # images whose classes or proportions are known
 COLUMNS = ("features", "ignore", "proba", "prediction", "text")
-TRAINING = ("labelled", *KNOWN, *COLUMNS, "weight", "missing", "scratch", *IMAGES, "image_size", "color")
+TRAINING = ("labelled", *KNOWN, *COLUMNS, "weight", "missing", "scratch", *KNOWN_IMAGES, "image_size", "color")
 _OF_TABLES = (*COLUMNS, "weight", "missing", "scratch", "dask", "audited", "rows")
 _OF_IMAGES = ("skip_unreadable", "cache_dir", "image_size", "color")
 
@@ -45,41 +46,58 @@ def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
     return next(csv.reader(value)) if len(value) == 1 else list(value) or None
 
 
+def _classifier(about: str) -> Any:
+    return option("--classifier", type=click.Choice(list(CLASSIFIERS)), help=about)
+
+
+def _images(about: str) -> Any:
+    return option("--images", is_flag=True, is_eager=True, help=about)
+
+
 _BAG = "Column that names the bag of each row; repeat it for several columns."
+_CLASSIFIER = "Classifier of classifier-based methods."
 _OPTIONS = {
     "MODEL": click.argument("model", type=PATH),
     "NEW": click.argument("new", nargs=-1, required=True, callback=_listed),
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
-    "bag": option("--bag", multiple=True, callback=_of_bags, help=f"{_BAG} Images need none."),
+    "bag": option(
+        "--bag", multiple=True, callback=_of_bags, help=f"{_BAG} Tables need it; images have one folder per bag."
+    ),
     "bags": option("--bag", multiple=True, callback=_listed, help=f"{_BAG}  [default: all rows are one bag]"),
     "labelled": option(
         "--bag", multiple=True, callback=_listed, help=f"{_BAG}  [default: the table has no bag column]"
     ),
-    "classifier": option(
-        "--classifier",
-        type=click.Choice(list(CLASSIFIERS)),
-        help="Classifier of classifier-based methods.  [default: logistic; fit --method auto compares logistic and "
-        "forest; tune tries all]",
+    "classifier": _classifier(
+        f"{_CLASSIFIER}  [default: logistic; with --method auto, logistic and forest are compared]"
+    ),
+    "compared_classifier": _classifier(
+        f"{_CLASSIFIER}  [default: logistic; without --methods, logistic and forest are compared]"
+    ),
+    "tuned_classifier": _classifier(
+        "Classifier whose parameters are searched, for classifier-based methods.  [default: all classifiers are tried]"
     ),
     "rescaling": option(
         "--rescaling",
         type=click.Choice(["auto", "none", *RESCALINGS]),
         default="auto",
-        help="Rescaling of the posteriors by emq; auto rescales only if the mean posteriors contradict the labels.",
+        help="How emq rescales the class probabilities of the classifier: only if their means contradict the labels, "
+        "then by bcts (auto); by one factor (ts), by one factor and a bias per class (bcts), the same with smaller "
+        "biases (shrunk), by a factor and a bias per class (vs), or by a factor per class (nbvs).",
     ),
     "missing": option(
         "--missing",
         type=click.Choice(MISSING),
         default="refuse",
-        help="Refuse rows with missing values, drop them, or fill them with the training mean.",
+        help="What to do with missing values: refuse the table with an error, drop their rows, or replace them by the "
+        "training mean.",
     ),
-    "images": option(
-        "--images",
-        is_flag=True,
-        is_eager=True,
-        help="Read images: a folder per bag (with --label, a folder per class in it), or an EcoTaxa table next to its "
-        "images.",
+    "images": _images(
+        "Read images: a folder with one folder per bag, or an EcoTaxa table in the folder of its images."
+    ),
+    "known_images": _images(
+        "Read images: a folder with one folder per bag, or an EcoTaxa table in the folder of its images. With --label "
+        "and any text, the folder of each bag has one folder per class."
     ),
     "image_cache": option(
         "--image-cache",
@@ -103,7 +121,8 @@ _OPTIONS = {
         multiple=True,
         callback=_named,
         help="Comma-separated columns to learn from; or repeat the option with one column each time.  [default: all "
-        "columns of numbers except keys, counters and constants]",
+        "columns of numbers, except keys (whole numbers that hardly repeat), counters (whole numbers that rise or fall "
+        "from row to row) and constants]",
     ),
     "ignore": option(
         "--ignore",
@@ -114,19 +133,23 @@ _OPTIONS = {
     "proba": option(
         "--proba",
         help="Columns with class probabilities from your own classifier, such as cod=p_cod,eel=p_eel, or a pattern "
-        "such as 'p_*' where * is the class. The classifier must not be trained on these rows.",
+        "such as 'p_*' where * is the class. The classifier must have been trained on other rows.",
     ),
-    "text": option("--text", help="Column of texts to learn from, in addition to --features if given."),
+    "text": option(
+        "--text", help="Column of texts to learn from. Other columns are then used only if --features names them."
+    ),
     "prediction": option(
         "--prediction",
-        help="Column with classes predicted by your own classifier, which must not be trained on these rows.",
+        help="Column with classes predicted by your own classifier, which must have been trained on other rows.",
     ),
     "methods": option(
         "--methods", callback=_split, help="Comma-separated methods to compare.  [default: a few that suit the data]"
     ),
     "method": option("--method", default="histnetq", help="Method to tune, such as histnetq, emq or pacc."),
     "scratch": option(
-        "--scratch", type=click.Path(), help="Directory for temporary files, if the rows do not fit into memory."
+        "--scratch",
+        type=click.Path(),
+        help="Directory for a temporary file of the rows, if they do not fit into memory.  [default: no file]",
     ),
     "force": option("--force", is_flag=True, help="Replace existing output."),
     "keep_interrupted": option(
@@ -134,7 +157,7 @@ _OPTIONS = {
         is_flag=True,
         help="On interruption, save the model learned so far in a directory with the suffix -interrupted.",
     ),
-    "json": option("--json", "as_json", is_flag=True, help="Print one line of JSON."),
+    "json": option("--json", "as_json", is_flag=True, help="Print one line of JSON instead of text."),
     "seed": option("--seed", default=0, type=click.IntRange(0), help="Random seed."),
     "prevalences": option("--prevalences", type=click.Path(), help="Table of the class proportions of each bag."),
     "counts": option("--counts", is_flag=True, help="The table of proportions contains counts."),
@@ -143,8 +166,9 @@ _OPTIONS = {
         "--calibration",
         type=click.FloatRange(0, 0.9),
         default=0.25,
-        help="Fraction of the bags that calibrates intervals; 0 for no intervals. If this is fewer than 100 bags and a "
-        "fit is fast, all bags calibrate intervals by cross-validation instead.",
+        help="Fraction of the bags that is held out to calibrate intervals; 0 means no intervals. If this holds out "
+        "fewer than 100 bags and a fit takes at most 24 seconds, the model is instead fitted to all bags and "
+        "calibrated by cross-validation.",
     ),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
     "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),

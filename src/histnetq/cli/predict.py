@@ -20,16 +20,20 @@ from histnetq.tables.files import refuse_existing
 @option(
     "--interval",
     type=click.Choice(list(INTERVALS)),
-    help="Interval method. Without calibration, bayes and the wider bootstrap suit classical methods, and "
-    "standard-errors suits EMNetQ.  [default: conformal for calibrated models, no intervals for others]",
+    help="Interval method. For models without calibration, use bayes or bootstrap (wider intervals) with classical "
+    "methods, and standard-errors with EMNetQ.  [default: conformal for calibrated models, no intervals for others]",
 )
 @option(
     "--audited",
     type=click.Path(),
-    help="Table with labels of the rows that histnetq sample drew from NEW; the estimates then hold under any shift.",
+    help="Table with labels of the rows that histnetq sample drew from NEW. The estimates and intervals are then valid "
+    "even if NEW differs from the training data in any way.",
 )
 @option(
-    "--random", is_flag=True, help="The rows of --audited are a simple random sample of each bag, with a column label."
+    "--random",
+    is_flag=True,
+    help="Treat the rows of --audited as a simple random sample of each bag, not as rows that histnetq sample drew. "
+    "Their classes are in the column named label.",
 )
 @option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @option(
@@ -52,8 +56,8 @@ def predict(
 ) -> None:
     """Estimate the class proportions of each bag of a table.
 
-    MODEL estimates the bags of NEW: tables, or files that histnetq sketch wrote, which are added up. Without --bag, all
-    rows of tables are one bag.
+    NEW are tables, or files that histnetq sketch wrote. A sketch is a small summary of a bag; sketches of the same bag
+    are merged. Without --bag, all rows of tables are one bag.
 
     The result has one row for each bag and class, sorted by bag and class. Its columns are the bag columns, class,
     estimate, lower, upper, n and trust. With --wide, it has one row for each bag and columns such as cod, cod_lower and
@@ -63,14 +67,15 @@ def predict(
     squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
     it has only one row, or that it contains text values that were not in the training data.
 
-    Tables may be larger than memory, because their rows are read once and not kept. Exceptions are EMQ and KDEy (whose
-    sketches are not exact), median, attention, EMNetQ and QuaNet (which have no sketches), any --interval except
-    conformal, --audited, and --rows.
+    Most models read each row once and do not keep it, so that tables may be larger than memory. The rows must fit into
+    memory for EMQ, KDEy, EMNetQ, QuaNet, and networks that pool by the median or by attention. They must also fit into
+    memory with --audited, with --rows, and with any --interval except conformal.
 
-    Classical methods, EMNetQ and all models of scores can write --rows: one row for each row of NEW, with its number.
+    --rows writes a table with the number and the class probabilities of each row of NEW. It works with methods that use
+    a classifier, with EMNetQ, and with all models that were fitted with --proba or --prediction.
 
-    With --audited, two more columns follow: labels, the number of labels of the bag, and method, how the estimate was
-    made.
+    With --audited, there are two more columns: "labels" is the number of labelled rows of the bag, and "method" says
+    how the estimate was made.
 
     \b
     Examples: histnetq predict model new.csv --bag tow -o estimates.csv --coverage 0.9

@@ -25,10 +25,12 @@ from histnetq.cli.options import PATH, option, options
 def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Draw rows of each bag for labelling.
 
-    More rows of NEW are drawn where MODEL is uncertain. Fill in the column label of the output file; predict --audited
-    then returns estimates and intervals that hold under any shift, because the labels are of the bag itself. The
-    columns audit_... identify the rows and their probabilities: do not change them. You may sort the rows and delete
-    columns of NEW.
+    More rows of NEW are drawn where MODEL is uncertain. Write the class of each row into the column named label of the
+    output file. Then predict --audited gives estimates and intervals that are valid even if NEW differs from the
+    training data in any way, because they use labels of rows of the bag itself.
+
+    The columns audit_... contain the numbers of the rows and the probabilities with which they were drawn: do not
+    change them. You may sort the rows of the output file, and delete columns that were copied from NEW.
 
     \b
     Example: histnetq sample model new.csv --bag site --n 200 -o to_label.csv

@@ -30,20 +30,22 @@ _SHORTEST_TOKEN = 16  # characters
 @option(
     "--allow-host",
     multiple=True,
-    help="Host name that requests may use, such as the name of a proxy; repeat it for several names.",
+    help="Name of this server that clients may use in addresses, such as the name of a proxy; repeat it for several "
+    "names.  [default: localhost, the name in --host, and IP addresses]",
 )
 @option(
     "--proxy",
     multiple=True,
-    help="Numeric address of a proxy whose header X-Forwarded-For is trusted, such as 127.0.0.1; repeat it for several "
-    "proxies.  [default: none]",
+    help="IP address of a proxy in front of this server, such as 127.0.0.1; its header X-Forwarded-For then names the "
+    "client. Repeat it for several proxies.  [default: none]",
 )
 @option(
     "--workers",
     "--threads",
     type=click.IntRange(1, 64),
     default=2,
-    help="Number of processes that handle requests; half as many run jobs.",
+    help="Number of processes that answer requests. In addition, half as many processes (at least one) run jobs, which "
+    "estimate uploaded tables. --threads is an older name of this option.",
 )
 @option(
     "--waiting",
@@ -108,7 +110,7 @@ def serve(
         )
     for name in proxy:
         if _address(name) is None:
-            raise ValueError(f"proxy: expected a numeric address, such as 127.0.0.1, got {name!r}; give one.")
+            raise ValueError(f"proxy: expected an IP address, such as 127.0.0.1, got {name!r}; give one.")
     proxies = tuple(str(_address(name)) for name in proxy)
     listening = _listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"

@@ -14,10 +14,11 @@ from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
 @option("-o", "--output", type=PATH, required=True, help="Parquet file of the sketches.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
-    """Reduce the bags of a table to sketches.
+    """Reduce each bag of a table to a sketch, a small summary.
 
-    MODEL predicts from sketches instead of the rows of TABLE. Sketches of different rows of the same bags add up to the
-    sketches of all rows, so that no row is read again.
+    MODEL can later predict from the sketches, without the rows of TABLE. If the rows of a bag arrive in several files,
+    sketch each file once: predict merges the sketches of a bag. If predict has fewer --bag columns, it merges bags into
+    larger bags, such as all hours of a site.
 
     \b
     Example: histnetq sketch model monday.parquet --bag site --bag hour -o days/monday.parquet

@@ -13,9 +13,13 @@ from histnetq.cli.options import TRAINING, option, options
 
 
 @main.command()
-@options("TRAIN", *TRAINING, "method", "classifier")
+@options("TRAIN", *TRAINING, "method", "tuned_classifier")
 @option("--trials", default=20, type=click.IntRange(1), help="Total number of trials, including those already stored.")
-@option("--storage", help="Journal file or database URL of the trials; the same command continues a search.")
+@option(
+    "--storage",
+    help="File or database URL in which trials are stored. Run the same command again to continue an interrupted "
+    "search.",
+)
 @options("calibration", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
     train: list[str],
@@ -29,9 +33,9 @@ def tune(
 ) -> None:
     """Search for the best parameters of a method.
 
-    Models are fitted to the rows of TRAIN, and the best one is saved. Classifier-based methods try all classifiers;
-    with --classifier, the parameters of this classifier are searched instead. With --proba, only parameters of the
-    method are searched.
+    Models are fitted to the rows of TRAIN, and the model with the lowest mean absolute error (AE) on held-out bags is
+    saved. Classifier-based methods try all classifiers; with --classifier, the parameters of this classifier are
+    searched instead. With --proba, only parameters of the method are searched.
 
     \b
     Examples: histnetq tune rows.csv --bag tow --label species --method emq --trials 20 -o model

@@ -82,7 +82,7 @@ def keep(
 
 
 def _open(place: Path, about: dict[str, object], n_columns: int) -> tuple[NDArray[np.float32], Arrays] | None:
-    """Return the cached rows and arrays; None if they have other sources or another format, or are damaged."""
+    """Return the cached rows and arrays; None if their source files or format have changed, or they are damaged."""
     try:
         size = (place / _ROWS).stat().st_size
         if json.loads((place / _ABOUT).read_text(encoding="utf-8")) != {**about, "bytes": size}:

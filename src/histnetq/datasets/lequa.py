@@ -293,7 +293,7 @@ def read_tables(files: Sequence[File], header: str) -> tuple[NDArray[np.float32]
             try:
                 _parse([content], header)
             except ValueError as error:
-                expected = f"expected rows of finite numbers with commas between, under the header {_short(header)}"
+                expected = f"expected rows of finite numbers separated by commas, under the header {_short(header)}"
                 raise _damaged(f"{name} is damaged ({_short(str(error))}), {expected}") from None
         raise
 

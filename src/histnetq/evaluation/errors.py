@@ -34,12 +34,12 @@ def evaluate(
         A fitted quantifier (also one of QuaPy), or its estimates: an array in the order of ``bags.classes``, a data
         frame with the classes as columns, or a table that this function returned.
     bags : Bags
-        Bags with known prevalences, or with row labels. Classes are matched by name with ``quantifier.classes_``;
-        default names 0, 1, … match any names. A class that the bags lack has prevalence 0. The estimate of a class that
-        the quantifier lacks is 0, with a warning.
+        Bags with known prevalences, or with row labels. Classes are matched by name with ``quantifier.classes_``, or by
+        position if the bags or the quantifier have the default names 0, 1, …. A class that the bags lack has prevalence
+        0. The estimate of a class that the quantifier lacks is 0, with a warning.
     measures : str, callable, list of these, or dict of names and callables, optional
         Names of measures or functions ``(p_true, p_pred)``. Default: all `histnetq.metrics.MEASURES` that have a value
-        for each bag; of these, `nmd` is for ordered classes only.
+        for each bag. They include `nmd`, which is meaningful only for ordered classes.
     train_prevalences : array-like of shape (n_classes,) or dict, optional
         Training prevalences, in the order of ``quantifier.classes_``. Default: its ``train_prevalences_``.
 
@@ -123,7 +123,9 @@ def compare(
     named, truth = _named_measures(measures), _with_truth(bags)
     runs = {str(name): _seeds(name, value) for name, value in quantifiers.items()}
     if len(runs) < len(quantifiers):
-        raise ValueError(f"quantifiers: expected names that differ as text, got {list(quantifiers)}.")
+        raise ValueError(
+            f"quantifiers: expected names that differ when written as text, got {list(quantifiers)}; rename one."
+        )
     if not any(runs.values()):
         raise ValueError("quantifiers: expected at least one with a result, got none; add a fitted quantifier.")
     common, shift, errors = None, None, {}

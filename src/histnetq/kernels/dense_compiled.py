@@ -81,9 +81,10 @@ def encode(rows: np.ndarray, index: np.ndarray, layers: Layers, features: Tensor
 
 
 def encode_bins(rows: np.ndarray, index: np.ndarray, layers: Layers, thresholds: Tensor, codes: Tensor) -> None:
-    """Compute the number of thresholds, (n_outputs, n), at or below each feature: (len(index), n_outputs).
+    """For each row in `index` and each feature, count the thresholds that are at most the value of the feature.
 
-    A threshold of NaN is never reached.
+    The thresholds are (n_outputs, n), and the counts are written to `codes`, (len(index), n_outputs). A threshold of
+    NaN is not counted.
     """
     fill = -thresholds.shape[1] % _STEP
     _run(_bins, rows, index, layers, torch.nn.functional.pad(thresholds, (0, fill), value=torch.nan), codes)

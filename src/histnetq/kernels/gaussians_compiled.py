@@ -177,7 +177,10 @@ def _grad(
 
 @njit(cache=True, nogil=True)
 def _of_gaussian(factor, firsts, seconds, grad_center, grad_factor):
-    """Convert the sums over gaps g to gradients: Lᵀ L Σ g for the centre, −L Σ g gᵀ for the factor."""
+    """Compute the gradients of the centre, Lᵀ L Σ g, and of the factor L, −L Σ g gᵀ.
+
+    A gap g is a row minus the centre; `firsts` and `seconds` are the weighted sums of g and g gᵀ over the entries.
+    """
     n_dims = len(factor)
     for j in range(n_dims):
         moved = 0.0

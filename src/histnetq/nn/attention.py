@@ -57,7 +57,7 @@ class MAB(nn.Module):
         keys : Tensor of shape (n_bags, m, key_size)
             Rows that are attended to.
         bias : Tensor of shape (n_bags, m), optional
-            Added to the logits of each key: the logarithm of its weight, and −∞ for padding.
+            Number added to the logits of each key: the logarithm of the key's weight, or −∞ for padding.
 
         Returns
         -------
@@ -104,7 +104,7 @@ class SAB(nn.Module):
         rows : Tensor of shape (n_bags, n, in_size)
             Padded bags.
         bias : Tensor of shape (n_bags, n), optional
-            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+            Number added to the logits where a row is the key: the logarithm of the row's weight, or −∞ for padding.
 
         Returns
         -------
@@ -140,14 +140,14 @@ class ISAB(nn.Module):
         self.spread = MAB(in_size, size, size, n_heads)
 
     def forward(self, rows: Tensor, bias: Tensor | None = None) -> Tensor:
-        """Let the learned points attend to the rows of each bag, and the rows to the results of the points.
+        """Let the learned points attend to the rows of each bag; then let the rows attend to the resulting points.
 
         Parameters
         ----------
         rows : Tensor of shape (n_bags, n, in_size)
             Padded bags.
         bias : Tensor of shape (n_bags, n), optional
-            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+            Number added to the logits where a row is the key: the logarithm of the row's weight, or −∞ for padding.
 
         Returns
         -------
@@ -190,7 +190,7 @@ class PMA(nn.Module):
         rows : Tensor of shape (n_bags, n, size)
             Padded bags.
         bias : Tensor of shape (n_bags, n), optional
-            Added to the logits of each row as a key: the logarithm of its weight, and −∞ for padding.
+            Number added to the logits where a row is the key: the logarithm of the row's weight, or −∞ for padding.
 
         Returns
         -------

@@ -116,7 +116,7 @@ def _pipeline_from_plain(described: dict[str, Any], arrays: Arrays) -> Pipeline:
     if len({name for name, _ in steps}) < len(steps):
         raise ValueError("two steps of a pipeline have the same name")
     if len({getattr(step, "n_features_in_", None) for _, step in steps}) > 1:
-        raise ValueError("the steps of a pipeline have different numbers of features")
+        raise ValueError("a step of a pipeline expects another number of features than the step before it returns")
     return Pipeline(steps)
 
 
@@ -196,7 +196,7 @@ def _restore_scaler(estimator: Any, arrays: Arrays, n_features: int) -> None:
     if estimator.with_std and not (estimator.scale_ > _LEAST_SCALE).all():
         raise ValueError("a scale is not above 0")
     if estimator.with_mean and not (np.abs(estimator.mean_) <= _LARGEST).all():
-        raise ValueError("a mean is larger than any number in a row may be")
+        raise ValueError(f"the mean of a feature is above {_LARGEST:g}")
     if "n_samples_seen_" in arrays:
         seen = arrays["n_samples_seen_"]
         estimator.n_samples_seen_ = checked_array(arrays, "n_samples_seen_", seen.shape, "iuf")[()]
@@ -212,7 +212,7 @@ def _restore_bayes(estimator: Any, arrays: Arrays, n_features: int) -> None:
     if not (estimator.var_ > _LEAST_SCALE).all() or not (estimator.class_prior_ >= 0).all():
         raise ValueError("a variance is not above 0, or a prior is negative")
     if not (np.abs(estimator.theta_) <= _LARGEST).all() or not estimator.class_prior_.any():
-        raise ValueError("a mean is larger than any number in a row may be, or no class has a prior")
+        raise ValueError(f"the mean of a feature is above {_LARGEST:g}, or all priors are 0")
 
 
 def _mlp_arrays(estimator: Any) -> Arrays:

@@ -319,5 +319,8 @@ def _from_json(name: str, value: Any, arrays: Arrays, trust: Sequence[str], cust
         return load_classifier(base64.b64decode(value["skops"]), trust)
     kind = _DATACLASSES[value["type"]]
     if "callbacks" in value["fields"]:
-        raise ValueError(f"path: {name} has callbacks, which are never stored; save the model again.")
+        raise ValueError(
+            f"path: {name} has callbacks, which are never written to a model, so the file was changed; save the model "
+            "again."
+        )
     return kind(**{k: _from_json(name, v, arrays, trust, custom) for k, v in value["fields"].items()})

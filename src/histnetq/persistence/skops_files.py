@@ -141,7 +141,7 @@ def _types_to_trust(stored: bytes) -> set[str]:
         members = archive.infolist()
         stored_plainly = all(member.compress_type == zipfile.ZIP_STORED for member in members)
         if not stored_plainly or sum(member.file_size for member in members) > len(stored):
-            raise ValueError("its parts are larger than the file")
+            raise ValueError("its parts are compressed, or together larger than the file")
         if len({member.filename for member in members}) != len(members):
             raise ValueError("two of its parts have the same name")
         for member in members:

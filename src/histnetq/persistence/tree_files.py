@@ -149,7 +149,7 @@ def _checked_depths(
     parents = np.bincount(absolute.reshape(-1), minlength=len(leaf))
     parents[starts] += 1
     if (parents != 1).any():
-        raise ValueError("a node of the trees is not the child of exactly one node")
+        raise ValueError("a node of the trees, other than a root, has no parent or several parents")
     depths = np.zeros(len(sizes), np.int64)
     tree_of, where = np.repeat(np.arange(len(sizes)), sizes), np.full(len(leaf), -1)
     where[inner] = np.arange(len(inner))

@@ -585,8 +585,9 @@ class Quantifier(BaseEstimator):
         Returns
         -------
         FeatureSpec
-            Names, precision, training means, the range of values that the model can compute with, and whether the
-            features are scores.
+            The names of the features; whether they need double precision; their training means, which replace missing
+            values; the smallest and largest allowed values; and whether the features are scores, which are class
+            probabilities from a custom classifier.
 
         Examples
         --------

@@ -70,9 +70,9 @@ def expected_performance(assigned: Ints, confusions: Floats, prevalences: Floats
 
 
 def misclassification(values: Floats, labels: Ints, weights: NDArray | None) -> Floats:
-    """Return the mean of each column of values (n_rows, k) given the true class: (k, k), true classes in columns.
+    """Return a matrix (k, k): entry (i, j) is the mean of column i of the values (n_rows, k) over the rows of class j.
 
-    A class without rows gets a column without errors.
+    The column of a class without rows is 1 for this class and 0 for others, as if it were always classified correctly.
     """
     n_classes = values.shape[1]
     w = np.ones(len(labels)) if weights is None else weights.astype(float)

@@ -47,6 +47,11 @@ class Maker:
     moments: str | None = None
     keys: tuple[str, ...] | None = None
 
+    @property
+    def in_words(self) -> str:
+        """Method and start of the fingerprint, for messages."""
+        return f"{self.quantifier} (fingerprint {self.fingerprint[:8]})"
+
 
 @dataclass(frozen=True)
 class BagSketch:
@@ -121,17 +126,17 @@ class BagSketch:
         return sum(getattr(self, name).nbytes for name in _FIELDS)
 
     def roll_up(self, to: Callable[[Any], Any] | Mapping[Any, Any] | Sequence[Any]) -> BagSketch:
-        """Merge bags into wider bags.
+        """Merge bags into larger bags.
 
         Parameters
         ----------
         to : callable, mapping or sequence
-            The wider bag of each bag: a function of its id, a mapping from ids, or a list.
+            The larger bag that each bag is merged into: a function of its id, a mapping from ids, or a list.
 
         Returns
         -------
         BagSketch
-            The sketch of the wider bags, in the order of their first occurrence.
+            The sketch of the larger bags, in the order of their first occurrence.
 
         Examples
         --------
@@ -147,11 +152,13 @@ class BagSketch:
         names = self.ids.tolist()
         if isinstance(to, Mapping):
             if unknown := [name for name in names if name not in to]:
-                raise ValueError(f"to: has no wider bag for {unknown[0]!r}; add it.")
+                raise ValueError(f"to: has no larger bag for {unknown[0]!r}; add it.")
             to = to.__getitem__
         new = [to(name) for name in names] if callable(to) else list(to)
         if len(new) != len(names):
-            raise ValueError(f"to: expected the wider bag of each of the {len(names)} bags, got {len(new)}.")
+            raise ValueError(
+                f"to: expected a list of {len(names)} larger bags, one for each bag, got {len(new)}; correct it."
+            )
         return SketchSum().add(replace(self, ids=np.asarray(new), maker=replace(self.maker, keys=None))).result()
 
     def roll_up_keys(self, keys: Sequence[str]) -> BagSketch:
@@ -165,7 +172,7 @@ class BagSketch:
         Returns
         -------
         BagSketch
-            The sketch of the wider bags, in the order of their first occurrence.
+            The sketch of the larger bags, in the order of their first occurrence.
 
         Examples
         --------
@@ -357,8 +364,8 @@ class SketchSum:
         other, known = part.maker, next(iter(self._place), None)
         if first.fingerprint != other.fingerprint:
             raise ValueError(
-                f"sketches: expected all of one model, got {first.quantifier} {first.fingerprint[:8]} and "
-                f"{other.quantifier} {other.fingerprint[:8]}; sketch the rows again with one of them."
+                f"sketches: expected all of one model, got {first.in_words} and {other.in_words}; sketch the rows "
+                "again with one of them."
             )
         held, new = self._fields["values"].shape[1:], part.values.shape[1:]
         if new != held:

@@ -80,8 +80,8 @@ def require_own(sketch: BagSketch, maker: Maker, shape: tuple[int, ...], n_momen
     """
     if maker.fingerprint != sketch.maker.fingerprint:
         raise ValueError(
-            f"sketch: expected one that this {maker.quantifier} ({maker.fingerprint[:8]}) made, got one of "
-            f"{sketch.maker.quantifier} ({sketch.maker.fingerprint[:8]}); sketch the rows again with this model."
+            f"sketch: expected one made by this model, {maker.in_words}, got one made by {sketch.maker.in_words}; "
+            "sketch the rows again with this model."
         )
     found: list[tuple[str, Any, Any]] = [("states of shape {} per bag", shape, sketch.values.shape[1:])]
     if n_moments is not None and maker.moments == sketch.maker.moments:

@@ -159,7 +159,7 @@ class FeatureSpec:
     means : tuple of float, optional
         Training mean of each feature, which replaces missing values.
     low, high : tuple of float, optional
-        Range of each feature within which the model can compute.
+        Smallest and largest allowed value of each feature.
     scores : bool, default=False
         Whether the features are class probabilities, one per class and in the order of the classes.
     text : TextFeatures, optional
@@ -232,8 +232,8 @@ def plan_features(
         column, _, value = name.partition("=")
         if name in special:
             raise ValueError(
-                f"features: expected columns of their own, got {name!r}, which is the bag, label or weight column; "
-                "leave it out, or name another column for that use."
+                f"features: expected columns other than the bag, label and weight columns, got {name!r}; leave it out, "
+                "or name another column as bag, label or weight."
             )
         if name in table.types:
             if is_number(table.types[name]) or scores:  # texts instead of scores raise an error when they are read

@@ -372,8 +372,8 @@ class _CheckedBytes(io.RawIOBase):
 
     def _refuse_mark(self) -> None:
         raise ValueError(
-            f"{self._path}: row {_row_at(self._path, self._opened)} has a quotation mark that does not enclose a whole "
-            "cell; close it at the end of the cell, or write it twice within a quoted one."
+            f"{self._path}: row {_row_at(self._path, self._opened)} has a misplaced quotation mark, expected marks "
+            "around whole cells only; end the cell with a mark, or write marks inside a quoted cell twice."
         )
 
 

@@ -11,7 +11,7 @@ _TRUTH = {"true": True, "false": False}
 
 
 def name_of(value: Any) -> Any:
-    """Return texts, whole numbers and truth values unchanged, and any other value as a text.
+    """Return texts, integers and truth values unchanged, whole floats as integers, and other values as texts.
 
     Examples
     --------

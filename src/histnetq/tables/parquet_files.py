@@ -215,9 +215,9 @@ def _check_total(n_bytes: int, budget: Budget) -> None:
 
 
 def _check_pages(file: IO[bytes], n_bytes: int, about: Any, budget: Budget) -> set[str]:
-    """Raise an error for pages that decompress to more than the file states, or to more values than fit.
+    """Raise an error if pages unpack to more bytes than the file says, or to more values than the budget allows.
 
-    Return the dictionary-encoded text columns.
+    Return the names of the text columns that are dictionary-encoded.
     """
     largest, coded = _between(_PAGE, budget.bytes // 8), set[str]()
     is_small, n_values = n_bytes * _MOST_BY_SNAPPY <= largest, 0
@@ -242,8 +242,8 @@ def _check_part(file: IO[bytes], part: Any, largest: int) -> tuple[int, bool]:
         is_coded |= page.encoding in _CODED
         if page.encoding == _DELTA_BYTE_ARRAY:
             raise _RefusedEncoding(
-                f"table: column {part.path_in_schema[:80]!r} has texts that stand for parts of one another; "
-                "write it without delta encoding."
+                f"table: column {part.path_in_schema[:80]!r} has the encoding DELTA_BYTE_ARRAY, which is refused "
+                "because a small file can unpack to very long texts; write the file with another encoding."
             )
         if total > part.total_uncompressed_size:
             raise ValueError("a column unpacks to more bytes than it says")

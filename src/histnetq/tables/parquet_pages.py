@@ -66,7 +66,7 @@ class _Head:
     def read_struct(self, depth: int = 0) -> dict[int, Any]:
         """Read the fields of a structure by their numbers."""
         if depth > _DEEPEST:
-            raise ValueError("a page is described at too great depth")
+            raise ValueError("the header of a page has too many nested levels")
         found: dict[int, Any] = {}
         field = 0
         while kind := self._byte():
@@ -88,11 +88,11 @@ class _Head:
             return self._skip(self._varint())
         if kind == 12:
             return self.read_struct(depth + 1)
-        raise ValueError("the head of a page cannot be read")  # page headers contain no lists, sets or maps
+        raise ValueError("the header of a page cannot be read")  # page headers contain no lists, sets or maps
 
     def _byte(self) -> int:
         if self.place >= len(self.content):
-            raise ValueError("the head of a page is cut off")
+            raise ValueError("the header of a page is cut off")
         self.place += 1
         return self.content[self.place - 1]
 
@@ -108,7 +108,7 @@ class _Head:
             if byte < 128:
                 return value
             if shift > 63:
-                raise ValueError("a number in the head of a page is too long")
+                raise ValueError("a number in the header of a page is too long")
 
     def _number(self) -> int:
         value = self._varint()

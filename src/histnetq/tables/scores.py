@@ -151,7 +151,9 @@ def _values(table: Table, column: str) -> list[Any]:
 
 def _refuse_special(argument: str, column: str, special: Sequence[str]) -> None:
     if column in special:
-        raise ValueError(f"{argument}: {column!r} is the bag, label or weight column; name a column of a model's own.")
+        raise ValueError(
+            f"{argument}: {column!r} is the bag, label or weight column; name a column with scores of a model."
+        )
 
 
 def _read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
@@ -169,7 +171,8 @@ def _read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
     for name, column in pairs:
         if not name or not isinstance(column, str) or not column:
             raise ValueError(
-                f"proba: expected CLASS=COLUMN, got {name}={column}; name the column of each class, commas between."
+                f"proba: expected CLASS=COLUMN, got {name}={column}; give such a pair for each class, separated by "
+                "commas."
             )
     for what, names in (("the class", [name for name, _ in pairs]), ("the column", [column for _, column in pairs])):
         again = next((name for i, name in enumerate(names) if name in names[:i]), None)
@@ -182,7 +185,7 @@ def _matched(pattern: str, columns: Sequence[str]) -> list[tuple[str, str]]:
     before, star, after = pattern.partition("*")
     if not star or "*" in after:
         raise ValueError(
-            f"proba: expected CLASS=COLUMN with commas between, or a pattern with one star such as 'p_*', got "
+            f"proba: expected CLASS=COLUMN pairs separated by commas, or a pattern with one star such as 'p_*', got "
             f"{pattern!r}; correct it."
         )
     found = [name for name in columns if name.startswith(before) and name.endswith(after)]

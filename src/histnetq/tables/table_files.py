@@ -278,8 +278,8 @@ def _as_arrow(source: Any, argument: str) -> Any:
             raise ValueError(f"{argument}: has a column of mixed types ({error}); convert it to one.") from None
         except UnicodeEncodeError:
             raise ValueError(
-                f"{argument}: has a text with half a character (a lone surrogate), expected Unicode; repair how it was "
-                "decoded."
+                f"{argument}: has a text with an invalid character (a lone surrogate), expected Unicode; read the file "
+                "again with the right encoding."
             ) from None
     if hasattr(source, "__arrow_c_stream__"):
         return pa.table(source)

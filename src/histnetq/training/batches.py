@@ -40,7 +40,7 @@ class Batch:
 
 
 def make_batch(bags: Bags, device: torch.device, dtype: torch.dtype) -> Batch:
-    """Gather each row of the bags once, and move all arrays to the device."""
+    """Copy each row once, also if it is in several bags, and move all arrays to the device."""
     used, index = used_rows(bags.index, bags.rows.shape[0])
     weights = bags.sized_weights()
     return Batch(
@@ -66,7 +66,7 @@ def predict_bags(network: BagNetwork, bags: Bags) -> NDArray[np.float64]:
 
 @torch.inference_mode()
 def bag_states(network: BagNetwork, bags: Bags) -> NDArray:
-    """Return the values ``(n_bags, ...)`` of the states of a mergeable pooling, in bounded memory."""
+    """Return the mergeable summary of each bag, such as sums over its rows, in bounded memory: (n_bags, ...)."""
     if (bins := BinCounts.of(network, bags)) is not None:
         count = bins.count
         return _map_bags(network, bags, bins.encode, lambda *entries: count(*entries).values)
@@ -156,7 +156,7 @@ def prepare_rows(network: BagNetwork, bags: Bags, used: NDArray[np.int64]) -> Te
 
 
 def _wide(numbers: NDArray, device: torch.device) -> Tensor:
-    """Convert weights or states to the widest type of their kind that the device supports."""
+    """Convert floats to the most precise type of the device, and integers to int64."""
     kind = widest(device) if numbers.dtype.kind == "f" else torch.int64
     return torch.as_tensor(numbers, dtype=kind, device=device)
 

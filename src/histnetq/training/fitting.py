@@ -83,7 +83,7 @@ class TrainedNetwork:
     split : str
         A sentence that describes the validation data.
     interrupted : str
-        When training was interrupted, such as "after epoch 2 of 200", or an empty string.
+        The moment of an interruption, such as "after epoch 2 of 200"; empty without one.
     learned_nothing : str
         A sentence that warns that the network is no better than one constant estimate, or an empty string.
     """

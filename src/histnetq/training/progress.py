@@ -1,7 +1,8 @@
 """Progress of long work: lines of the logger ``histnetq.progress``, and events for a listener.
 
-The logger is silent until ``logging.getLogger("histnetq.progress").setLevel("INFO")``, which the command line calls
-when it has no terminal. Events are dicts that `listening` sends to a function.
+The logger is silent until ``logging.getLogger("histnetq.progress").setLevel("INFO")`` is called. The command line calls
+this if it cannot show a progress bar, because its output is not a terminal. Events are dicts that `listening` sends to
+a function.
 """
 
 from __future__ import annotations

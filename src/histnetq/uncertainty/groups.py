@@ -1,4 +1,4 @@
-"""Groups of rows with known mixes of classes, and estimates of class means from group means."""
+"""Groups of rows whose class proportions are known, and estimates of class means from group means."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ _LEAST_SHARE = 1e-9  # smallest share of a class in a group, so that inexact pro
 
 @dataclass(frozen=True)
 class Groups:
-    """Groups of rows with known mixes of classes; each group is a class or a bag.
+    """Groups of rows whose class proportions are known: all rows of a class, or all rows of a bag.
 
     Attributes
     ----------
     rows, group : (n_items,)
-        Row numbers, and the group of each row.
+        Row numbers, and the group of each row. A row in several groups is listed once for each.
     weights : (n_items,)
+        Weight of each listed row in its group.
     mixes : (n_groups, n_classes)
         Proportions of the classes in each group.
     sizes : (n_groups,)

@@ -86,7 +86,7 @@ class Settings:
     door : Door
         Which requests are accepted.
     workers : int
-        Number of worker processes for requests; half as many work on jobs.
+        Number of worker processes for requests; half as many more, at least one, work on jobs.
     waiting : int
         Number of further requests that may wait.
     seconds : float
@@ -145,7 +145,7 @@ class Service(Collector):
         return self.settings.door.client(request.scope)
 
     def health(self) -> str:
-        """Return "ok"; "busy" if all workers for requests have long work; "degraded" if none can be started."""
+        """Return "ok"; "busy" if every request worker has long been on its task; "degraded" if no worker can start."""
         is_degraded = "degraded" in (self.workers.status, self.job_workers.status)
         return "degraded" if is_degraded else self.workers.status
 
@@ -230,7 +230,7 @@ def _add_page(app: FastAPI) -> None:
 
     @app.get("/healthz", response_model=schemas.Health, responses={**_refusals(), 503: {"model": schemas.Health}})
     async def health() -> Json:
-        """Return the status: ok, busy (all workers have had one task for some time) or, with code 503, degraded."""
+        """Return the status: ok, busy (every worker has long been on its current task) or, with code 503, degraded."""
         service: Service = app.state.service
         status, needs = service.health(), service.settings.door.token is not None
         alive = {"workers": service.workers.n_alive, "job_workers": service.job_workers.n_alive}

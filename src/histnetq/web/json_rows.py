@@ -49,6 +49,8 @@ def rows_as_table(content: bytes, limits: TableLimits) -> pa.Table:
         raise _no_rows()
     try:
         return pa.concat_tables([*parts, *([_as_part(rows)] if rows else [])], promote_options="permissive")
+    except MemoryError:  # also an exception of Arrow
+        raise
     except pa.ArrowException as error:
         raise _mixed(error) from None
 
@@ -161,6 +163,8 @@ def _as_part(rows: list[dict[str, Any]]) -> pa.Table:
         return pa.table({"": pa.nulls(len(rows))}).select([])
     try:
         return pa.table({name: _as_array(cells) for name, cells in columns.items()})
+    except MemoryError:
+        raise
     except (pa.ArrowException, OverflowError, UnicodeError, TypeError) as error:
         raise _mixed(error) from None
 

@@ -71,7 +71,9 @@ class TableLimits:
             content = part.encode()
             n += len(content)
             if n > self.bytes:
-                raise RefusedError(413, f"answer: expected at most {self.bytes:,} bytes, got more; {remedy}.")
+                raise RefusedError(
+                    413, f"response: it would have more than {self.bytes:,} bytes, which is the limit; {remedy}."
+                )
             yield content
 
 

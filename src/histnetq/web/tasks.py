@@ -60,7 +60,7 @@ def look(shelf: Shelf, send: Send, *, path: str, n_lines: int, limits: dict[str,
 
 
 def estimate(shelf: Shelf, send: Send, **asked: Any) -> Found:
-    """Do the work of a job that estimates a table."""
+    """Run a job that estimates the class proportions of the bags of a table."""
     found, result = EstimateWork(shelf, send, **asked).estimate()
     return {"summary": summarise(found)}, json.dumps(result, allow_nan=False).encode()
 

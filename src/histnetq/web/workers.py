@@ -107,7 +107,7 @@ class Workers:
 
     @property
     def status(self) -> str:
-        """Health: "ok"; "busy" if all workers have had the same task for some time; "degraded" if none can start."""
+        """Health: "ok"; "busy" if every worker has long been on its current task; "degraded" if no worker can start."""
         now = time.monotonic()
         if not self._alive:
             return "degraded" if now - self._useful > _STARTING else "ok"

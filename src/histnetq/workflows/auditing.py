@@ -112,10 +112,11 @@ def estimate_audited(
     missing: str = "refuse",
     coverage: float | None = None,
 ) -> Estimates:
-    """Estimate the bags of a table from labels of some of their rows, which hold under any shift.
+    """Estimate the bags of a table from labels of some of their rows.
 
-    This is what ``histnetq predict --audited`` does. The model's predictions reduce the variance; a wrong model widens
-    the intervals but does not bias the estimates.
+    The estimates and intervals are valid even if the bags differ from the training data in any way. This is what
+    ``histnetq predict --audited`` does. The model's predictions reduce the variance; a wrong model widens the intervals
+    but does not bias the estimates.
 
     Parameters
     ----------
@@ -190,7 +191,7 @@ def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missi
     """Read the bags of a table, with the rows in their order, and the fraction of rows with unseen texts per bag."""
     if missing == "drop":
         expected = "refuse or mean for labelled rows, which are found again by their numbers"
-        raise InputError("missing", expected, "drop", "remove such rows from the table first")
+        raise InputError("missing", expected, "drop", "remove the rows with missing values from the table first")
     return read_bags_and_unseen(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
 
 

@@ -149,13 +149,14 @@ def estimate(
     model : Quantifier or path
         A fitted quantifier, or the directory of a stored one.
     table : path, glob, list of paths, or data frame
-        Rows with the features by name; or files of sketches, which are added up.
+        Rows with the features by name; or files of sketches, where sketches of the same bag are merged.
     bag : str or sequence of str, default=None
         Columns that name the bag of each row; None takes all rows as one bag.
     weight : str, default=None
         Column of survey weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
-        Refuse rows with missing values, drop them, or fill them with the training mean.
+        "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
+        by the training mean.
     coverage : float, default=None
         Probability that an interval contains the truth; None means 0.9 for calibrated models and no intervals
         for others.

@@ -81,14 +81,16 @@ def fit_best(
     method : str, default="auto"
         Fit this method instead of comparing some, such as "emq" or "histnetq".
     classifier : str, default=None
-        Name of the classifier of classical methods; None compares a logistic regression and a random forest.
+        Name of the classifier of classical methods. None means a logistic regression; with the method "auto", a
+        logistic regression and a random forest are compared.
     rescaling : str, default="auto"
         How the named method rescales posteriors, see `EMQ`; "none" for no rescaling. Only for methods that rescale.
     loss : str, default="ae"
         Loss that networks minimise, a name from `histnetq.metrics`.
     calibration : float, default=0.25
-        Fraction of the bags, or of rows without bags, that calibrates intervals; 0 calibrates none. If the fraction is
-        fewer than 100 bags and a fit is fast, all bags calibrate intervals by cross-validation instead.
+        Fraction of the bags, or of rows without bags, that is held out to calibrate intervals; 0 means no intervals. If
+        this holds out fewer than 100 bags and a fit takes at most 24 seconds, the quantifier is instead fitted to all
+        bags and calibrated by cross-validation.
     random_state : int, default=0
         Seed of everything that is drawn.
     on_event : callable, default=None
@@ -221,9 +223,10 @@ class Workbench:
         return compare(found, held, train_prevalences=baseline.train_prevalences_)
 
     def tune(self, method: str, trials: int, storage: str | None) -> Quantifier:
-        """Search the method's parameters by AE on held-out bags, and fit the best.
+        """Search for the parameters with the lowest mean absolute error (AE) on held-out bags, and fit the method.
 
-        For classifier-based methods, the search includes the classifier, or the parameters of the named classifier.
+        For classifier-based methods, the search includes the choice of the classifier. If `classifier` is given, the
+        search includes the parameters of this classifier instead.
         """
         from histnetq.evaluation.tuning import tune
 

@@ -12,8 +12,8 @@ def estimate_test_bags(model: Quantifier, data: Dataset) -> Floats:
     codes = {str(name): code for code, name in enumerate(model.classes_)}
     if codes.keys() != {str(name) for name in data.classes}:
         raise ValueError(
-            f"model: expected a model of the {len(data.classes)} classes of {data.name}, got a model of {len(codes)} "
-            "classes whose names differ; fit it to the data of this task."
+            f"model: expected the classes of {data.name} ({len(data.classes)}), got other classes ({len(codes)}); fit "
+            "a model to the data of this task."
         )
     return model.predict(data.test)[:, [codes[str(name)] for name in data.classes]]
 

@@ -22,7 +22,7 @@ def refuse_without_rows(source: Any, missing: str, dask: str | None) -> None:
         raise InputError("rows", "a table that is read here", ("sketches or ", Option("dask")), "leave one of them out")
     if missing == "drop":
         got = Option("missing", "drop")
-        raise InputError("rows", "rows without missing values", got, "remove such rows first")
+        raise InputError("rows", "rows without missing values", got, "remove the rows with missing values first")
 
 
 def stored_sketches(source: Any) -> list[str]:

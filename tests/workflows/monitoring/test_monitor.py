@@ -319,7 +319,8 @@ def test_changed_rows_are_noticed_whatever_the_size_and_time_of_the_file(files, 
     Path(files[0]).write_bytes(other)
     os.utime(files[0], ns=(about.st_atime_ns, about.st_mtime_ns))
     told = (
-        f"Error: NEW: {files[0]} has changed since it was read; write new rows to a new file, or begin another state.\n"
+        f"Error: NEW: {files[0]} has changed since it was read; write new rows to a new file, or start again with a "
+        "new state file.\n"
     )
     found = run(*files, *asked)
     assert (found.exit_code, found.output) == (2, told)
@@ -343,7 +344,7 @@ def test_a_state_of_other_rows_is_refused(files, rows, model):
     kept = Path("state.parquet").read_bytes()
     other = run(*files, *TYPED, "--by", "region", "--state", "state.parquet")
     assert (
-        "--state: state.parquet was made with by none, got region; use the same, or begin another state."
+        "--state: state.parquet was made with by none, got region; use the same, or start again with a new state file."
         in other.output
     )
     rows.head(5).drop(columns="y").to_parquet(files[0])
@@ -397,12 +398,13 @@ BAD = {
     "a state that is a directory": (("--state", "model"), "--state: model was not written by histnetq monitor"),
     "a state that cannot be": (("--state", "model/config.json/s.parquet"), "--state: model/config.json/s.parquet"),
     "rows for a page": (("--prometheus", "rows/01-05.parquet"),
-        "--prometheus: rows/01-05.parquet is one of the files with rows, which it would replace; name another."),
+        "--prometheus: rows/01-05.parquet is an input file, which would be replaced; name another output file."),
     "rows for a state": (("--state", "rows/01-05.parquet"),
-        "--state: rows/01-05.parquet is one of the files with rows"),
-    "rows for a table": (("--csv", "rows/../rows/01-05.parquet", "--force", True), "is one of the files with rows"),
+        "--state: rows/01-05.parquet is an input file, which would be replaced"),
+    "rows for a table": (("--csv", "rows/../rows/01-05.parquet", "--force", True),
+        "is an input file, which would be replaced"),
     "a model's file for a table": (("--csv", "model/config.json", "--force", True),
-        "--csv: model/config.json is in the directory of the model, which must not change; name another."),
+        "--csv: model/config.json is in the directory of the model, which must not change; name another output file."),
     "an infinite rate": (("--false-alarms", "nan"), "--false-alarms: expected a number from 0.01 to below 1, got nan"),
     "a rate of nothing": (("--false-alarms", 0), "--false-alarms: expected a number from 0.01 to below 1, got 0.0"),
     "a rate that is too small": (("--false-alarms", 1e-9), "--false-alarms: expected a number from 0.01 to below 1"),
@@ -417,7 +419,8 @@ BAD = {
     "a negative size": (("--chunk-size", -1), "-1 is not in the range x>=1"),
     "an unknown weight": (("--weight", "kg"), "has no column 'kg', its columns are"),
     "a state of runs": (("--period", None, "--chunk-size", 50, "--state", "s.parquet"),
-        "--state: expected chunks by period"),
+        "--state: expected chunks by period, got chunk_size, with which new rows can move old rows to another chunk; "
+        "use period."),
     "one file for two": (("--csv", "page.html"), "--csv: page.html is also the file of output; name another file."),
 }  # fmt: skip
 
@@ -550,7 +553,7 @@ def with_id(table, name):
 
 
 NO_STATE = "was not written by histnetq monitor; name another file."
-NO_CHUNK = "is damaged, it has impossible chunks; begin another state."
+NO_CHUNK = "is damaged, it has impossible chunks; start again with a new state file."
 EDITED = {
     "a path for a zone": (lambda t: with_about(t, zone="../../etc/passwd"), NO_STATE),
     "a text for a truth": (lambda t: with_about(t, aware="yes"), NO_STATE),
@@ -591,7 +594,7 @@ def test_a_number_that_rows_may_have_given_is_told_from_the_checksum(state, file
     parquet.write_table(with_column(table, "n_rows", [201] * 10), "state.parquet")
     done = run(*files, *TYPED, "--state", "state.parquet", "--csv", "b.csv")
     assert done.exit_code == 2
-    assert "is damaged, its checksum does not match its contents; begin another state." in done.output
+    assert "is damaged, its checksum does not match its contents; start again with a new state file." in done.output
 
 
 def test_no_byte_of_a_state_leads_astray(state, files, tmp_path):

@@ -27,8 +27,8 @@ class CC(PosteriorQuantifier):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
 
@@ -37,7 +37,7 @@ class CC(PosteriorQuantifier):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -60,7 +60,7 @@ class CC(PosteriorQuantifier):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class PCC(PosteriorQuantifier):
-    """Probabilistic classify and count: the mean posterior.
+    """Probabilistic classify and count: the mean of the posteriors, which are class probabilities of the rows.
 
     Parameters
     ----------
@@ -68,8 +68,8 @@ class PCC(PosteriorQuantifier):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
 
@@ -78,7 +78,7 @@ class PCC(PosteriorQuantifier):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
 
@@ -132,8 +132,8 @@ class ACC(AdjustedCounting):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
@@ -148,7 +148,7 @@ class ACC(AdjustedCounting):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)
@@ -193,8 +193,8 @@ class PACC(ACC):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
     solver : {"least-squares", "inverse"}, default="least-squares"
@@ -209,7 +209,7 @@ class PACC(ACC):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     matrix_ : (n_classes, n_classes)

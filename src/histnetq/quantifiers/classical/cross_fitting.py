@@ -38,12 +38,12 @@ _one_limit = Lock()
 
 @dataclass(frozen=True)
 class CrossFitted:
-    """Posteriors of labelled rows from classifiers that were not trained on them, and the classifier of all rows.
+    """Posteriors of labelled rows from classifiers that were not trained on them, and the final classifier.
 
     Attributes
     ----------
     classifier : classifier or None
-        The classifier, fitted to all rows; None if the rows themselves are posteriors.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None if the rows are posteriors.
     columns : (n_columns,) or None
         Class code of each column of the classifier's posteriors.
     posteriors : (n_held_out, n_classes)

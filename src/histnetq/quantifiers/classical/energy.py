@@ -59,8 +59,8 @@ class ED(PosteriorQuantifier):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
 
@@ -69,7 +69,7 @@ class ED(PosteriorQuantifier):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     knots_ : (n_classes, n_knots)

@@ -32,7 +32,8 @@ def scored_bags(posteriors: Any, y: Any, classes: Any) -> Bags:
     labels, names = encode_labels(y, classes, len(p))
     if len(names) != p.shape[1]:
         raise ValueError(
-            f"posteriors: expected a column for each of the {len(names)} classes, got {p.shape[1]}; pass classes=."
+            f"posteriors: expected {len(names)} columns, one for each class, got {p.shape[1]}; if y lacks some "
+            "classes, name all classes with classes=[...]."
         )
     order = column_order(column_names(posteriors), names)
     bags = Bags(p[:, order], labels=labels, classes=names)

@@ -11,7 +11,11 @@ from histnetq.quantifiers.classical.posteriors import Floats, PosteriorQuantifie
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class OneAgainstRest(PosteriorQuantifier):
-    """Base: only the second of two classes is estimated; with more classes each is, and the results are normalised."""
+    """Base of methods that estimate one class against the rest.
+
+    With two classes, the second is estimated, and the first has the remaining proportion. With more classes, each is
+    estimated against the others, and the estimates are normalised to the sum 1.
+    """
 
     def _judged(self) -> list[int]:
         """Return the codes of the classes that are estimated against the rest."""

@@ -42,8 +42,8 @@ class PosteriorQuantifier(Quantifier):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
     """

@@ -52,8 +52,8 @@ class MS(OneAgainstRest):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
     policy : {"median", "median2", "max", "t50", "x"}, default="median"
@@ -66,7 +66,7 @@ class MS(OneAgainstRest):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     thresholds_ : (n_thresholds,)

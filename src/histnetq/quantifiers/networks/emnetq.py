@@ -50,10 +50,11 @@ class EMNetQ(DeepQuantifier):
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=0.01
-        A number pretrains the encoder: it learns the labels of rows, which are known or implied by the proportions of
-        all bags that contain the row, and its scores are adjusted to the loss. The pretrained weights count as epoch 0.
-        The number is the penalty of the logistic regressions, which recover implied labels and are the encoder if it is
-        linear. None, or fewer than 100 different rows, starts from random scores.
+        With a number, the encoder is pretrained: it learns the labels of rows, and its scores are adjusted to the loss.
+        Training keeps the pretrained weights, as epoch 0, unless an epoch improves them. Unknown labels are recovered
+        from the proportions of all bags that contain the row by logistic regressions, and the number is their penalty.
+        A linear encoder is also such a regression. With None, or if fewer than 100 rows are distinct, training starts
+        from random scores.
     prior : float, default=0.5
         Pseudo-count of each class in a bag; see `histnetq.nn.Likelihood`. It stabilises the estimates of tiny bags. It
         also prevents estimates of exactly 0 at the start of training, which have no gradient.
@@ -73,7 +74,7 @@ class EMNetQ(DeepQuantifier):
     split_ : str
         Description of the validation data.
     interrupted_ : str
-        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        The moment of a keyboard interruption of training, such as "after epoch 2 of 200"; empty without one.
     learned_nothing_ : str
         Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)

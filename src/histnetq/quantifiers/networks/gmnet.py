@@ -47,10 +47,10 @@ class GMNet(PooledQuantifier):
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=None
-        A number, such as 0.01, pretrains the network: the encoder learns the labels of rows, which are known or implied
-        by proportions, and the layers after it learn on simulated bags. The pretrained weights count as epoch 0. The
-        number is the penalty of the logistic regressions that recover implied labels. None, or fewer than 100 different
-        rows, starts from random weights.
+        With a number, such as 0.01, the network is pretrained: the encoder learns the labels of rows, and the layers
+        after it learn on simulated bags. Training keeps the pretrained weights, as epoch 0, unless an epoch improves
+        them. Unknown labels are recovered from the proportions of the bags by logistic regressions, and the number is
+        their penalty. With None, or if fewer than 100 rows are distinct, training starts from random weights.
     head : tuple of int, default=(512,)
         Hidden layers between the pooled bag and the prevalences.
 
@@ -69,7 +69,7 @@ class GMNet(PooledQuantifier):
     split_ : str
         Description of the validation data.
     interrupted_ : str
-        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        The moment of a keyboard interruption of training, such as "after epoch 2 of 200"; empty without one.
     learned_nothing_ : str
         Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)

@@ -49,8 +49,9 @@ class HistNetQ(PooledQuantifier):
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=0.01
-        Penalty of the logistic regressions that recover implied labels, and that are the encoder if it has no hidden
-        layers. None, or fewer than 100 different rows, starts from random weights.
+        Penalty of the logistic regressions that recover unknown labels of rows from the proportions of the bags. If the
+        encoder has no hidden layers, it is also such a regression. With None, or if fewer than 100 rows are distinct,
+        training starts from random weights.
     head : "unmix" or tuple of int, default="unmix"
         Maps histograms to prevalences: "unmix" finds the mixture of class histograms, and a tuple has the sizes of
         hidden layers, as in the paper.
@@ -73,7 +74,7 @@ class HistNetQ(PooledQuantifier):
     split_ : str
         Description of the validation data.
     interrupted_ : str
-        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        The moment of a keyboard interruption of training, such as "after epoch 2 of 200"; empty without one.
     learned_nothing_ : str
         Warning that the network is no better than one constant estimate for all bags; empty if it is better.
     train_prevalences_ : (n_classes,)

@@ -66,8 +66,8 @@ class QuaNet(PosteriorQuantifier):
         A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
         cloned, never fitted in place; with ``cv=None`` it is used as it is.
     cv : int, float or None, default=5
-        Number of cross-fitting folds, or the held-out fraction of the rows. None uses a classifier that is already
-        fitted; `fit` then gets rows that it was not trained on.
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of weights, splits and draws; None draws a new seed each time.
     hidden : int, default=64
@@ -88,7 +88,7 @@ class QuaNet(PosteriorQuantifier):
     classes_ : (n_classes,)
         Names of the classes, in the order of the columns of estimates.
     classifier_ : classifier
-        The classifier, fitted to all rows; None after `fit_posteriors`.
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
     network_ : BagNetwork
         The trained network, with the weights of the best epoch.
     history_ : dict of arrays
@@ -100,7 +100,7 @@ class QuaNet(PosteriorQuantifier):
     split_ : str
         Description of the validation data.
     interrupted_ : str
-        When training was interrupted from the keyboard, such as "after epoch 2 of 200"; empty if it was not.
+        The moment of a keyboard interruption of training, such as "after epoch 2 of 200"; empty without one.
     learned_nothing_ : str
         Warning that the network is no better than one constant estimate for all bags; empty if it is better.
 

@@ -1,1 +1,1 @@
-"""Pretraining of encoders and heads with labels that are known or implied by proportions."""
+"""Pretraining of encoders and heads with labels that are known or recovered from proportions."""

@@ -93,7 +93,10 @@ class SimulatedBags:
         )
 
     def __call__(self, estimate: Callable[[Tensor, Tensor], Tensor], rng: np.random.Generator) -> tuple[Tensor, ...]:
-        """Draw bags, estimate them with ``estimate(offsets, rows)``, and return p_true, p_pred and sizes."""
+        """Draw bags, call ``estimate(offsets, rows)``, and return p_true, p_pred and the sizes of the bags.
+
+        Bag *i* has the row numbers ``rows[offsets[i]:offsets[i + 1]]``.
+        """
         counts = self._counts(rng)
         sizes = counts.sum(1)
         n_bags, n_classes = counts.shape

@@ -1,13 +1,14 @@
-"""Pretraining of an encoder as a classifier of rows, with labels that are known or implied by proportions.
+"""Pretraining of an encoder as a classifier of rows, with labels that are known or recovered from proportions.
 
 A network trained only to estimate its training bags memorises these bags. Here the encoder learns the labels of rows
-instead. Unknown labels are recovered from the proportions of the bags (`label_recovery`) in a few turns: a logistic
-regression predicts class probabilities by cross-validation, the proportions correct them, and the regression is fitted
-again. Then the encoder learns the labels.
+instead. Unknown labels are recovered from the proportions of the bags (`label_recovery`) in a few turns. At first,
+the labels of a row are the proportions of its bags. In each turn, a logistic regression is fitted to the labels and
+predicts the rows by cross-validation. The predictions, adjusted to agree with the proportions of the bags, are the
+labels of the next turn. Then the encoder learns the last labels.
 
 The layers after the encoder must be trained on rows that the encoder was not trained on, because the scores of training
 rows are overconfident. If there are few rows, all are scored by cross-validation with copies of the encoder. If there
-are many rows, or the encoder is slow to train, some rows are held out: whole bags, and all rows equal to one of theirs.
+are many rows, or the encoder is slow to train, some bags are held out, and no copies of their rows are trained on.
 """
 
 from __future__ import annotations

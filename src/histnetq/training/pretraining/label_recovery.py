@@ -27,7 +27,7 @@ Floats = NDArray[np.float64]
 
 
 def memberships(bags: Bags, entries: NDArray[np.int64], n_rows: int) -> csr_matrix:
-    """Return the weights ``(n_bags, n_rows)`` of rows in bags, which sum to the size of each bag."""
+    """Return the weight of each row in each bag, ``(n_bags, n_rows)``; the weights in a bag sum to its size."""
     sized = bags.sized_weights()
     weights = np.ones(len(entries)) if sized is None else sized.astype(np.float64)
     return csr_matrix((weights, (bags.bag_of_entry, entries)), shape=(len(bags), n_rows))

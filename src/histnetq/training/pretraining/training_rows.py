@@ -1,4 +1,4 @@
-"""Rows that class scores are learned from, with labels that are known or implied by proportions."""
+"""Rows that class scores are learned from, with labels that are known or recovered from proportions."""
 
 from __future__ import annotations
 

@@ -65,9 +65,9 @@ def find_alerts(
 ) -> Alerts:
     """Find the chunks whose mix differs from the mix of the reference.
 
-    The probability of any alert in 52 chunks without a shift is at most `false_alarms`. Half of it is for single
-    chunks, all at the same level, and half for sums of changes. The alerts of a chunk depend on the reference and on
-    earlier chunks, but not on later chunks.
+    The probability of one or more alerts in 52 chunks without a shift is at most `false_alarms`. Half of it is for
+    single chunks, all at the same level, and half for sums of changes. The alerts of a chunk depend on the reference
+    and on earlier chunks, but not on later chunks.
 
     Parameters
     ----------
@@ -81,7 +81,7 @@ def find_alerts(
         ``draw(mix, size, n_draws, rng)`` → (n_draws, n_classes): estimates of chunks of `size` rows drawn at random
         from a mix.
     false_alarms : float, default=0.05
-        Probability of any alert in 52 chunks without a shift.
+        Probability of one or more alerts in 52 chunks without a shift.
     random_state : int, default=0
         Seed of the simulation.
 

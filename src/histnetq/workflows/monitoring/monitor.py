@@ -132,10 +132,11 @@ def monitor(
 ) -> Monitored:
     """Estimate the class mix in chunks of time, and find the chunks whose mix differs from a reference.
 
-    The probability of any alert in 52 chunks without a shift is at most `false_alarms`, in each segment. Half of it is
-    for single chunks, all at the same level. Half of it is for sums of changes, which detect slow drift and restart
-    after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the size of
-    the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between chunks.
+    In each segment, the probability of one or more alerts in 52 chunks without a shift is at most `false_alarms`. Half
+    of it is for single chunks, all at the same level. Half of it is for sums of changes, which detect slow drift and
+    restart after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the
+    size of the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between
+    chunks.
 
     Parameters
     ----------
@@ -163,15 +164,17 @@ def monitor(
     weight : str, default=None
         Column of survey weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
-        Refuse rows with missing values, drop them, or fill them with the training mean.
+        "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
+        by the training mean.
     false_alarms : float, default=0.05
-        Probability of any alert in 52 chunks without a shift, at least 0.01.
+        Probability of one or more alerts in 52 chunks without a shift, at least 0.01.
     coverage : float, default=0.9
         Probability that an interval contains the truth, if the quantifier is calibrated.
     random_state : int, default=0
         Seed of the simulation.
     state : path, default=None
-        A Parquet file of sketches of the chunks. Only new files are read, and their sketches are added to it.
+        A Parquet file that keeps the sketches of the chunks between calls; it is created if it does not exist. Files
+        that an earlier call read are skipped.
 
     Returns
     -------

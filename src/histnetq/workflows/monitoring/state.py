@@ -51,8 +51,9 @@ class MonitorState:
         from pyarrow import ArrowException
 
         if how.period is None:
+            got = "chunk_number" if how.chunk_size is None else "chunk_size"
             raise ValueError(
-                "state: expected chunks by period, whose rows stay in their chunk, got chunk_size or chunk_number; "
+                f"state: expected chunks by period, got {got}, with which new rows can move old rows to another chunk; "
                 "use period."
             )
         maker = model.sketch_maker()
@@ -73,12 +74,13 @@ class MonitorState:
             if value != asdict(how)[name]:
                 raise ValueError(
                     f"state: {path} was made with {name} {_in_words(value)}, got {_in_words(asdict(how)[name])}; "
-                    "use the same, or begin another state."
+                    "use the same, or start again with a new state file."
                 )
         state = cls(kept, clock, files, _read_sketch(path, kept, clock, maker))
         if about.get("checksum") != state._checksum():
             raise ValueError(
-                f"state: {path} is damaged, its checksum does not match its contents; begin another state."
+                f"state: {path} is damaged, its checksum does not match its contents; start again with a new "
+                "state file."
             )
         return state
 
@@ -137,8 +139,8 @@ class MonitorState:
             file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
             if known.get(place, file.sha256) != file.sha256:
                 raise ValueError(
-                    f"source: {path} has changed since it was read; write new rows to a new file, or begin another "
-                    "state."
+                    f"source: {path} has changed since it was read; write new rows to a new file, or start again "
+                    "with a new state file."
                 )
             if file.sha256 not in contents:
                 contents.add(file.sha256)
@@ -152,14 +154,16 @@ def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
         sketch = BagSketch.load(path)
     except ValueError as error:
         reason = str(error).removeprefix(f"path: {path} ").partition(";")[0]
-        raise ValueError(f"state: {path} is damaged, it {reason}; begin another state.") from None
+        raise ValueError(f"state: {path} is damaged, it {reason}; start again with a new state file.") from None
     if sketch.maker.fingerprint != maker.fingerprint:
-        raise ValueError(f"state: {path} was made by another model; use that model, or begin another state.")
+        raise ValueError(
+            f"state: {path} was made by another model; use that model, or start again with a new state file."
+        )
     assert how.period is not None
     periods, names = Periods(how.period, clock), () if sketch.ids is None else sketch.ids.tolist()
     right = len(names) > 0 and all(is_chunk_id(name, periods, len(how.by)) for name in names)
     if not right or not (sketch.totals > 0).all():
-        raise ValueError(f"state: {path} is damaged, it has impossible chunks; begin another state.")
+        raise ValueError(f"state: {path} is damaged, it has impossible chunks; start again with a new state file.")
     return sketch
 
 
