@@ -78,7 +78,7 @@ TESTED_BY = {
     "uncertainty/test_trust.py": ("sketches/moments uncertainty/bootstrap uncertainty/groups uncertainty/mixture_test"),
     "web/test_app.py": (
         "cli/serve web/children web/documentation web/estimate_jobs web/estimate_work web/jobs"
-        " web/learn_process web/learning web/schemas web/tables"
+        " web/learn_process web/learning web/schemas web/startup web/tables"
     ),
     "web/test_attacks.py": (
         "tables/parquet_pages web/errors web/limits web/security web/serializers web/server web/uploads"

@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import ipaddress
 import logging
-import os
-import socket
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +11,6 @@ import click
 from histnetq.cli.group import main
 from histnetq.cli.options import PATH, option
 from histnetq.cli.terminal import VisibleFormatter, echo
-
-_SHORTEST_TOKEN = 16  # characters
 
 
 @main.command()
@@ -41,11 +36,10 @@ _SHORTEST_TOKEN = 16  # characters
 )
 @option(
     "--workers",
-    "--threads",
     type=click.IntRange(1, 64),
     default=2,
     help="Number of processes that answer requests. In addition, half as many processes (at least one) run jobs, which "
-    "estimate uploaded tables. --threads is an older name of this option.",
+    "estimate uploaded tables.",
 )
 @option(
     "--waiting",
@@ -94,87 +88,27 @@ def serve(
     """
     try:
         from histnetq.web.app import Settings
-        from histnetq.web.security import Door
         from histnetq.web.server import serve as run
+        from histnetq.web.startup import find_place, is_loopback, listen, make_door, read_token
     except ModuleNotFoundError as error:
         raise ImportError(f"serve: needs {error.name}; pip install 'histnetq[serve]'.") from None
-    place = _default_place() if models is None else models
-    if not place.is_dir():
-        raise ValueError(f"models: {place} is not a directory; name a directory of models, or create an empty one.")
+    place = find_place(models)
     token = None if token_file is None else read_token(token_file)
-    local = _is_loopback(host)
-    if not local and token is None:
-        raise ValueError(
-            f"host: {host} can be reached from other machines, expected --token-file with it; write a token to a "
-            "file, for example with openssl rand -hex 32."
-        )
-    for name in proxy:
-        if _address(name) is None:
-            raise ValueError(f"proxy: expected an IP address, such as 127.0.0.1, got {name!r}; give one.")
-    proxies = tuple(str(_address(name)) for name in proxy)
-    listening = _listen(host, port)
+    door = make_door(host, allow_host, token, proxy)
+    listening = listen(host, port)
     address = f"http://{f'[{host}]' if ':' in host else host}:{listening.getsockname()[1]}"
-    names = tuple(name.lower() for name in (*allow_host, *([host] if _address(host) is None else [])))
     handler = logging.StreamHandler()
     handler.setFormatter(VisibleFormatter("%(asctime)s %(levelname)s %(name)s: %(message)s"))
     logging.basicConfig(handlers=[handler])
 
     def ready() -> None:
         echo(f"Serving {place} at {address}; press Ctrl-C to stop.")
-        if not local:
+        if not is_loopback(host):
             echo(f"Other machines can reach it, and requests must send the token in {token_file}.")
         if opens:
             click.launch(address)
 
-    door = Door(names, not local, token, proxies)
     given = {"memory": memory, "learn_memory": learn_memory, "upload_bytes": max_upload}
     sizes = {name: megabytes << 20 for name, megabytes in given.items() if megabytes is not None}
     run(Settings(place, door, seconds=timeout, **numbers, **sizes), [listening], ready)
     echo("Ended.")
-
-
-def read_token(path: Path) -> bytes:
-    """Read a token, and refuse a token that other users can read or guess."""
-    try:
-        mode = path.stat().st_mode
-        token = path.read_bytes().strip()
-    except OSError as error:
-        raise ValueError(f"token_file: {path} cannot be read ({error.strerror}); write a token to it.") from None
-    if mode & 0o077:
-        raise ValueError(
-            f"token_file: expected a file that only its owner can read, got mode {mode & 0o777:o} of {path}; run chmod "
-            f"600 {path}."
-        )
-    if len(token) < _SHORTEST_TOKEN or len(token) > 1000 or not token.isascii() or b" " in token or b"\n" in token:
-        raise ValueError(
-            f"token_file: expected one word of {_SHORTEST_TOKEN} to 1000 letters, digits and signs in {path}; make "
-            "one, for example with openssl rand -hex 32."
-        )
-    return token
-
-
-def _default_place() -> Path:
-    place = Path(os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share") / "histnetq" / "models"
-    place.mkdir(parents=True, exist_ok=True)
-    return place
-
-
-def _address(host: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    """Return a numeric address, None for a name."""
-    try:
-        return ipaddress.ip_address(host)
-    except ValueError:
-        return None
-
-
-def _is_loopback(host: str) -> bool:
-    address = _address(host)
-    return host == "localhost" or (address is not None and address.is_loopback)
-
-
-def _listen(host: str, port: int) -> socket.socket:
-    try:
-        found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-        return socket.create_server(found[0][4][:2], family=found[0][0], backlog=256)
-    except OSError as error:
-        raise ValueError(f"port: cannot listen at {host}:{port} ({error.strerror or error}); choose another.") from None
