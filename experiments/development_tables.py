@@ -7,6 +7,7 @@ Their files are read by the package ``rdata``.
 
 from __future__ import annotations
 
+import importlib
 import warnings
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -79,7 +80,7 @@ def _sources(r_library: Path, data: Path | None) -> Iterator[tuple[str, tuple[An
 
 def _read_r(path: Path, name: str) -> pd.DataFrame:
     try:
-        import rdata
+        rdata = importlib.import_module("rdata")
     except ModuleNotFoundError:
         raise ModuleNotFoundError("development tables of R packages need rdata; pip install rdata.") from None
     with warnings.catch_warnings():

@@ -146,7 +146,10 @@ def _fit(quantifiers: dict[str, Quantifier], known: tuple[Any, ...], test: Bags,
         quantifier.fit(*known)
         if isinstance(quantifier, DeepQuantifier):
             epochs, seconds = len(quantifier.history_["epoch"]), time.perf_counter() - began
-            say(f"  {name} learned in {seconds:.0f} s; the best of {epochs} epochs was {quantifier.best_epoch_}.")
+            best = quantifier.best_epoch_
+            none = f"the pretrained weights, as none of {epochs} epochs was better"
+            kept = f"epoch {best} of {epochs}" if best else none
+            say(f"  {name}: trained in {seconds:.0f} s; kept {kept}.")
     return _Fitted(quantifiers, {name: quantifier.predict(test) for name, quantifier in quantifiers.items()})
 
 
