@@ -117,11 +117,11 @@ def _by_mean_posteriors(calibration: str | None) -> Callable[[Draw], Floats]:
 
 # Posteriors are calibrated once for all: "EMQ-BCTS" is what `hq.EMQ(rescaling="bcts")` gives.
 METHODS: dict[str, Callable[[Draw], Floats]] = {
-    "EMQ": _learned(hq.EMQ()),
-    "EMQ-TS": _learned(hq.EMQ(), "ts"),
-    "EMQ-BCTS": _learned(hq.EMQ(), "bcts"),
-    "EMQ-shrunk": _learned(hq.EMQ(), "shrunk"),
-    "EMQ-VS": _learned(hq.EMQ(), "vs"),
+    "EMQ": _learned(hq.EMQ(rescaling=None)),
+    "EMQ-TS": _learned(hq.EMQ(rescaling=None), "ts"),
+    "EMQ-BCTS": _learned(hq.EMQ(rescaling=None), "bcts"),
+    "EMQ-shrunk": _learned(hq.EMQ(rescaling=None), "shrunk"),
+    "EMQ-VS": _learned(hq.EMQ(rescaling=None), "vs"),
     "EMQ-mean-prior": _by_mean_posteriors(None),
     "EMQ-TS-mean-prior": _by_mean_posteriors("ts"),
     "BBSE-hard": _learned(hq.BBSE(mode="hard")),

@@ -94,7 +94,7 @@ def test_proportions_alone(tables, monkeypatch):
         in refused.output
     )
     known = ["fit", "bare.csv", "--bag", "tow", "--prevalences", "tows.csv"]
-    fitted = run(*known, "--method", "emnetq", "--loss", "rae", "--calibration", 0, "-o", "scores")
+    fitted = run(*known, "--method", "deepsets", "--loss", "rae", "--calibration", 0, "-o", "scores")
     assert fitted.exit_code == 0, fitted.output
     assert hq.load("scores").loss == "rae"
     bags = hq.read_bags("bare.csv", bag="tow", prevalences="tows.csv")

@@ -103,7 +103,7 @@ def test_the_same_seed_gives_the_same_trials():
     assert search(random_state=None).trials["state"].tolist() == ["complete"] * 4
 
 
-@pytest.mark.parametrize("kind", ["journal", "url"])
+@pytest.mark.parametrize("kind", ["journal", pytest.param("url", marks=pytest.mark.hard)])
 def test_a_search_continues_as_if_it_had_not_stopped(tmp_path, kind):
     storage = tmp_path / "sub" / "tuning.log" if kind == "journal" else f"sqlite:///{tmp_path}/tuning.db"
     whole = search(trials=12)

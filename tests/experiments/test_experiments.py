@@ -226,6 +226,7 @@ def test_images_learned_anew_continue_where_they_were(tmp_path, monkeypatch):
     assert "'CC' is none of DeepSets-avg" in refused.output
 
 
+@pytest.mark.hard
 def test_variants_shift_and_figures(tmp_path):
     write_npz(tmp_path / "binary_imdb_w2v300.npz")
     short = ("--epochs", "1")

@@ -328,6 +328,7 @@ def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
     assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
 
 
+@pytest.mark.hard
 def test_a_read_only_installation_without_a_home_compiles_for_itself(tmp_path: Path) -> None:
     package = tmp_path / "site" / "histnetq"
     shutil.copytree(Path(hq.__file__).parent, package, ignore=shutil.ignore_patterns("__pycache__"))

@@ -161,6 +161,7 @@ def test_networks_learn_from_scores_as_log_odds(frame, make, standardize, tmp_pa
         q.predict(np.array([[1.0, 2.0, -1.0]]))
 
 
+@pytest.mark.hard
 def test_networks_on_scores_learn_the_mixes(frame):
     bags, new = in_bags(frame), in_bags(scored_rows(seed=1))
     floor = np.abs(new.prevalences - bags.prevalences.mean(0)).mean()

@@ -355,6 +355,7 @@ def test_servers_without_models_with_limits_or_without_an_answer(opened, place):
     tab.get_by_role("link", name="Start again").wait_for()
 
 
+@pytest.mark.hard
 def test_two_tabs_do_not_disturb_each_other(opened, place):
     few = draw_rows(5, 30, seed=1)
     few.to_csv(place / "few.csv", index=False)

@@ -29,38 +29,38 @@ def rows():
     })  # fmt: skip
 
 
+@pytest.fixture(scope="module")
+def place(tmp_path_factory, rows):
+    """A folder with the tables, and a model that the command line fits."""
+    found = tmp_path_factory.mktemp("same")
+    rows.to_csv(found / "rows.csv", index=False)
+    rows.drop(columns="species").to_csv(found / "new.csv", index=False)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(found)
+        typed = ("--bag", "tow", "--label", "species", "--features", "length", "--method", "pacc")
+        run("fit", "rows.csv", *typed, "-o", "models/pacc")
+    return found
+
+
 @pytest.fixture
-def folder(tmp_path, monkeypatch, rows):
+def folder(tmp_path, monkeypatch, place):
+    """A folder of a test, with the same tables."""
     monkeypatch.chdir(tmp_path)
-    rows.to_csv("rows.csv", index=False)
-    rows.drop(columns="species").to_csv("new.csv", index=False)
+    for name in ("rows.csv", "new.csv"):
+        (tmp_path / name).write_bytes((place / name).read_bytes())
     return tmp_path
 
 
 @pytest.fixture
-def stored(folder):
-    """A model that the command line fits."""
-    run(
-        "fit",
-        "rows.csv",
-        "--bag",
-        "tow",
-        "--label",
-        "species",
-        "--features",
-        "length",
-        "--method",
-        "pacc",
-        "-o",
-        "pacc",
-    )
-    return "pacc"
+def stored(folder, place):
+    """The place of the fitted model."""
+    return place / "models" / "pacc"
 
 
-@pytest.fixture
-def server(folder):
-    """A server of the models in the folder."""
-    with serving(folder) as found:
+@pytest.fixture(scope="module")
+def server(place):
+    """A server of the fitted model."""
+    with serving(place / "models", "--workers", "1") as found:
         yield found
 
 
@@ -84,7 +84,7 @@ def read(path, **options):
 
 
 def run(*arguments):
-    found = CliRunner().invoke(main, list(arguments))
+    found = CliRunner().invoke(main, [str(argument) for argument in arguments])
     assert found.exit_code == 0, found.output
     return found
 
@@ -110,7 +110,7 @@ def test_default_fit(folder, monkeypatch):
 
 
 @pytest.mark.hard
-def test_default_fit_of_all_surfaces(server):
+def test_default_fit_of_all_surfaces(folder, server):
     how = {"bag": "tow", "label": "species"}
     mine, _ = hq.fit_best("rows.csv", **how)
     run("fit", "rows.csv", "--bag", "tow", "--label", "species", "-o", "typed")
@@ -121,7 +121,7 @@ def test_default_fit_of_all_surfaces(server):
         job = server.job(job["id"])
     assert job["state"] == "done", job
     new = hq.read_bags("new.csv", bag="tow", features=mine.feature_names_)
-    for place in ("typed", "learned"):
+    for place in ("typed", server.models / "learned"):
         theirs = hq.load(place)
         assert theirs.provenance_["errors"] == mine.provenance_["errors"]
         np.testing.assert_array_equal(theirs.predict(new), mine.predict(new))
@@ -166,7 +166,7 @@ def test_predict(stored, options, server):
     run("predict", stored, "new.csv", "--bag", "tow", *typed, "-o", "estimates.csv")
     pd.testing.assert_frame_equal(read("estimates.csv"), mine, check_dtype=False)
     if "interval" not in options:
-        found = ask(server, "new.csv", stored, bag=["tow"], **options)
+        found = ask(server, "new.csv", "pacc", bag=["tow"], **options)
         assert found["estimates.csv"] == Path("estimates.csv").read_bytes()
     if not options:
         wide = hq.estimate(hq.load(stored), read("new.csv"), bag="tow").to_frame(wide=True)
@@ -179,14 +179,14 @@ def test_audit(stored, rows, server):
     run("sample", stored, "new.csv", "--bag", "tow", "--n", "10", "-o", "drawn.csv")
     theirs = read("drawn.csv", keep_default_na=False)
     pd.testing.assert_frame_equal(theirs.astype(str), mine.astype(str))
-    found = ask(server, "new.csv", stored, bag=["tow"], sample=10)
+    found = ask(server, "new.csv", "pacc", bag=["tow"], sample=10)
     assert found["sample.csv"] == Path("drawn.csv").read_bytes()
     theirs["label"] = rows["species"].to_numpy()[theirs["audit_row"] - 1]
     theirs.to_csv("drawn.csv", index=False)
     audited = hq.estimate_audited(stored, "new.csv", theirs, bag="tow").to_frame()
     run("predict", stored, "new.csv", "--bag", "tow", "--audited", "drawn.csv", "-o", "audited.csv")
     pd.testing.assert_frame_equal(read("audited.csv"), audited, check_dtype=False)
-    found = ask(server, "new.csv", stored, bag=["tow"], audited="drawn.csv")
+    found = ask(server, "new.csv", "pacc", bag=["tow"], audited="drawn.csv")
     assert found["estimates.csv"] == Path("audited.csv").read_bytes()
 
 
@@ -198,7 +198,7 @@ def test_monitor(stored, reference, server):
     theirs = read("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(theirs, pd.DataFrame(mine), check_dtype=False)
     asked = {} if reference is None else {"reference": reference}
-    found = ask(server, "new.csv", stored, bag=["tow"], time="day", period="W", **asked)
+    found = ask(server, "new.csv", "pacc", bag=["tow"], time="day", period="W", **asked)
     assert found["monitor.csv"] == Path("monitor.csv").read_bytes()
     line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"
     assert (line in done.stderr) == (reference is None)

@@ -525,7 +525,7 @@ def test_labelled_bags_and_weights_are_learned_from():
         (
             lambda: hq.CC().fit_posteriors([[0.5, 0.5]] * 3, [0, 1, 2]),
             ValueError,
-            "posteriors: expected a column for each of the 3 classes, got 2",
+            "posteriors: expected 3 columns, one for each class, got 2; if y lacks some classes, name all classes",
         ),
         (
             lambda: hq.CC().fit_posteriors(*posteriors(20, 2)).predict(np.zeros((3, 2))),
