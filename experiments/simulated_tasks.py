@@ -214,7 +214,7 @@ def _teacher(rng: np.random.Generator, n_classes: int) -> Any:
 
 
 def _tree(rng: np.random.Generator, n_classes: int) -> Any:
-    """Label rows, some features of which are categories, by a random tree with a random class mix in each leaf."""
+    """Label rows by a random tree with a random class mix in each leaf; some features are categories."""
     d, depth = int(rng.integers(2, 12)), int(rng.integers(2, 8))
     coded = rng.random(d) < rng.uniform(0, 0.8)
     features, cuts = rng.integers(0, d, (2**depth, depth)), rng.normal(size=(2**depth, depth))

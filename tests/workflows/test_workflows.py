@@ -188,6 +188,8 @@ def test_audit(stored, rows, server):
     pd.testing.assert_frame_equal(read("audited.csv"), audited, check_dtype=False)
     found = ask(server, "new.csv", "pacc", bag=["tow"], audited="drawn.csv")
     assert found["estimates.csv"] == Path("audited.csv").read_bytes()
+    newest = server.client.get("/v1/jobs").json()["jobs"][0]
+    assert server.job(newest["id"])["result"]["downloads"] == ["estimates.csv"], "a report knows no labels"
 
 
 @pytest.mark.parametrize("reference", [None, "2026-01..2026-05"])

@@ -66,7 +66,7 @@ def figures(content: ReportContent) -> Iterator[Plot]:
 
 
 def _coverages(content: ReportContent, found: Intervals) -> dict[float, tuple[float, float]]:
-    """Return the observed coverage of intervals at each level for which there are enough calibration bags."""
+    """Return the observed coverage of intervals at each level that has enough calibration bags."""
     made = {found.coverage: found}
     calibration = content.model.calibration_
     if calibration is not None:

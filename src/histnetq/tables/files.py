@@ -175,7 +175,7 @@ def _writing_to(path: Path) -> Iterator[Path]:
 
 
 def open_at_once(path: str, flags: int) -> int:
-    """Open a file, without waiting for the other end of a pipe; raise an error if no process reads the pipe."""
+    """Open a file; raise an error, instead of waiting, if it is a pipe that no process reads."""
     descriptor = os.open(path, flags | os.O_NONBLOCK)
     os.set_blocking(descriptor, True)
     return descriptor

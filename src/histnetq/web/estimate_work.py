@@ -82,7 +82,7 @@ class EstimateWork:
             **shown,
             "coverage": (asked.coverage or serializers.COVERAGE) if shown["intervals"] else None,
             "monitoring": None,
-            "downloads": [ESTIMATES, REPORT],
+            "downloads": [ESTIMATES] if self.audited else [ESTIMATES, REPORT],  # a report knows no labels
         }
         if asked.sample is not None:
             self._write_sample(model, file, asked.sample)

@@ -62,24 +62,20 @@ def _objects(text: _Text) -> Iterator[dict[str, Any]]:
         raise _no_rows()
     text.skip_sign()
     if text.next_sign() == "]":
-        text.skip_sign()
-        if text.next_sign() == "":
-            return
-        raise text.error("Extra data")
+        text.end()
+        return
     while True:
         row = text.read_value()
         if not isinstance(row, dict):
             raise _no_rows()
         yield row
         sign = text.next_sign()
-        if sign not in ("]", ","):
+        if sign == "]":
+            text.end()
+            return
+        if sign != ",":
             raise text.error("Expecting ',' delimiter")
         text.skip_sign()
-        after = text.next_sign()
-        if sign == "]":
-            if after == "":
-                return
-            raise text.error("Extra data")
 
 
 class _Text:
@@ -105,6 +101,12 @@ class _Text:
     def skip_sign(self) -> None:
         """Go on to the next character."""
         self.place += 1
+
+    def end(self) -> None:
+        """Go on to the next character, and refuse anything but white space after it."""
+        self.skip_sign()
+        if self.next_sign():
+            raise self.error("Extra data")
 
     def read_value(self) -> Any:
         """Return the value that begins at the next character; refuse a very long one."""
