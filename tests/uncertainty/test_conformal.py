@@ -12,7 +12,7 @@ from scipy import sparse
 from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
-from histnetq.bags.shared_rows import part_shared
+from histnetq.bags.shared_rows import part_copied, part_shared
 from histnetq.training.options import TrainingInterrupted
 from histnetq.uncertainty.conformal import Calibration
 from tests.conftest import exactly
@@ -217,23 +217,45 @@ def test_bags_that_share_rows_are_not_crossed():
     drawn = hq.APP(20).draw(bags, 30, random_state=0)
     with pytest.raises(ValueError, match="bags that share no rows, as each bag is estimated by a model fitted"):
         hq.PACC().cross_calibrate(drawn)
-    y = bags.label_prevalences()[:, 1].repeat(20) > 0.5
-    half = np.where(np.arange(400)[:, None] % 2 == 0, 0.0, bags.rows)
-    twins = hq.Bags.from_labels(half, y, groups=np.repeat(np.arange(20), 20))
-    with pytest.raises(ValueError, match=exactly(message.format("50%"))):
+    copied = np.random.default_rng(0).normal(size=(200, 2))
+    copied = np.tile(copied, (2, 1))
+    twins = hq.Bags.from_labels(copied, np.tile(np.arange(200) % 2, 2), groups=np.repeat(np.arange(20), 20))
+    with pytest.raises(ValueError, match=exactly(message.format("100%"))):
         hq.PACC().cross_calibrate(twins)
-    few = np.where(np.arange(400)[:, None] % 20 == 0, 0.0, bags.rows)
-    by_chance = hq.Bags.from_labels(few, y, groups=np.repeat(np.arange(20), 20))
-    assert hq.PACC().cross_calibrate(by_chance, folds=2).calibration_ is not None
+    few = copied + np.where(np.arange(400) % 20 == 0, 0.0, np.arange(400))[:, None]
+    nearly_all_differ = hq.Bags.from_labels(few, np.tile(np.arange(200) % 2, 2), groups=np.repeat(np.arange(20), 20))
+    assert hq.PACC().cross_calibrate(nearly_all_differ, folds=2).calibration_ is not None
+
+
+def test_equal_answers_of_different_people_are_not_shared_rows():
+    rng = np.random.default_rng(0)
+    y = rng.integers(2, size=600)
+    answers = rng.integers(3, size=(600, 3)) + (rng.random((600, 3)) < 0.3 * y[:, None])
+    one_hot = (answers[:, :, None] == np.arange(4)).reshape(600, -1).astype(np.float32)
+    for rows in (answers, one_hot, answers[:, :1], sparse.csr_matrix(one_hot)):
+        bags = hq.Bags.from_labels(rows, y, groups=np.arange(600) % 30)
+        known = bags.replaced(labels=None)
+        assert part_copied(bags) == part_copied(known) == 0
+        assert hq.PACC().cross_calibrate(bags, folds=2).calibration_ is not None
+
+
+def test_rows_that_bags_share():
+    X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
+    assert part_shared(hq.Bags(X, offsets=[0, 2, 5, 6])) == 0
+    assert part_shared(hq.Bags(X, index=[0, 1, 1, 2], offsets=[0, 2, 4])) == 0.5
 
 
 @pytest.mark.parametrize("kind", [np.asarray, sparse.csr_matrix, lambda X: np.array([str(x) for x in X], object)])
-def test_rows_that_bags_share(kind):
-    X = np.array([[0.0, 1.0], [1.0, 0.0], [0.0, 1.0], [0.0, 0.0], [0.0, 0.0], [2.0, 2.0]])
-    bags = hq.Bags(kind(X), offsets=[0, 2, 5, 6])
-    assert part_shared(bags) == 0
-    assert part_shared(bags, by_content=True) == pytest.approx(2 / 6), "twins in one bag are not shared"
-    assert part_shared(hq.Bags(X, index=[0, 1, 1, 2], offsets=[0, 2, 4])) == 0.5
+def test_rows_that_are_copied_to_other_bags(kind):
+    X = np.random.default_rng(0).normal(size=(60, 3))
+    X[[40, 41]] = X[[0, 1]]  # in another bag
+    X[[2, 42]] = X[[3, 43]]  # in the same bag
+    bags = hq.Bags(kind(X), offsets=[0, 30, 60], labels=np.arange(60) // 20 % 2)
+    assert part_copied(bags.replaced(labels=None)) == pytest.approx(4 / 60), "twins in one bag are not shared"
+    assert part_copied(bags) == pytest.approx(4 / 60), "the labels of copies are equal"
+    assert part_copied(bags.replaced(labels=np.arange(60) // 30)) == 0, "equal rows with different labels"
+    rounded = np.random.default_rng(0).normal(size=(150, 4)).round(1)  # lengths in millimetres
+    assert part_copied(hq.Bags(kind(np.tile(rounded, (4, 1))), offsets=np.arange(0, 601, 50))) > 0.9
 
 
 @pytest.mark.parametrize("folds", [1, 21, 2.0, True, None])

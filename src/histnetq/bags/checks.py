@@ -79,7 +79,7 @@ def used_rows(index: Ints, n_rows: int) -> tuple[Ints, Ints]:
     return np.flatnonzero(occurs), (np.cumsum(occurs) - 1)[index]
 
 
-def take_dense(rows: Any, index: NDArray) -> NDArray:
+def take_dense(rows: Any, index: Any) -> NDArray:
     """Return the chosen rows of a pool as a dense array."""
     taken = rows[index]
     return taken.toarray() if hasattr(taken, "toarray") else np.asarray(taken)

@@ -1,4 +1,4 @@
-"""Detection of rows that several bags share: the same pool rows, or rows with the same values."""
+"""Detection of rows that several bags share: the same pool rows, or copies of rows."""
 
 from __future__ import annotations
 
@@ -7,31 +7,92 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.bags.checks import take_dense
+
 if TYPE_CHECKING:
     from histnetq.bags.bags import Bags
 
 _CHUNK = 1 << 22  # numbers hashed at a time
+_MOST_ROWS = 20_000  # distinct rows whose columns are inspected
+_COLUMNS_AT_ONCE = 64
+_BY_CHANCE = 0.01  # equal rows are chance if independent columns would repeat at least this fraction of the rows
+_DISAGREEING = 0.01  # equal rows are chance if at least this fraction of them has different labels
 
 
-def part_shared(bags: Bags, by_content: bool = False) -> float:
-    """Return the fraction of the entries whose row is also in another bag.
-
-    With `by_content`, different pool rows with the same values or texts count as the same row.
+def part_shared(bags: Bags) -> float:
+    """Return the fraction of the entries whose pool row is also in another bag.
 
     Examples
     --------
     >>> from histnetq import Bags
-    >>> bags = Bags(np.array([[1.0], [2.0], [2.0]]), offsets=[0, 1, 2, 3])
-    >>> part_shared(bags), round(part_shared(bags, by_content=True), 2)
-    (0.0, 0.67)
+    >>> part_shared(Bags(np.array([[1.0], [2.0], [2.0]]), index=[0, 1, 1, 2], offsets=[0, 2, 4]))
+    0.5
     """
-    names = row_hashes(bags.rows, bags.index) if by_content else bags.index
+    return float(_shared(bags, bags.index).mean())
+
+
+def part_copied(bags: Bags) -> float:
+    """Return the fraction of the entries that have a copy in another bag.
+
+    Rows with the same values or texts are copies, unless chance explains them. They are equal by chance if their labels
+    differ, or if their columns have few different values, such as the answers of people to a few questions.
+
+    Examples
+    --------
+    >>> from histnetq import Bags
+    >>> measured = np.random.default_rng(0).normal(size=(50, 3))
+    >>> part_copied(Bags(np.concatenate([measured, measured]), offsets=[0, 50, 100]))
+    1.0
+    >>> answers = measured.round()
+    >>> part_copied(Bags(np.concatenate([answers, answers]), offsets=[0, 50, 100]))
+    0.0
+    """
+    names = row_hashes(bags.rows, bags.index)
+    shared = _shared(bags, names)
+    if not shared.any() or _labels_differ(bags, names, shared) or _few_values(bags, names):
+        return 0.0
+    return float(shared.mean())
+
+
+def _shared(bags: Bags, names: NDArray) -> NDArray[np.bool_]:
+    """Return whether the row of each entry, given by its name, is also in another bag: (n_entries,)."""
     order = np.lexsort((bags.bag_of_entry, names))
-    names, bag = names[order], bags.bag_of_entry[order]
-    starts = np.flatnonzero(np.r_[True, names[1:] != names[:-1]])
+    sorted_names, bag = names[order], bags.bag_of_entry[order]
+    starts = np.flatnonzero(np.r_[True, sorted_names[1:] != sorted_names[:-1]])
     counts = np.diff(np.r_[starts, len(names)])
-    several = bag[starts] != bag[starts + counts - 1]
-    return float(counts[several].sum() / len(names))
+    found = np.empty(len(names), bool)
+    found[order] = np.repeat(bag[starts] != bag[starts + counts - 1], counts)
+    return found
+
+
+def _labels_differ(bags: Bags, names: NDArray, shared: NDArray[np.bool_]) -> bool:
+    """Return whether shared rows with the same name have different labels."""
+    if bags.labels is None:
+        return False
+    labels = bags.labels[bags.index[shared]]
+    _, first, group = np.unique(names[shared], return_index=True, return_inverse=True)
+    return bool((labels != labels[first][group]).mean() >= _DISAGREEING)
+
+
+def _few_values(bags: Bags, names: NDArray) -> bool:
+    """Return whether so few values occur in each column that independent columns would repeat some rows.
+
+    Labels alone decide about texts and about rows with a single column.
+    """
+    n_features = int(np.prod(bags.rows.shape[1:]))
+    if bags.rows.ndim == 1 or (n_features == 1 and bags.labels is not None):
+        return False
+    distinct = bags.index[np.unique(names, return_index=True)[1]]
+    some = distinct[:: max(1, len(distinct) // _MOST_ROWS)][:_MOST_ROWS]
+    rows = bags.rows[some].reshape(len(some), n_features)
+    repeated = float(len(some))
+    for start in range(0, n_features, _COLUMNS_AT_ONCE):
+        for column in take_dense(rows, np.s_[:, start : start + _COLUMNS_AT_ONCE]).T:
+            shares = np.unique(column, return_counts=True)[1] / len(some)
+            repeated *= (shares**2).sum()
+        if repeated < _BY_CHANCE:
+            return False
+    return True
 
 
 def row_hashes(pool: Any, index: NDArray) -> NDArray[np.uint64]:

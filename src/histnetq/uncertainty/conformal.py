@@ -14,7 +14,7 @@ from sklearn.exceptions import NotFittedError
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_fraction, check_whole
-from histnetq.bags.shared_rows import part_shared
+from histnetq.bags.shared_rows import part_copied, part_shared
 from histnetq.errors import InputError, Option, StructuredError, Way
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 Floats = NDArray[np.float64]
 _FEWEST = 6  # smallest number of calibration bags
 _FOLDS = 10
-_MOST_ALIKE = 0.1  # largest share of equal rows; if their errors were 0, a coverage of 90 % would be 2 % lower
+_MOST_ALIKE = 0.1  # largest share of copied rows; if their errors were 0, a coverage of 90 % would be 2 % lower
 _REFITS = 3  # number of fits of the scales, each with weights from the previous fit
 _BORROWED = 20  # number of bags that the pooled scores of all classes count for
 
@@ -135,15 +135,15 @@ def cross_estimates(
     """Return cross-validated estimates (n_bags, n_classes) of bags with known prevalences.
 
     `fit_predict` takes training bags and held-out bags, and returns estimates of the held-out bags. Bags that share
-    rows of the pool are refused, because a model would be trained on the rows that it estimates. Rows with equal
-    numbers in several bags are refused if they are more than a tenth of all rows. Scores may be equal by chance and are
-    not compared.
+    rows of the pool are refused, because a model would be trained on the rows that it estimates. Copies of rows in
+    several bags are refused if they are more than a tenth of all rows. Rows that are equal by chance, such as the same
+    answers of different people, are not copies. Scores are not compared.
     """
     _refuse_few_bags(len(bags))
     if not 2 <= check_whole("folds", folds) <= len(bags):
         raise InputError("folds", f"a whole number from 2 to {len(bags)}, the number of bags", folds, "give another")
     same = part_shared(bags)
-    shared = same or (bags.scores is None and part_shared(bags, by_content=True))
+    shared = same or (bags.scores is None and part_copied(bags))
     if same or shared > _MOST_ALIKE:
         raise ValueError(
             "bags: expected bags that share no rows, as each bag is estimated by a model fitted without it, got "
