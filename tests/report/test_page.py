@@ -8,6 +8,7 @@ import re
 import shutil
 import subprocess
 import sys
+from dataclasses import replace
 
 import matplotlib as mpl
 
@@ -19,7 +20,7 @@ import pytest
 
 import histnetq as hq
 from histnetq.evaluation import plots
-from histnetq.report import write_report
+from histnetq.report import figures, write_report
 from histnetq.report.table_report import report_table
 from histnetq.uncertainty.trust import DOUBT
 from histnetq.workflows import estimating, reading
@@ -348,6 +349,47 @@ def test_a_phone_scrolls_nothing_but_the_table(shown, tmp_path):
     assert page[1] <= page[0] <= 390
     assert table[1] > table[0]
     assert console == []
+
+
+def test_p_values_stay_visible_beside_trust(shown, tmp_path):
+    wide = shown[0].replace("--numbers:5", "--numbers:20")  # as with many classes: the table scrolls
+    assert wide != shown[0]
+    text = f'<!DOCTYPE html><iframe style="width:1300px;height:800px;border:0" srcdoc="{html.escape(wide)}"></iframe>'
+    script = """
+        const table = document.querySelector("iframe").contentDocument.querySelector(".bags");
+        const row = table.querySelector("tbody tr");
+        return [table.scrollWidth > table.clientWidth, ...[row.cells[6], row.cells[7]].map(cell => {
+            const { left, right } = cell.getBoundingClientRect();
+            return [left, right];
+        })];"""
+    (scrolls, p_value, trust), console, _ = browse(text, script, tmp_path)
+    assert scrolls
+    assert p_value[1] == pytest.approx(trust[0])
+    assert p_value[0] < p_value[1] < trust[1] <= 1300
+    assert console == []
+
+
+def test_no_interval_is_cut_off_and_bars_of_shares_end_at_100_percent(model, tmp_path, monkeypatch):
+    bags = known_bags(60, seed=2)
+    found = model.predict_interval(bags, 0.8)
+    found = replace(found, estimates=found.estimates / 2 + 1 / 6, upper=np.full_like(found.upper, 0.7))
+    found.upper[7, 1] = 0.97  # one interval of 180 is much wider than the others
+    tops = []
+    real = figures.image
+
+    def image(draw, *size):
+        def seen(figure):
+            draw(figure)
+            tops.append(figure.axes[0].get_ylim()[1])
+
+        return real(seen, *size)
+
+    monkeypatch.setattr(figures, "image", image)
+    write_report(tmp_path / "r.html", model=model, bags=bags, intervals=found)
+    panels = tops[-3:]
+    assert min(panels) == max(panels) >= 0.97
+    shares = re.findall("--share:(.*?)%", read(tmp_path / "r.html"))
+    np.testing.assert_allclose([float(share) for share in shares], 100 * model.train_prevalences_, atol=0.051)
 
 
 def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeypatch):

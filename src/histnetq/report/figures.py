@@ -82,8 +82,8 @@ def _estimates_by_bag(content: ReportContent) -> Plot:
     some = content.order[_spread(len(p), _MOST_BAGS_IN_LINES)]
     found = content.intervals or Intervals(p, p, p, content.bags.sizes, 0.0, Region(p, np.zeros(len(p))))
     lower, upper = (add_columns(ends, len(classes)) for ends in (found.lower, found.upper))
-    # All panels share one scale, so that classes can be compared; a few very wide intervals may exceed it.
-    tops = [p[some].max(), np.quantile(upper[some], 0.98), 0.0 if p_true is None else p_true[some].max()]
+    # All panels share one scale, so that classes can be compared.
+    top = max(p[some].max(), upper[some].max(), 0.0 if p_true is None else p_true[some].max())
 
     def draw(figure: Figure, shown: NDArray[np.int64]) -> Axes:
         own = np.ix_(some, shown)
@@ -92,7 +92,7 @@ def _estimates_by_bag(content: ReportContent) -> Plot:
         ax = plots.prevalences(
             part, classes[shown].tolist(), content.bags.ids[some].tolist(), figure.subplots(), truth=truth
         )
-        ax.set_ylim(0, min(1.02, 1.08 * max(tops)))
+        ax.set_ylim(0, min(1.02, 1.08 * top))
         return ax
 
     def draw_class(figure: Figure, j: int) -> None:
