@@ -5,33 +5,47 @@ from __future__ import annotations
 import csv
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 
 import histnetq as hq
 from experiments.development_tables import DevelopmentTable
 
 CLASSIFIERS = ("logistic", "forest", "boosting")
-_DYS_BINS = (*range(2, 21, 2), 30)  # as in the paper of DyS
-METHODS: dict[str, Callable[[], Any]] = {
-    "CC": hq.CC,
-    "PACC": hq.PACC,
-    "EMQ": hq.EMQ,
-    "EMQ-bcts": lambda: hq.EMQ(rescaling="bcts"),
-    "EMQ-ts": lambda: hq.EMQ(rescaling="ts"),
-    "EMQ-shrunk": lambda: hq.EMQ(rescaling="shrunk"),
-    "KDEy": hq.KDEy,
-    "KDEy-0.05": lambda: hq.KDEy(bandwidth=0.05),
-    "KDEy-0.2": lambda: hq.KDEy(bandwidth=0.2),
-    "ED": hq.ED,
+_DYS_BINS = hq.DyS().n_bins  # as in its paper
+_HD_BINS = tuple(range(10, 111, 10))  # as in the paper of HDy and HDx
+METHODS: dict[str, Callable[[], Any]] = {  # the name of a method alone is its default
+    "DyS": hq.DyS,
+    "DyS, 8 bins": lambda: hq.DyS(n_bins=8),
+    "DyS, 10 to 110 bins": lambda: hq.DyS(n_bins=_HD_BINS),
     "HDy": hq.HDy,
-    "DyS-8": lambda: hq.DyS(n_bins=8),
-    "DyS-median": lambda: hq.DyS(n_bins=_DYS_BINS),
+    "HDy, 2 to 30 bins": lambda: hq.DyS(n_bins=_DYS_BINS, divergence="hellinger"),
+    "KDEy": hq.KDEy,
+    "KDEy, 0.05": lambda: hq.KDEy(bandwidth=0.05),
+    "KDEy, 0.2": lambda: hq.KDEy(bandwidth=0.2),
     "MS": hq.MS,
-    "MS-median2": lambda: hq.MS(policy="median2"),
+    "MS, median2": lambda: hq.MS(policy="median2"),
+    "MS, max": lambda: hq.MS(policy="max"),
+    "ACC": hq.ACC,
+    "ACC, inverse": lambda: hq.ACC(solver="inverse"),
+    "PACC": hq.PACC,
+    "PACC, inverse": lambda: hq.PACC(solver="inverse"),
+    "RLLS": hq.RLLS,
+    "RLLS, 0.1": lambda: hq.RLLS(alpha=0.1),
+    "ED": hq.ED,
+    "EMQ": hq.EMQ,
+    "EMQ, bcts": lambda: hq.EMQ(rescaling="bcts"),
+}
+ON_FEATURES: dict[str, Callable[[], Any]] = {
+    "HDx": hq.HDx,
+    "HDx, 20 bins": lambda: hq.HDx(n_bins=20),
+    "HDx, 10 to 110 bins": lambda: hq.HDx(n_bins=_HD_BINS),
+    "EDx": hq.EDx,
 }
 FIELDS = ("table", "classes", "split", "classifier", "method", "ae", "rae", "seconds")
 
@@ -52,24 +66,32 @@ def run(table: DevelopmentTable, seed: int, n_bags: int = 100, size: int = 100) 
     classes = np.arange(table.n_classes)
     pool = hq.Bags.from_labels(table.rows[test], table.labels[test], classes=classes)
     bags = hq.APP(size).draw(pool, n_bags, random_state=seed)
-    found = []
+    found: list[dict[str, Any]] = []
+
+    def measure(classifier: str, name: str, fit: Callable[[], Any], before: float = 0.0) -> None:
+        began = time.perf_counter()
+        errors = hq.evaluate(fit(), bags)
+        found.append({
+            "table": table.name, "classes": table.n_classes, "split": seed, "classifier": classifier,
+            "method": name, "ae": float(errors["ae"].mean()), "rae": float(errors["rae"].mean()),
+            "seconds": round(before + time.perf_counter() - began, 2),
+        })  # fmt: skip
+
     for classifier in CLASSIFIERS:
         began = time.perf_counter()
         crossed = hq.EMQ(classifier, random_state=seed).cross_fit(table.rows[labelled], table.labels[labelled])
         fitting = time.perf_counter() - began
         for name, make in METHODS.items():
-            began = time.perf_counter()
-            errors = hq.evaluate(make().fit_crossed(crossed), bags)
-            found.append({
-                "table": table.name, "classes": table.n_classes, "split": seed, "classifier": classifier,
-                "method": name, "ae": float(errors["ae"].mean()), "rae": float(errors["rae"].mean()),
-                "seconds": round(fitting + time.perf_counter() - began, 2),
-            })  # fmt: skip
+            measure(classifier, name, partial(make().fit_crossed, crossed), fitting)
+    for name, make in ON_FEATURES.items():
+        measure("none", name, partial(make().fit, table.rows[labelled], table.labels[labelled]))
     return found
 
 
-def run_all(tables: list[DevelopmentTable], splits: int, path: Path) -> None:
-    """Append the rows of all tables and splits to a CSV file; those it has are not repeated."""
+def run_all(tables: Iterable[DevelopmentTable], splits: int, path: Path, say: Callable[[str], Any] = print) -> None:
+    """Append the rows of all tables and splits to a CSV file; finished ones are not repeated."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    tables = list(tables)
     done = set()
     if path.exists():
         with path.open(newline="") as file:
@@ -87,4 +109,19 @@ def run_all(tables: list[DevelopmentTable], splits: int, path: Path) -> None:
                 writer.writerows(rows)
                 file.flush()
                 os.fsync(file.fileno())
-            print(table.name, seed, flush=True)
+            say(f"{table.name}, split {seed}")
+
+
+def defaults_table(found: pd.DataFrame) -> pd.DataFrame:
+    """Return the mean AE of each method over tables and splits, and its share of wins against the method's default."""
+    found = found.assign(kind=np.where(found["classes"] > 2, "more", "two"))
+    place = ["table", "split", "classifier"]
+    errors = found.pivot_table("ae", place, "method")
+    means = found.pivot_table("ae", "method", "kind").reindex(columns=["two", "more"])
+    own = [name.partition(",")[0] for name in means.index]
+    wins = [float((errors[name] < errors[default]).mean()) for name, default in zip(means.index, own, strict=True)]
+    shown = [float("nan") if name in own else win for name, win in zip(means.index, wins, strict=True)]
+    return pd.DataFrame({
+        "method": means.index, "AE, two classes": means["two"].to_numpy(), "AE, more": means["more"].to_numpy(),
+        "better than the default": shown,
+    })  # fmt: skip

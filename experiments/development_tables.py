@@ -60,6 +60,10 @@ class DevelopmentTable:
         """Number of classes."""
         return int(self.labels.max()) + 1
 
+    def first(self, n_rows: int) -> DevelopmentTable:
+        """Return the table with its first rows only, which are in random order; classes that get too rare leave."""
+        return _plain(self.name, self.rows[:n_rows], self.labels[:n_rows])
+
 
 def read_tables(r_library: Path, data: Path | None = None) -> Iterator[DevelopmentTable]:
     """Yield all tables, those with two classes first; `data` has the shared files, which are optional."""

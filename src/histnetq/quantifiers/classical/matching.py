@@ -53,8 +53,8 @@ class DyS(OneAgainstRest):
         fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
-    n_bins : int or sequence of int, default=8
-        Number of bins on [0, 1]. With several numbers, the estimate is the median over them.
+    n_bins : int or sequence of int, default=(2, 4, …, 20, 30)
+        Number of bins on [0, 1]. With several numbers, the estimate is the median over them, as in the paper.
     divergence : {"topsoe", "hellinger"}, default="topsoe"
         Distance between histograms.
 
@@ -82,7 +82,7 @@ class DyS(OneAgainstRest):
     array([0.67, 0.33])
     """
 
-    n_bins: int | Sequence[int] = 8
+    n_bins: int | Sequence[int] = (*range(2, 21, 2), 30)
     divergence: str = "topsoe"
     stored = (
         *PosteriorQuantifier.stored,
