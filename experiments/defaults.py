@@ -73,7 +73,7 @@ def run(table: DevelopmentTable, seed: int, n_bags: int = 100, size: int = 100) 
         errors = hq.evaluate(fit(), bags)
         found.append({
             "table": table.name, "classes": table.n_classes, "split": seed, "classifier": classifier,
-            "method": name, "ae": float(errors["ae"].mean()), "rae": float(errors["rae"].mean()),
+            "method": name, "ae": round(float(errors["ae"].mean()), 5), "rae": round(float(errors["rae"].mean()), 5),
             "seconds": round(before + time.perf_counter() - began, 2),
         })  # fmt: skip
 
@@ -113,15 +113,20 @@ def run_all(tables: Iterable[DevelopmentTable], splits: int, path: Path, say: Ca
 
 
 def defaults_table(found: pd.DataFrame) -> pd.DataFrame:
-    """Return the mean AE of each method over tables and splits, and its share of wins against the method's default."""
-    found = found.assign(kind=np.where(found["classes"] > 2, "more", "two"))
-    place = ["table", "split", "classifier"]
-    errors = found.pivot_table("ae", place, "method")
-    means = found.pivot_table("ae", "method", "kind").reindex(columns=["two", "more"])
-    own = [name.partition(",")[0] for name in means.index]
-    wins = [float((errors[name] < errors[default]).mean()) for name, default in zip(means.index, own, strict=True)]
-    shown = [float("nan") if name in own else win for name, win in zip(means.index, wins, strict=True)]
+    """Return the mean AE of each method over tables and splits, and how often it beats the method's default."""
+    kinds = np.where(found["classes"] > 2, "more", "two")
+    errors = found.pivot_table("ae", ["table", "split", "classifier"], "method")
+    means = found.assign(kind=kinds).pivot_table("ae", "method", "kind").reindex(columns=["two", "more"])
     return pd.DataFrame({
         "method": means.index, "AE, two classes": means["two"].to_numpy(), "AE, more": means["more"].to_numpy(),
-        "better than the default": shown,
+        "better than the default": [_share_of_wins(errors, name) for name in means.index],
     })  # fmt: skip
+
+
+def _share_of_wins(errors: pd.DataFrame, name: str) -> float:
+    """Return how often a setting has a lower error than the default of its method; NaN for the default itself."""
+    default = name.partition(",")[0]
+    if name == default:
+        return float("nan")
+    both = errors[[name, default]].dropna()  # methods on features have no classifier
+    return float((both[name] < both[default]).mean())

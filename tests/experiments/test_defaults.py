@@ -28,9 +28,10 @@ def test_finished_splits_are_not_repeated(tmp_path, monkeypatch):
 
 
 def test_settings_are_compared_with_their_default():
-    rows = [("DyS", 0.1, 0), ("DyS", 0.3, 1), ("DyS, 8 bins", 0.2, 0), ("DyS, 8 bins", 0.25, 1)]
+    rows = [("DyS", 0.1, 0), ("DyS", 0.3, 1), ("DyS, 8 bins", 0.2, 0), ("DyS, 8 bins", 0.25, 1), ("HDx", 0.1, 0)]
     found = pd.DataFrame([
-        {"table": "small", "classes": 2 + split, "split": split, "classifier": "logistic", "method": method, "ae": ae}
+        {"table": "small", "classes": 2 + split, "split": split, "method": method, "ae": ae,
+         "classifier": "none" if method == "HDx" else "logistic"}
         for method, ae, split in rows
     ])  # fmt: skip
     shown = defaults.defaults_table(found).set_index("method")
