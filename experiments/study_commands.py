@@ -338,9 +338,10 @@ def defaults_(r_library: Path, splits: int, most_rows: int, output: Path) -> Non
     run_all(tables, splits, output / "defaults.csv", click.echo)
     found = pd.read_csv(output / "defaults.csv")
     about = (
-        f"{found['table'].nunique()} development tables of at most {most_rows:,} rows, {splits} split(s) into a labelled "
-        "and a test half; logistic regression, random forest and boosting; 100 bags of 100 rows with uniformly drawn "
-        "mixes. The last column is the share of tables, splits and classifiers on which a setting beats the default. "
+        f"{found['table'].nunique()} development tables of at most {most_rows:,} rows, {splits} split(s) into a "
+        "labelled and a test half; logistic regression, random forest and boosting; 100 bags of 100 rows with "
+        "uniformly drawn mixes. The last column is the share of tables, splits and classifiers on which a setting "
+        "beats the default. "
         f"Made by `python -m experiments defaults --splits {splits} --most-rows {most_rows}`."
     )
     text = to_markdown(defaults_table(found)).replace(" nan ", " ")

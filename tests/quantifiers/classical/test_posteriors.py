@@ -286,8 +286,7 @@ def test_dys_is_the_median_over_the_bins_of_its_paper():
     V, y = posteriors(900, 2, seed=1, sharpness=1.0)
     bags = ragged(P, [20, 100])
     each = [
-        hq.DyS(n_bins=n).fit_posteriors(V, y).predict_posteriors(bags)
-        for n in (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30)
+        hq.DyS(n_bins=n).fit_posteriors(V, y).predict_posteriors(bags) for n in (2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 30)
     ]
     ours = hq.DyS().fit_posteriors(V, y).predict_posteriors(bags)
     np.testing.assert_allclose(ours, np.median(each, axis=0), atol=1e-12)
