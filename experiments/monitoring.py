@@ -41,7 +41,7 @@ class Reviews:
             rows, labels, split = (file[name] for name in ("X", "y", "split"))
         known, test = split == 0, split == 2
         classifier = make_pipeline(StandardScaler(), LogisticRegression(C=0.05, max_iter=1000))
-        self.model = hq.EMQ(classifier, rescaling="bcts", random_state=0)
+        self.model: Any = hq.EMQ(classifier, rescaling="bcts", random_state=0)
         self.model.fit(rows[known].astype(np.float32), labels[known])
         self.posteriors = self.model.classifier_.predict_proba(rows[test].astype(np.float32))
         self.by_class = [np.flatnonzero(labels[test] == c) for c in (0, 1)]

@@ -71,6 +71,7 @@ QUANTIFIERS = {
     "Corrected": lambda **kw: hq.Corrected(hq.PCC(**FOLDS), **{"random_state": 0, **kw}),
     "Ensemble": lambda **kw: hq.Ensemble((hq.PACC(**FOLDS), hq.ACC(**FOLDS), hq.HDx()), **kw),
     "Ensemble-median": lambda **kw: hq.Ensemble((hq.PACC(**FOLDS), hq.EMQ(**FOLDS), hq.EDx()), how="median", **kw),
+    "LinearQ": lambda **kw: hq.LinearQ(**{"random_state": 0, **kw}),
     "MLPE": lambda **kw: hq.MLPE(),
     "QuaNet": lambda **kw: hq.QuaNet(cv=3, **{"hidden": 6, "n_steps": 20, "training": QUICK, "random_state": 0, **kw}),
 }

@@ -49,6 +49,7 @@ PROVENANCE = {
     "calibrated": "by 30 bags",
     "errors": {"bags": 9, "ae": {"emq": 0.1, "mean of training": 0.2}},
     "left_out": {"note": "texts"},
+    "weight": "w",
     "bags": 30,
     "rows": 300,
     "calibration_bags": 30,

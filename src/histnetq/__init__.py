@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.classical.hdx import HDx
     from histnetq.quantifiers.classical.kdey import KDEy
     from histnetq.quantifiers.classical.label_shift import BBSE, RLLS
+    from histnetq.quantifiers.classical.linear import LinearQ
     from histnetq.quantifiers.classical.matching import DyS, HDy
     from histnetq.quantifiers.classical.readme import ReadMe
     from histnetq.quantifiers.classical.thresholds import MS

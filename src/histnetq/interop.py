@@ -21,6 +21,7 @@ from sklearn.base import clone
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import used_rows
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats, Ints
 from histnetq.training.supervision import labelled_rows
@@ -220,6 +221,7 @@ class QuapyQuantifier(Quantifier):
             The quantifier itself.
         """
         given = labelled_rows(X, y)
+        require_numbers(given.rows)
         index, codes = _copies(given)[0], np.asarray(given.labels)
         index = index[codes[index] >= 0]
         labels = np.asarray(given.classes)[codes[index]]

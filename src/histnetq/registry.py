@@ -91,7 +91,7 @@ class TableFormat:
         Media types in requests to the service, the usual one first.
     module : str
         Module below `histnetq.tables` with the functions ``open_files(paths)``, which returns a `Table`, and
-        ``write_file(frame, path, index)``.
+        ``write_file(frame, path, index, name)``, where `name` is the final name of the file at `path`.
     splits : bool
         Whether the module also has ``split_file(path, n_rows)``, and ``open_files`` opens parts of files.
     """
@@ -106,17 +106,25 @@ class TableFormat:
         return importlib.import_module(f"histnetq.tables.{self.module}")
 
 
-FORMATS: dict[str, TableFormat] = {
+FORMATS: dict[str, TableFormat] = {  # of tables that are read and written
+    "csv": TableFormat(
+        (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), ("text/csv", "application/csv"), "csv_files"
+    ),
     "parquet": TableFormat(
         (".parquet", ".pq"),
         ("application/vnd.apache.parquet", "application/x-parquet", "application/parquet"),
         "parquet_files",
         splits=True,
     ),
-    "csv": TableFormat(
-        (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), ("text/csv", "application/csv"), "csv_files"
+    "excel": TableFormat(
+        (".xlsx",), ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",), "excel_files"
     ),
 }
+WRITTEN: dict[str, TableFormat] = {  # of tables that are written
+    **FORMATS,
+    "json": TableFormat((".json",), ("application/json",), "json_files"),
+}
+PAGES = (".html", ".htm")  # endings of pages that are written
 _CLASSIFIER: dict[str, Any] = {"classifier": list(CLASSIFIERS)}
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}
 _ENCODERS: dict[str, Any] = {"encoder": [(32,), (64, 32), (128, 64)]}
@@ -196,6 +204,7 @@ REGISTRY: dict[str, Entry] = {
         Entry("ReadMe", "classical.readme", "labels", {"subset_size": [4, 6, 8, 10]}),
         Entry("Corrected", "composed.corrected", "labels"),
         Entry("Ensemble", "composed.ensemble", "labels", {"how": ["mean", "median"]}),
+        Entry("LinearQ", "classical.linear", "proportions", {"penalty": (1e-6, 100.0, "log")}),
         Entry("MLPE", "classical.baseline", "anything"),
     )
 }  # fmt: skip

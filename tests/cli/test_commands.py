@@ -202,8 +202,8 @@ def test_bayesian_intervals_need_no_calibration_but_rows_and_posteriors(tables):
     refused = run("predict", "mlpe", "bare.csv", *asked, "-o", "others.csv")
     assert refused.exit_code == 2
     assert "MLPE has no posterior of counts; use a method on posteriors such as EMQ" in refused.output
-    run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.sketch")
-    refused = run("predict", "pacc", "bare.sketch", "--interval", "bayes", "-o", "others.csv")
+    run("sketch", "pacc", "bare.csv", "--bag", "tow", "-o", "bare.parquet")
+    refused = run("predict", "pacc", "bare.parquet", "--interval", "bayes", "-o", "others.csv")
     assert refused.exit_code == 2
     message = "interval: the posterior of a bag's counts comes from its rows, which sketches do not contain; leave it"
     assert message in refused.output

@@ -399,7 +399,10 @@ def test_refusals_speak_the_language_of_the_command_line(tables):
     known = pd.read_csv("tows.csv")
     known.assign(eel=3, cod=4).to_csv("counts.csv", index=False)
     bare = ("fit", "bare.csv", "--bag", "tow", "--prevalences")
-    assert "sums to 7, expected 1; pass --counts if these are counts.\n" in run(*bare, "counts.csv", "-o", "m").output
+    assert (
+        "sums to 7, expected 1; pass --counts if these are counts or percentages.\n"
+        in run(*bare, "counts.csv", "-o", "m").output
+    )
     assert "--method: expected one of " in run("fit", "rows.csv", *KNOWN, "--method", "nn", "-o", "m").output
     assert "--methods: expected one of " in run("compare", "rows.csv", *KNOWN, "--methods", "nn").output
     assert "Error: TRAIN: none.csv does not exist" in run("fit", "none.csv", *KNOWN, "-o", "m").output
@@ -410,7 +413,7 @@ def test_refusals_speak_the_language_of_the_command_line(tables):
     single = pd.read_csv("rows.csv")
     single.assign(species=np.where(single.index == single.index[0], "eel", "cod")).to_csv("single.csv", index=False)
     refused = run("fit", "single.csv", *KNOWN, "--method", "cc", "--calibration", 0, "-o", "m").output
-    assert "--label: expected at least 2 rows of each class for cross-fitting, got 1 of one; add rows.\n" in refused
+    assert "--label: expected at least 2 rows of each class for cross-fitting, got 1 of 'eel'; add rows, or " in refused
     run("fit", "rows.csv", *KNOWN, "--method", "cc", "--calibration", 0, "-o", "model")
     told = run("predict", "model", "bare.csv", "--bag", "tow", "--coverage", 0.9).output
     assert "CC is not calibrated; fit it to more bags, so that some calibrate it, or leave --coverage and" in told

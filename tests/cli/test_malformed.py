@@ -107,9 +107,9 @@ CASES = {
     "no such file": (nothing, FIT, "TRAIN: bad.csv does not exist; check the path."),
     "a directory": (lambda: os.mkdir("bad.csv"), FIT, "such as bad.csv/*.parquet, or add --images if it"),
     "another format": (
-        text("x", "bad.xlsx"),
-        ["fit", "bad.xlsx", *LABELLED, "-o", "new"],
-        "neither in .parquet nor .csv",
+        text("x", "bad.ods"),
+        ["fit", "bad.ods", *LABELLED, "-o", "new"],
+        "TRAIN: bad.ods ends neither in .csv nor .parquet nor .xlsx; convert it to one of them.",
     ),
     "two formats": (
         lambda: pd.read_csv("rows.csv").to_parquet("more.parquet"),
@@ -121,7 +121,11 @@ CASES = {
         ["fit", "rows.csv", "bad.csv", *LABELLED, "-o", "new"],
         "bad.csv: has no column 'depth', which",
     ),
-    "an empty file": (text(""), FIT, "bad.csv: is empty, expected a line of column names and rows."),
+    "an empty file": (
+        text(""),
+        FIT,
+        "bad.csv: is empty, expected a line of column names and rows; save the table again.",
+    ),
     "no rows": (text("tow,length,depth,species\n"), FIT, "bad.csv: has no rows; check the file."),
     "no bag column": (rename(tow="haul"), FIT, "bad.csv: has no column 'tow', its columns are"),
     "no label column": (rename(species="kind"), FIT, "bad.csv: has no column 'species', its columns are"),
@@ -186,7 +190,7 @@ CASES = {
     "a negative weight": (
         change(depth=-1),
         ["fit", "bad.csv", *LABELLED, "--weight", "depth", "-o", "new"],
-        "--weight: ",
+        "in column 'depth', expected a weight of at least 0; correct it or drop the row.",
     ),
     "too many texts": (
         many_texts,
@@ -207,12 +211,12 @@ CASES = {
     "a bag without proportions": (
         proportions(lambda t: t[t["tow"] != "tow7"]),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "shares.csv: has no row for bag tow7; add it, or drop the rows of this bag.",
+        "shares.csv: has no row for bag 'tow7'; add it, or drop the rows of this bag.",
     ),
     "bags that match nothing": (
         proportions(lambda t: t.assign(tow="x" + t["tow"])),
         ["fit", "bare.csv", *KNOWN, "shares.csv", "-o", "new"],
-        "shares.csv: has none of the bags, such as",
+        "shares.csv: has no row for bags ",
     ),
     "a bag twice": (
         proportions(lambda t: pd.concat([t, t[:1]])),

@@ -307,7 +307,7 @@ def test_a_defect_of_proportions_is_refused(folder, kind):
     table = to_bytes(rows().drop(columns="species"))
     (folder / "bare.csv").write_bytes(table)
     line = ["evaluate", "model", "bare.csv", "--bag", "tow", "--prevalences", "shares.csv", "-o", "new.csv"]
-    refuse(folder, "prevalences" if kind == "one class" else "shares.csv", *line)
+    refuse(folder, "shares.csv", *line)
 
 
 def test_what_is_no_file_is_refused(folder, monkeypatch):

@@ -79,6 +79,25 @@ def test_from_a_table_to_audited_estimates(folder):
     assert ((found["lower"] <= truth) & (truth <= found["upper"])).mean() > 0.5
 
 
+def test_labellers_do_not_see_what_a_model_thinks(folder):
+    rows = pd.read_csv("bare.csv")
+    name = str(hq.load("model").classes_[0])
+    told = {"y_pred": "x", "Score": 0.5, "prob_of_x": 0.5, name: 0.5}
+    rows.assign(**told, scorecard="kept", problem="kept").to_csv("bare.csv", index=False)
+    found = run(*SAMPLE)
+    assert "left out of the drawn rows, so that labels do not depend on predictions" in found.output
+    drawn = fill_in()
+    own = [column for column in drawn if column != "label" and not column.startswith("audit_")]
+    assert own == [*rows, "scorecard", "problem"]
+    assert run(*PREDICT).exit_code == 0
+    scores = pd.DataFrame({"u": [0.1, 0.8] * 30, "v": [0.9, 0.2] * 30, "note": "kept"})
+    q = hq.PACC().fit_posteriors(scores[["u", "v"]], ["v", "u"] * 30)
+    q.feature_names_ = ["u", "v"]
+    with pytest.warns(UserWarning, match="predictions"):
+        drawn = hq.sample_table(q, scores, n=10)
+    assert [column for column in drawn if not column.startswith("audit_")] == ["label", "note"]
+
+
 def test_rows_may_be_sorted_and_columns_left_out(labelled):
     run(*PREDICT)
     expected = Path("new.csv").read_text()
@@ -131,6 +150,14 @@ def test_bags_without_labels_are_left_out(labelled):
     told = run(*PREDICT)
     assert "Warning: labelled.csv: bags without labels are left out: ['tow1']." in told.output
     assert set(pd.read_csv("new.csv")["tow"]) == {"tow0", "tow2"}
+
+
+def test_a_typo_in_a_label_is_told_with_the_class_that_it_resembles(labelled):
+    labelled.loc[::7, "label"] = labelled.loc[::7, "label"] + "s"
+    typos = sorted(set(labelled.loc[::7, "label"]))
+    labelled.to_csv("labelled.csv", index=False)
+    near = ", ".join(f"{typo!r} to {typo[:-1]!r}" for typo in typos)
+    assert f"they are estimated only from the labels; correct {near} if this is a typo.\n" in run(*PREDICT).output
 
 
 def test_a_class_that_the_model_has_not_learned(labelled):
@@ -194,7 +221,7 @@ WRONG_SAMPLES = {
     "no such model": (None, ["sample", "nope", *SAMPLE[2:]], "nope"),
     "no such table": (None, ["sample", "model", "nope.csv", *SAMPLE[3:]],
         "NEW: nope.csv does not exist; check the path."),
-    "no output": (None, SAMPLE[:-2], "Missing option '-o' / '--output'"),
+    "no output": (None, SAMPLE[:-2], "--output: expected a value, got none; add --output with the "),
     "output is there": (text("x", "to_label.csv"), SAMPLE, "--output: to_label.csv exists; choose another name"),
     "output is a directory": (None, [*SAMPLE[:-1], "model", "--force"], "--output: model cannot be written"),
     "too few rows": (None, [*SAMPLE, "--n", "9"], "Invalid value for '--n': 9 is not in the range x>=10."),
@@ -205,7 +232,7 @@ WRONG_SAMPLES = {
     "no such weight": (None, [*SAMPLE, "--weight", "area"], "bare.csv: has no column 'area'"),
     "negative weights": (
         change(lambda d: d.assign(area=-1), "bare.csv"), [*SAMPLE, "--weight", "area"],
-        "--weight: expected finite numbers of at least 0",
+        "expected a weight of at least 0",
     ),
     "no posteriors": (None, ["sample", "mean", *SAMPLE[2:]],
         "MLPE gives no probabilities of rows; use EMNetQ"),

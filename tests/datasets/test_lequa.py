@@ -276,7 +276,9 @@ def test_missing_data_are_explained(root, tmp_path):
     (root / "T1A/public/dev_prevalences.txt").unlink()
     with pytest.raises(FileNotFoundError, match=r"lacks dev_prevalences\.txt of lequa2022-T1A, expected"):
         lequa2022("T1A", root)
-    with pytest.raises(ValueError, match=exactly("task: expected one of 'T1A', 'T1B', got 'T1'.")):
+    with pytest.raises(
+        ValueError, match=exactly("task: expected one of 'T1A', 'T1B', got 'T1'; perhaps you mean 'T1B'.")
+    ):
         lequa2022("T1", root)
 
 

@@ -382,7 +382,10 @@ def test_huge_numbers_are_not_learned_from_in_silence(name):
     [
         (np.zeros((3, 5)), r"rows: expected 4 features as in training, got 5 features; give the same columns"),
         (np.zeros((3, 4, 4)), r"rows: expected 4 features as in training, got rows of shape \(4, 4\)"),
-        (np.full((3, 4), np.nan), r"rows: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute"),
+        (
+            np.full((3, 4), np.nan).tolist(),
+            r"rows: row 0, column 0 is NaN or infinite, expected finite numbers; drop or impute",
+        ),
         (np.zeros(4), r"rows: expected one row per example, shape \(n_rows, n_features\), got shape \(4,\)"),
         ([np.zeros((3, 4)), np.zeros((3, 5))], r"arrays: bag 1 has rows of shape \(5,\), expected \(4,\) as in bag 0"),
         ([np.zeros((3, 5)), np.zeros((2, 5))], r"rows: expected 4 features as in training, got 5 features"),

@@ -21,6 +21,7 @@ BINNED = ("EMQ", "EMQ-bcts", "EMQ-smooth", "KDEy", "MS", "MS-median2")
 ROUNDED = (
     "HistNetQ-soft", "HistNetQ-rbf", "HistNetQ-sigmoid", "DeepSets-mean", "GMNet", "GMNet-started", "PCC", "PACC",
     "PACC-inverse", "BBSE-soft", "RLLS", "Friedman", "ED", "EDx", "ReadMe", "Corrected", "Ensemble", "Ensemble-median",
+    "LinearQ",
 )  # fmt: skip
 EXACT = ("CC", "ACC", "DyS", "HDy", "MLPE", "HistNetQ", "BBSE", "MS-max", "MS-t50", "MS-x", "HDx")
 MERGEABLE = [name for name in QUANTIFIERS if not name.startswith(NO_SKETCH)]

@@ -103,6 +103,7 @@ def _table(answer):
     return pd.DataFrame(json.loads(answer.output))
 
 
+@pytest.mark.filterwarnings("ignore:.*is a copy of the label")
 def test_texts_not_met_in_training_are_counted(tmp_path):
     rows = pd.DataFrame({"tow": ["a", "b"] * 30, "gear": ["net", "line", "line"] * 20, "y": ["p", "q", "q"] * 20})
     bags = hq.read_bags(rows, bag="tow", features=["gear"], label="y")

@@ -121,6 +121,47 @@ def test_few_rows_tell_nothing_about_keys(tmp_path: Path) -> None:
         hq.read_bags(only, bag="tow")
 
 
+def test_columns_with_one_value_per_bag_and_copies_of_the_label_are_no_features() -> None:
+    frame = fishes()
+    tow = frame["tow"].str[1:].astype(int)
+    frame = frame[["length", "tow", "species"]].assign(
+        lat=50 + tow * 0.25, yyyymmdd=20260101 + tow // 3, code=np.where(frame["species"] == "eel", 7.5, 3.0)
+    )
+    facts = hq.read_bags(frame, bag="tow", label="species").facts
+    assert facts is not None
+    within = "constant within each bag"
+    assert facts.left_out == {"lat": within, "yyyymmdd": within, "code": "a copy of the label"}
+    almost = frame.assign(lat=frame["lat"].where(np.arange(len(frame)) != 700, 0.0), code=frame["code"] + tow)
+    assert hq.read_bags(almost, bag="tow", label="species").feature_names == ["length", "lat", "code"]
+    assert "lat" in hq.read_bags(frame, label="species").feature_names, "rows without bags"
+    assert "lat" in hq.read_bags(frame.groupby("tow").head(1), bag="tow").feature_names, "bags of one row"
+
+
+def test_a_named_copy_of_the_label_is_told() -> None:
+    frame = fishes().assign(code=lambda rows: (rows["species"] == "eel") + 1)
+    message = (
+        "source: column 'code' has one value for each class in 'species'; leave it out of the features if it is a copy "
+        "of the label, which other tables lack."
+    )
+    with pytest.warns(UserWarning, match=exactly(message)):
+        hq.read_bags(frame, bag="tow", label="species", features=["length", "code"])
+
+
+def test_a_model_of_weighted_rows_asks_for_weights(tmp_path: Path) -> None:
+    frame = fishes().assign(w=np.arange(1200) % 3 + 1.0)
+    source = stored(frame, tmp_path, "csv")
+    q, _ = hq.fit_best(source, bag="tow", label="species", weight="w", features=["length"], method="cc", calibration=0)
+    message = (
+        f"{source}: is read without weights, but the model was fitted with the weights in column 'w'; name the column "
+        "of weights, or the estimates describe only the rows."
+    )
+    q.save(tmp_path / "model")
+    with pytest.warns(UserWarning, match=exactly(message)):
+        hq.estimate(tmp_path / "model", source, bag="tow")
+    assert f"Warning: {message}" in run("predict", tmp_path / "model", source, "--bag", "tow").stderr
+    assert "Warning" not in run("predict", tmp_path / "model", source, "--bag", "tow", "--weight", "w").stderr
+
+
 def test_large_keys_are_told_apart_in_many_rows() -> None:
     rng = np.random.default_rng(0)
     n = 400_000  # whole numbers up to 1e9 of which float32 confuses one per cent
@@ -136,7 +177,7 @@ def test_commands_tell_which_columns_they_learn_from(tmp_path: Path) -> None:
     listed = ", ".join(f"{column} ({why})" for column, why in WHY.items())
     line = f"Learns from rings, length. Leaves out {listed}; name them with --features to use them."
     fitted = run("fit", source, *options, "--method", "cc", "-o", model)
-    assert line in fitted.output
+    assert f"kept in {model}.\nClasses: cod, eel.\n{line}" in fitted.output
     assert f"left out     {listed}" in run("info", model).output
     assert hq.load(model).provenance_["left_out"] == WHY
     told = json.loads(run("fit", source, *options, "--method", "cc", "-o", model, "--force", "--json").output)
@@ -325,7 +366,7 @@ def test_the_command_line_speaks_of_its_options(tmp_path: Path) -> None:
     known = ["--bag", "tow", "--prevalences", tmp_path / "counts.csv"]
     result = run("fit", source, *known, "--method", "histnetq", "-o", tmp_path / "model")
     assert result.exit_code == 2
-    assert "sums to 20, expected 1; pass --counts if these are counts." in result.output
+    assert "sums to 20, expected 1; pass --counts if these are counts or percentages." in result.output
 
 
 @pytest.mark.hard

@@ -14,6 +14,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
+from histnetq.report import write_report
 from histnetq.tables.files import fill_table, refuse_existing, whole_file
 
 
@@ -154,21 +155,21 @@ def model(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("typed", "option"),
     [
-        (["predict", "model", "rows.csv", "-o", "pipe.csv"], "--output"),
-        (["predict", "model", "rows.csv", "-o", "pipe.csv", "--force"], "--output"),
-        (["predict", "model", "rows.csv", "--rows", "pipe.csv"], "--rows"),
-        (["fit", "rows.csv", "--label", "kind", "--method", "cc", "-o", "pipe.csv", "--force"], "--output"),
-        (["report", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
-        (["sketch", "model", "rows.csv", "--bag", "tow", "-o", "pipe.csv"], "--output"),
+        (["predict", "model", "rows.csv", "-o", "pipe"], "--output"),
+        (["predict", "model", "rows.csv", "-o", "pipe", "--force"], "--output"),
+        (["predict", "model", "rows.csv", "--rows", "pipe"], "--rows"),
+        (["fit", "rows.csv", "--label", "kind", "--method", "cc", "-o", "pipe", "--force"], "--output"),
+        (["report", "model", "rows.csv", "--bag", "tow", "-o", "pipe"], "--output"),
+        (["sketch", "model", "rows.csv", "--bag", "tow", "-o", "pipe"], "--output"),
         *((["monitor", "model", "rows.csv", "--time", "ts", "--period", "M", "--reference", "2026-01..2026-03", name,
-            "pipe.csv"], name) for name in ("--output", "--csv", "--prometheus", "--state")),
+            "pipe"], name) for name in ("--output", "--csv", "--prometheus", "--state")),
     ],
 )  # fmt: skip
 def test_no_command_waits_for_a_reader_of_its_output(model, typed, option):
-    os.mkfifo("pipe.csv")
+    os.mkfifo("pipe")
     before = sorted(os.listdir())
     found = run(*typed)
-    told = f"Error: {option}: pipe.csv is a named pipe, which is not written to; choose another place.\n"
+    told = f"Error: {option}: pipe is a named pipe, which is not written to; choose another place.\n"
     assert (found.exit_code, found.output) == (2, told)
     assert sorted(os.listdir()) == before
 
@@ -181,7 +182,7 @@ def test_a_pipe_as_input_is_refused(model, argument):
 
 
 RUN = "which a spreadsheet runs as a formula"
-FORMULA = f"{RUN}; texts are written unchanged, so import them there as text, or write Parquet."
+FORMULA = f"{RUN}; texts are written unchanged, so import them there as text, or write .xlsx or Parquet."
 
 
 def test_formulas_are_written_as_they_are_with_one_warning(model):
@@ -193,16 +194,17 @@ def test_formulas_are_written_as_they_are_with_one_warning(model):
     wide = run("predict", "model", "rows.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
     assert wide.stderr == f"Warning: CSV: a column is named '=cod', {FORMULA}\n"
     assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.parquet").stderr == ""
+    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.xlsx").stderr == ""
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
 def test_what_spreadsheets_run_is_told(tmp_path, text):
     table = pd.DataFrame({"tow": ["a", text], "estimate": [-0.1, 0.1]})
     with pytest.warns(UserWarning, match="CSV: ") as told:
-        fill_table(table, tmp_path / "out.csv", ".csv")
+        fill_table(table, tmp_path / "out.csv", tmp_path / "out.csv")
     assert [str(one.message) for one in told] == [f"CSV: column 'tow' has {text!r}, {FORMULA}"]
     with pytest.warns(UserWarning, match="column 'tow' has"):
-        fill_table(table.set_index("tow"), tmp_path / "indexed.csv", ".csv", index=True)
+        fill_table(table.set_index("tow"), tmp_path / "indexed.csv", tmp_path / "indexed.csv", index=True)
     for name in ("out.csv", "indexed.csv"):
         assert (tmp_path / name).read_bytes().decode() == f"tow,estimate\na,-0.1\n{text},0.1\n"
 
@@ -210,5 +212,54 @@ def test_what_spreadsheets_run_is_told(tmp_path, text):
 @pytest.mark.filterwarnings("error")
 def test_numbers_and_single_signs_are_no_formulas(tmp_path):
     table = pd.DataFrame({"tow": ["-0.1", "+3", "-", "a=b", ""], "estimate": [-0.1, -1e-9, 0, 1, np.nan]})
-    fill_table(table, tmp_path / "out.csv", ".csv")
+    fill_table(table, tmp_path / "out.csv", tmp_path / "out.csv")
     assert (tmp_path / "out.csv").read_text().splitlines()[1] == "-0.1,-0.1"
+
+
+READERS = {
+    ".csv": pd.read_csv, ".tsv": lambda path: pd.read_csv(path, sep="\t"), ".csv.gz": pd.read_csv,
+    ".parquet": pd.read_parquet, ".xlsx": pd.read_excel, ".json": pd.read_json,
+}  # fmt: skip
+
+
+@pytest.mark.filterwarnings("ignore:CSV")
+@pytest.mark.parametrize("ending", READERS)
+def test_an_output_file_has_the_format_of_its_name(model, ending):
+    for arguments in (["-o", f"out{ending}"], ["-o", "out.csv", "--force", "--rows", f"rows{ending}"]):
+        assert run("predict", "model", "rows.csv", "--bag", "tow", *arguments).exit_code == 0
+    estimates, rows = READERS[ending](f"out{ending}"), READERS[ending](f"rows{ending}")
+    expected = pd.read_csv("out.csv")
+    pd.testing.assert_frame_equal(estimates[["tow", "estimate", "n"]], expected[["tow", "estimate", "n"]], rtol=1e-9)
+    assert estimates["class"].astype(str).tolist() == expected["class"].tolist()
+    assert len(rows) == 200
+
+
+TABLES = "a file name that ends in .csv, .parquet, .xlsx or .json"
+
+
+@pytest.mark.parametrize(
+    ("typed", "option", "expected", "remedy"),
+    [
+        (["predict", "model", "rows.csv", "-o", "est.xls"], "--output", TABLES, "choose one of these formats"),
+        (["predict", "model", "rows.csv", "--rows", "rows.feather"], "--rows", TABLES, "choose one of these formats"),
+        (["evaluate", "model", "rows.csv", "--bag", "tow", "--label", "kind", "-o", "errors.docx"], "--output", TABLES,
+         "choose one of these formats"),
+        (["report", "model", "rows.csv", "--bag", "tow", "-o", "rep.pdf"], "--output",
+         "a file name that ends in .html or .htm", "write HTML, which a browser can print as PDF"),
+        (["monitor", "model", "rows.csv", "--time", "ts", "--reference", "2026-01..2026-03", "-o", "m.csv"], "--output",
+         "a file name that ends in .html or .htm", "write HTML, which a browser can print as PDF"),
+        (["sketch", "model", "rows.csv", "--bag", "tow", "-o", "sketches.csv"], "--output",
+         "a file name that ends in .parquet or .pq", "write Parquet, the format of sketches"),
+    ],
+)  # fmt: skip
+def test_an_output_file_of_an_unknown_format_is_refused(model, typed, option, expected, remedy):
+    before = sorted(os.listdir())
+    told = f"Error: {option}: expected {expected}, got {typed[-1]!r}; {remedy}.\n"
+    found = run(*typed)
+    assert (found.exit_code, found.output) == (2, told)
+    assert sorted(os.listdir()) == before
+
+
+def test_python_refuses_a_report_of_an_unknown_format(model):
+    with pytest.raises(ValueError, match=r"output: expected a file name that ends in \.html or \.htm, got 'rep\.pdf'"):
+        write_report("rep.pdf", model=hq.load("model"), bags=hq.read_bags("rows.csv", bag="tow", features=["x"]))

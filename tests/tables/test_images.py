@@ -365,7 +365,10 @@ def test_images_from_folders_to_answers_on_the_command_line(tmp_path, monkeypatc
         (["compare", "scans", "--images", "--label", "x", "--model", "model", "--color"], "expected no --color with"),
         (["compare", "scans", "--images", "--model", "model"], "--label, --prevalences: expected one of them"),
         (["evaluate", "model", "scans", "--images"], "--label, --prevalences: expected one of them"),
-        (["evaluate", "model", "scans", "--label", "x"], "Missing option '--bag'."),
+        (
+            ["evaluate", "model", "scans", "--label", "x"],
+            "--bag: expected a value, got none; add --bag with the column that names the bag of each row.",
+        ),
         (["report", "model", "scans", "--images", "--missing", "drop", "-o", "m"], "expected no --missing with"),
         (["sketch", "model", "scans", "--images", "--dask", "local", "-o", "m"], "expected no --dask with --images"),
         (["evaluate", "model", "scans", "--images", "--label", "x"], "MODEL: expected a model of square images"),

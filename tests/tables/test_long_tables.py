@@ -104,6 +104,7 @@ def test_a_model_reads_its_own_columns(table):
     assert q.predict(bags).shape == (3, 2)
 
 
+@pytest.mark.filterwarnings("ignore:.*no rows belong to 1 of its bags, such as 'spare'")
 @pytest.mark.parametrize("kind", ["wide", "long", "counts", "file"])
 def test_proportions_in_a_second_table(table, tmp_path, kind):
     wide = pd.DataFrame({"tow": ["west", "north", "south", "spare"], "eel": [0.2, 1, 0.5, 0], "cod": [0.8, 0, 0.5, 1]})
@@ -150,7 +151,7 @@ FILL = (
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("", "is empty, expected a line of column names and rows."),
+        ("", "is empty, expected a line of column names and rows; save the table again."),
         ("tow,x\n", "has no rows; check the file."),
         ("tow,x,x\na,1,2\n", "has two columns 'x'; rename one."),
         ("haul,x\na,1\n", "has no column 'tow', its columns are ['haul', 'x']; name one of them."),
@@ -161,7 +162,11 @@ FILL = (
             "tow,x\na,1\na,2\na,o3\n",
             "column 'x' holds numbers and the text 'o3' (row 3); correct it, or name the features without this column.",
         ),
-        ("tow,name\na,b\n", "has no columns of numbers beside 'tow'; name the features."),
+        (
+            "tow,name\na,b\n",
+            "has no columns of numbers beside 'tow', only texts in 'name'; name columns of categories as features=, "
+            "or a column of sentences as text=.",
+        ),
     ],
 )
 def test_defects_of_rows(tmp_path, monkeypatch, text, message):
@@ -180,7 +185,7 @@ def test_defects_of_rows(tmp_path, monkeypatch, text, message):
             "features: expected columns other than the bag, label and weight columns, got 'tow'; leave it out, or name "
             "another column as bag, label or weight.",
         ),
-        ({"features": "x"}, "features: expected a list of column names, got 'x'."),
+        ({"features": "x"}, "features: expected a list of column names, got 'x'; pass ['x']."),
         ({"label": "kind"}, "t.csv: has no column 'kind', its columns are ['tow', 'x', 'k']; name one of them."),
         ({"label": "k", "classes": ["d"]}, "classes: 'c' occurs but is not among ['d']; add it."),
     ],
@@ -196,14 +201,23 @@ def test_wrong_names(tmp_path, monkeypatch, options, message):
     ("known", "counts", "message"),
     [
         (
-            "tow,cod\nnorth,1\n",
+            "tow,cod,eel\nEAST,1,0\n",
             False,
-            "has none of the bags, such as east; its first is north. Check that both tables use the same bag names.",
+            "has no row for bags 'east' (perhaps 'EAST'), 'west'; add them, or drop the rows of these bags.",
         ),
-        ("tow,cod\nwest,1\n", False, "has no row for bag east; add it, or drop the rows of this bag."),
-        ("tow,cod\neast,7\nwest,1\n", False, "bag east sums to 7, expected 1; pass counts=True if these are counts."),
+        ("tow,cod,eel\nwest,1,0\n", False, "has no row for bag 'east'; add it, or drop the rows of this bag."),
+        (
+            "tow,cod\neast,1\nwest,1\n",
+            False,
+            "has only the class 'cod', expected at least 2; add a column with the share of the others.",
+        ),
+        (
+            "tow,cod,eel\neast,7,0\nwest,1,0\n",
+            False,
+            "bag east sums to 7, expected 1; pass counts=True if these are counts or percentages.",
+        ),
         ("tow,cod,eel\neast,2,-1\nwest,1,0\n", False, "bag east has the negative number -1; correct it."),
-        ("tow,cod\neast,0\nwest,1\n", True, "the counts of bag east are all 0; drop the bag."),
+        ("tow,cod,eel\neast,0,0\nwest,1,0\n", True, "the counts of bag east are all 0; drop the bag."),
         ("tow,cod\neast,1\neast,1\n", False, "row 2 names the bag east again; give one row per bag."),
         (
             "tow,class,value\neast,cod,1\neast,cod,0\n",
@@ -212,7 +226,11 @@ def test_wrong_names(tmp_path, monkeypatch, options, message):
         ),
         ("tow\neast\n", False, "has no columns of classes beside 'tow'; add them."),
         ("tow,cod\n", False, "has no rows; check the file."),
-        ("tow,cod\neast,many\n", False, "column 'cod' holds string, expected numbers; correct its cells."),
+        (
+            "tow,cod\neast,many\n",
+            False,
+            "column 'cod' holds string, expected numbers; correct its cells, or leave the column out.",
+        ),
     ],
 )
 def test_defects_of_proportions(tmp_path, monkeypatch, known, counts, message):
@@ -227,9 +245,9 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(FileNotFoundError, match=exactly("source: none.csv does not exist; check the path.")):
         hq.read_bags("none.csv", bag="tow")
-    (tmp_path / "t.xlsx").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"source: t\.xlsx ends neither in \.parquet nor \.csv; convert it"):
-        hq.read_bags("t.xlsx", bag="tow")
+    (tmp_path / "t.ods").write_bytes(b"PK")
+    with pytest.raises(ValueError, match=r"source: t\.ods ends neither in \.csv nor \.parquet nor \.xlsx; convert it"):
+        hq.read_bags("t.ods", bag="tow")
     message = "source: . is a directory; name its files, such as ./*.parquet, or use read_images if it holds images."
     with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(".", bag="tow")
@@ -270,10 +288,7 @@ def test_different_keys_are_different_bags(tmp_path):
     with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(rows, bag=["site", "day"])
     known = pd.DataFrame({"site": ["a"], "day": ["b/c"], "p": [0.5], "q": [0.5]})
-    message = (
-        "prevalences: has none of the bags, such as a/b/c; its first is a/b/c. Check that both tables use the same bag "
-        "names."
-    )
+    message = "prevalences: has no row for bag 'a/b/c'; add it, or drop the rows of this bag."
     with pytest.raises(ValueError, match=exactly(message)):
         hq.read_bags(rows[rows["site"] == "a/b"], bag=["site", "day"], prevalences=known)
 
@@ -498,7 +513,7 @@ def test_classes_of_a_model_match_labels_of_another_type():
 
 @pytest.mark.parametrize("n", [1, 400_000])
 def test_line_breaks_in_cells_of_files_of_any_size(tmp_path, n):
-    bags = read_text(tmp_path, "tow,x\n" + '"a\nb",1\r\n"""c"",\n\n",2\r\n' * n)
+    bags = read_text(tmp_path, "tow,x\n" + '"a\nb",1\r\n"""c"",\n\n",2\r\n' * n, features=["x"])
     assert bags.ids.tolist() == ["a\nb", '"c",\n\n']
     assert bags.sizes.tolist() == [n, n]
 
@@ -519,11 +534,11 @@ def test_marks_at_the_edges_of_what_is_read_at_once(tmp_path):
     text = b'\xef\xbb\xbf"t","x"\n"a\n""",1\n"","2"\n'
     (tmp_path / "t.csv").write_bytes(text)
     for size in range(3, len(text) + 1):  # the first three bytes are one sign
-        checked = _CheckedBytes(str(tmp_path / "t.csv"), ",")
+        checked = _CheckedBytes("t.csv", ",", str(tmp_path / "t.csv"))
         assert b"".join(iter(lambda: checked.read(size), b"")) == text  # noqa: B023
     for size in range(3, len(text) + 1):
         (tmp_path / "t.csv").write_bytes(text + b'"b,1\n')
-        checked = _CheckedBytes(str(tmp_path / "t.csv"), ",")
+        checked = _CheckedBytes("t.csv", ",", str(tmp_path / "t.csv"))
         with pytest.raises(ValueError, match="row 3 has a misplaced quotation mark"):
             b"".join(iter(lambda: checked.read(size), b""))  # noqa: B023
 
@@ -533,3 +548,86 @@ def test_a_table_whose_rows_all_weigh_nothing():
     model = hq.CC(cv=2).fit(rows[["x"]], ["p", "q"] * 20)
     with pytest.raises(ValueError, match="source: the rows of bag 'a' all have weight 0, expected at least one"):
         sketch_table(model, rows, bag=["tow"], weight="w")
+
+
+def labelled(*labels, bag=None):
+    n = len(labels)
+    return pd.DataFrame({"x": np.arange(n) % 7 + 0.5, "tow": np.arange(n) % 4 if bag is None else bag, "label": labels})
+
+
+def test_classes_that_differ_only_in_spaces_or_case():
+    message = (
+        "{}: expected a different name for each class, got {}, which differ only in spaces or case; "
+        "write both the same way."
+    )
+    with pytest.raises(ValueError, match=exactly(message.format("source, label", "'egg' and 'EGG '"))):
+        hq.read_bags(labelled("egg", "EGG ", "cod"), label="label")
+    with pytest.raises(ValueError, match=exactly(message.format("y", "'EGG ' and 'egg'"))):
+        hq.Bags.from_labels(np.zeros((3, 1)), ["egg", "EGG ", "cod"])
+    told = "source, label: the classes 'a' and 'A' differ only in case; write both the same way if they are one class."
+    with pytest.warns(UserWarning, match=exactly(told)):
+        assert hq.read_bags(labelled("a", "A"), label="label").classes.tolist() == ["A", "a"]
+
+
+def test_a_total_is_not_a_class():
+    rows = labelled(*"abab")[["x", "tow"]]
+    known = pd.DataFrame({"tow": range(4), "cod": [1, 2, 3, 4], "eel": [4, 3, 1, 0], "egg": [0, 1, 0, 2]})
+    known["All"] = known[["cod", "eel", "egg"]].sum(axis=1)
+    told = (
+        "prevalences: 'All' is the sum of the other classes in every bag, so it is left out; remove it from the table."
+    )
+    with pytest.warns(UserWarning, match=exactly(told)):
+        bags = hq.read_bags(rows, bag="tow", prevalences=known, counts=True)
+    assert bags.classes.tolist() == ["cod", "eel", "egg"]
+    assert bags.prevalences[1].tolist() == [2 / 6, 3 / 6, 1 / 6]
+    rounded = pd.DataFrame({"tow": range(4), "a": 0.33, "b": 0.33, "c": 0.33, "Total": 1.0})
+    with pytest.warns(UserWarning, match="'Total' is the sum of the other classes"):
+        hq.read_bags(rows, bag="tow", prevalences=rounded, counts=True)
+    refused = (
+        "prevalences: 'Total' would be a class, but is named as a total; remove it, or rename it if it is a class."
+    )
+    with pytest.raises(ValueError, match=exactly(refused)):
+        hq.read_bags(rows, bag="tow", prevalences=known.rename(columns={"egg": "Total"}), counts=True)
+    names = ["All", "cod", "eel", "egg"]
+    assert len(hq.read_bags(rows, bag="tow", prevalences=known, counts=True, classes=names).classes) == 4
+
+
+def test_totals_of_bags_without_rows_are_told():
+    known = pd.DataFrame({"tow": [*range(4), "5b", 6], "cod": 0.5, "eel": 0.5})
+    told = (
+        "prevalences: no rows belong to 2 of its bags, such as '5b', which are ignored; correct their names if they "
+        "have rows."
+    )
+    with pytest.warns(UserWarning, match=exactly(told)):
+        assert (
+            len(hq.read_bags(labelled(*"abab")[["x", "tow"]], bag="tow", prevalences=known.astype({"tow": str}))) == 4
+        )
+
+
+@pytest.mark.parametrize(
+    ("labels", "problem"),
+    [
+        (["cod"] * 9, "has only the class 'cod', expected at least 2; add rows of others, or "),
+        ([f"{i / 4}" for i in range(30)] * 5, "has 30 different numbers with fractions, expected classes; "),
+        (np.arange(30) / 4, "has 30 different numbers with fractions, expected classes; "),
+        (range(1000, 1030), "has 30 different values in 30 rows, expected classes; "),
+    ],
+)
+def test_labels_that_are_no_classes(labels, problem):
+    message = f"source: column 'label' {problem}name a column of classes as label=."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(labelled(*labels), label="label")
+    grades = [f"{i / 2}" for i in range(2, 11)] * 3
+    assert len(hq.read_bags(labelled(*grades), label="label").classes) == 9
+
+
+def test_label_and_bag_are_mixed_up():
+    rows = labelled(*(f"t{i % 12}" for i in range(60)), bag=np.array(["cod", "eel"])[np.arange(60) % 2])
+    told = (
+        "source: the label 'label' has 12 classes, but 'tow' only 2 bags; exchange label and bag if they are mixed up."
+    )
+    with pytest.warns(UserWarning, match=exactly(told)):
+        hq.read_bags(rows, bag="tow", label="label")
+    twice = "bag, label, weight: expected different columns, got 'tow' twice; name another column for one of them."
+    with pytest.raises(ValueError, match=exactly(twice)):
+        hq.read_bags(rows, bag="tow", label="tow")

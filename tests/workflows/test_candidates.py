@@ -332,7 +332,7 @@ def test_networks_are_bounded_in_a_choice_and_free_by_name():
     assert bench.make(Candidate("histnetq"), 1.0).training.minutes == 1.0
     assert bench.make(Candidate("histnetq")).training.minutes is None
     assert [c.name for c in candidates.from_labels()][-2:] == ["EMNetQ", "HistNetQ"]
-    assert [c.name for c in candidates.from_proportions()] == ["HistNetQ", "EMNetQ", "DeepSets"]
+    assert [c.name for c in candidates.from_proportions()] == ["LinearQ", "HistNetQ", "EMNetQ", "DeepSets"]
 
 
 def test_few_bags_of_known_proportions_are_not_compared(monkeypatch):

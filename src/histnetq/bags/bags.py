@@ -33,7 +33,8 @@ class Bags:
     ----------
     rows : (n_rows, ...)
         The pool: a numpy array or memmap, a torch tensor or a scipy sparse matrix. It may have any trailing shape, such
-        as the shape of images. A list of texts is for methods whose classifier is a pipeline that reads texts.
+        as the shape of images. A list of texts is for methods whose classifier is a pipeline that reads texts. Data
+        frames and 2-D arrays with texts or missing values are for methods whose classifier accepts them.
     index : (n_entries,) of int, optional
         Row numbers of all bags, bag by bag. By default, all rows in order.
     offsets : (n_bags + 1,) of int, optional

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Sequence
+import difflib
+import itertools
+import warnings
+from collections.abc import Iterable, Sequence
 from numbers import Integral, Number, Real
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from histnetq.bags.classifier_rows import ClassifierRows, stack_classifier_rows
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.limits import LONGEST_NAME, MOST_BINS, brief
 from histnetq.bags.memmap import join_on_disk, row_chunks
@@ -20,13 +24,21 @@ _LARGEST = float(np.finfo(np.float32).max)
 _COARSE = 1e-5  # largest rounding error of float32, as a fraction of a column's range
 _LEAST_WEIGHT, _MOST_WEIGHT = 1e-100, 1e100  # limits of survey weights, whose squares must be finite, too
 _LARGEST_SEED = 2**128 - 1  # numpy draws seeds up to here
+MOST_FRACTIONS = 20  # different numbers with fractions among labels, such as grades
+_MOST_COMPARED, _LONGEST_COMPARED = 1000, 100  # names, and their characters, that are compared with a wrong name
 _MOST_HISTOGRAMS = 100  # histograms of one feature with different numbers of bins
 
 
 def as_pool(rows: Any, name: str = "rows") -> Any:
-    """Check a pool of rows without copying it: an array or CSR matrix of finite numbers, or a list of texts."""
+    """Check a pool of rows without copying it: an array or CSR matrix of finite numbers, or a list of texts.
+
+    Data frames and 2-D arrays with texts or missing values become `ClassifierRows`.
+    """
+    if isinstance(rows, ClassifierRows):
+        return rows
     if _are_texts(rows):
         return np.asarray(rows, dtype=object)
+    given = rows
     if hasattr(rows, "tocsr"):
         rows = rows.tocsr()
     elif hasattr(rows, "detach"):
@@ -36,15 +48,38 @@ def as_pool(rows: Any, name: str = "rows") -> Any:
     if np.ma.is_masked(rows):
         raise InputError(name, "a value everywhere", "a masked array", "fill or drop the masked values first")
     if rows.dtype.kind not in "fiub":
-        kind = f"dtype {rows.dtype}" if rows.ndim else type(rows.item()).__name__
-        raise TypeError(f"{name}: expected numbers, got {kind}; encode categories and dates first.")
+        return _for_classifier(given, _not_numbers(given, rows, name))
     if rows.ndim < 2:
         way_out = "use reshape(-1, 1) for a single feature, reshape(1, -1) for a single row"
         raise InputError(name, "one row per example, shape (n_rows, n_features)", f"shape {rows.shape}", way_out)
     if 0 in rows.shape[1:]:
         raise ValueError(f"{name}: expected at least one feature, got shape {rows.shape}; check the selected columns.")
-    _refuse_not_finite(rows, name)
+    try:
+        _refuse_not_finite(rows, name, columns=column_names(given))
+    except ValueError as refusal:
+        if rows.ndim == 2 and isinstance(rows, np.ndarray):
+            _refuse_not_finite(rows, name, or_nan=True)
+            return _for_classifier(given, refusal)
+        raise
     return rows
+
+
+def _for_classifier(given: Any, refusal: Exception) -> ClassifierRows:
+    """Return data frames and 2-D arrays for classifiers that accept texts or missing values; refuse anything else."""
+    frame = column_names(given) is not None
+    if frame and not hasattr(given, "iloc"):  # polars and arrow
+        given = given.to_pandas()
+    if frame or (isinstance(given, np.ndarray) and given.ndim == 2 and given.dtype.kind in "OUf"):
+        return ClassifierRows(given, refusal)
+    raise refusal
+
+
+def _not_numbers(given: Any, rows: Any, name: str) -> TypeError:
+    kind = f"dtype {rows.dtype}" if rows.ndim else type(rows.item()).__name__
+    if hasattr(given, "iloc"):
+        named = zip(given.columns, given.dtypes, strict=True)
+        kind = next((f"dtype {dtype} in column {c!r}" for c, dtype in named if dtype.kind not in "fiub"), kind)
+    return TypeError(f"{name}: expected numbers, got {kind}; encode categories and dates first.")
 
 
 def _as_array(rows: Any, name: str) -> NDArray:
@@ -91,19 +126,23 @@ def column_names(rows: Any) -> list[str] | None:
     return None if columns is None else [str(c) for c in columns]
 
 
-def _refuse_not_finite(rows: Any, name: str) -> None:
+def _refuse_not_finite(rows: Any, name: str, or_nan: bool = False, columns: list[str] | None = None) -> None:
     values = rows.data if hasattr(rows, "indptr") else rows
     if values.dtype.kind != "f" or values.size == 0:
         return
     for chunk in row_chunks(values):
         part = values[chunk]
         fits = np.isfinite(part) if part.dtype.itemsize <= 4 else np.abs(part) <= _LARGEST  # NaN is neither
+        if or_nan:
+            fits |= np.isnan(part)
         if not fits.all():
             first = np.argwhere(~fits)[0]
             value, where = part[tuple(first)], [first[0] + chunk.start, *first[1:]]
             if values is not rows:
                 where = [np.searchsorted(rows.indptr, where[0], "right") - 1, rows.indices[where[0]]]
-            place = f"row {where[0]}" + (f", column {where[1]}" if len(where) == 2 else "")
+            place = f"row {where[0]}"
+            if len(where) == 2:
+                place += f", column {where[1] if columns is None else repr(columns[where[1]])}"
             if np.isfinite(value):
                 raise ValueError(
                     f"{name}: {place} is {value:g}, expected at most {_LARGEST:.3g}, the largest number of float32; "
@@ -207,7 +246,9 @@ def join_weights(weights: Sequence[ArrayLike], pools: Sequence[Any]) -> NDArray:
 
 def _check_length(name: str, array: NDArray, n: int, expected: str) -> None:
     if array.shape != (n,):
-        hint = "; use y.ravel()" if name == "y" and array.shape == (n, 1) else ""
+        hint = ""
+        if name == "y":
+            hint = "; use y.ravel()" if array.shape == (n, 1) else "; pass X and y with the same rows"
         raise ValueError(f"{name}: expected {expected}, shape ({n},), got {array.shape}{hint}.")
 
 
@@ -248,13 +289,24 @@ def encode_labels(y: ArrayLike, classes: Sequence[Any] | None, n_rows: int) -> t
             takes = "Bags.from_labels takes classes= with the names of those that have no rows"
             remedy = (Way(takes, on=("python",)), Way("add rows of others", on=("command", "service")))
             raise InputError("y", "at least 2 classes", f"only {found.tolist()}", remedy)
-        if found.dtype.kind == "f" and len(found) == len(names) > 10:
-            other = Way("name a column of classes", on=("command", "service"))
-            remedy = (Way("bin a continuous y", on=("python",)), other)
-            raise InputError("y", "classes", f"a different number in each of {len(names)} rows", remedy)
+        if found.dtype.kind == "f":
+            _refuse_continuous(found, len(names))
+        refuse_lookalikes("y", found.tolist())
         return codes.astype(np.int64), found
     wanted = check_names("classes", classes, len(classes), "class")
     return match_names(found, wanted, "y: {} is not among classes {}; add it or correct the label.")[codes], wanted
+
+
+def _refuse_continuous(found: NDArray, n_rows: int) -> None:
+    """Raise an error for labels that are measurements; `found` are the different ones."""
+    if len(found) == n_rows > 10:
+        got = f"a different number in each of {n_rows} rows"
+    elif len(found) > MOST_FRACTIONS and (found % 1 != 0).any():
+        got = f"{len(found):,} different numbers with fractions"
+    else:
+        return
+    other = Way("name a column of classes", on=("command", "service"))
+    raise InputError("y", "classes", got, (Way("bin a continuous y", on=("python",)), other))
 
 
 def match_names(names: NDArray, among: NDArray, refusal: str) -> Ints:
@@ -285,6 +337,22 @@ def check_names(name: str, values: Sequence[Any] | NDArray, n: int, of: str) -> 
     if name == "classes" and len(set(array.tolist())) < n:
         raise ValueError(f"classes: expected different names, got {array.tolist()}.")
     return array
+
+
+def refuse_lookalikes(where: str, classes: Iterable[Any]) -> None:
+    """Refuse class names that differ in spaces, and warn of names that differ only in case."""
+    seen: dict[str, str] = {}
+    for name in (name for name in classes if isinstance(name, str)):
+        other = seen.setdefault(" ".join(name.casefold().split()), name)
+        if other == name:
+            continue
+        if other.casefold() != name.casefold():
+            got = f"{other!r} and {name!r}, which differ only in spaces or case"
+            raise InputError(where, "a different name for each class", got, "write both the same way")
+        warnings.warn(
+            f"{where}: the classes {other!r} and {name!r} differ only in case; write both the same way if they are one "
+            "class.", UserWarning, stacklevel=3,
+        )  # fmt: skip
 
 
 def _as_labels(name: str, values: Any, of: str) -> NDArray:
@@ -333,8 +401,24 @@ def refuse_long_names(name: str, values: Sequence[Any] | NDArray) -> None:
 
 def check_choice(name: str, value: Any, choices: tuple[str, ...]) -> str:
     if not isinstance(value, str) or value not in choices:
-        raise InputError(name, f"one of {', '.join(map(repr, choices))}", brief(value))
+        near = nearest_name(value, choices) if isinstance(value, str) else None
+        remedy = "" if near is None else f"perhaps you mean {near!r}"
+        raise InputError(name, f"one of {', '.join(map(repr, choices))}", brief(value), remedy)
     return value
+
+
+def nearest_name(name: str, names: Iterable[Any], similarity: float = 0.6) -> str | None:
+    """Return the most similar of these names, ignoring case, or None if no name is similar.
+
+    Examples
+    --------
+    >>> nearest_name("Lenght", ["length", "depth"]), nearest_name("x", ["length", "depth"])
+    ('length', None)
+    """
+    texts = list(map(str, itertools.islice(names, _MOST_COMPARED)))
+    folded = {text.casefold()[:_LONGEST_COMPARED]: text for text in texts}
+    found = difflib.get_close_matches(name.casefold()[:_LONGEST_COMPARED], folded, 1, similarity)
+    return folded[found[0]] if found else None
 
 
 def check_flag(name: str, value: Any) -> None:
@@ -430,6 +514,8 @@ def check_whole(name: str, value: Any) -> int:
 def stack(pools: Sequence[Any]) -> Any:
     if len(pools) == 1:
         return pools[0]
+    if any(isinstance(p, ClassifierRows) for p in pools):
+        return stack_classifier_rows(list(pools))
     if any(hasattr(p, "tocsr") for p in pools):
         from scipy import sparse
 

@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.checks import take_dense
+from histnetq.bags.classifier_rows import ClassifierRows
 
 if TYPE_CHECKING:
     from histnetq.bags.bags import Bags
@@ -84,7 +85,8 @@ def _few_values(bags: Bags, names: NDArray) -> bool:
         return False
     distinct = bags.index[np.unique(names, return_index=True)[1]]
     some = distinct[:: max(1, len(distinct) // _MOST_ROWS)][:_MOST_ROWS]
-    rows = bags.rows[some].reshape(len(some), n_features)
+    pool = bags.rows.codes() if isinstance(bags.rows, ClassifierRows) else bags.rows
+    rows = pool[some].reshape(len(some), n_features)
     repeated = float(len(some))
     for start in range(0, n_features, _COLUMNS_AT_ONCE):
         for column in take_dense(rows, np.s_[:, start : start + _COLUMNS_AT_ONCE]).T:
@@ -108,6 +110,8 @@ def row_hashes(pool: Any, index: NDArray) -> NDArray[np.uint64]:
 
     if pool.ndim == 1:
         return hash_array(pool[index])
+    if isinstance(pool, ClassifierRows):
+        pool = pool.codes()
     n_features = int(np.prod(pool.shape[1:]))
     factors = hash_array(np.arange(n_features)) | np.uint64(1)
     found = np.empty(len(index), np.uint64)

@@ -22,9 +22,12 @@ class TableFacts:
         Number of rows that were dropped because a feature is missing.
     filled : int
         Number of missing values that were filled with the mean.
+    weight : str, optional
+        Column of the weights.
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
     means: NDArray[np.float64] = field(default_factory=lambda: np.empty(0))
     dropped: int = 0
     filled: int = 0
+    weight: str | None = None

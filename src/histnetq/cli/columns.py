@@ -44,3 +44,15 @@ def describe_columns(
 def list_left_out(left_out: Mapping[str, str]) -> str:
     """Return the names of columns with the reasons why they are left out."""
     return ", ".join(f"{column} ({why})" for column, why in left_out.items())
+
+
+def list_some(names: Sequence[object], most: int = 12) -> str:
+    """Return the first names, and the number of the others.
+
+    Examples
+    --------
+    >>> list_some(["cod", "eel", "tuna"], most=2)
+    'cod, eel and 1 more'
+    """
+    more = f" and {len(names) - most:,} more" if len(names) > most else ""
+    return ", ".join(map(str, names[:most])) + more

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import count, main, say, write_files
-from histnetq.cli.options import KNOWN, KNOWN_IMAGES, PATH, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, how_to_read, option, options
 
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *KNOWN_IMAGES, "coverage")
-@option("-o", "--output", type=PATH, help="CSV or Parquet file of the errors of each bag.")
+@option("-o", "--output", type=TABLE_FILE, help="File of the errors of each bag: .csv, .parquet, .xlsx or .json.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of a model on bags of known proportions.

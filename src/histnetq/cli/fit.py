@@ -6,7 +6,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from histnetq.cli.columns import describe_columns
+from histnetq.cli.columns import describe_columns, list_some
 from histnetq.cli.group import command_line, count, interrupted_place, main, say
 from histnetq.cli.options import TRAINING, how_to_read, option, options
 from histnetq.cli.terminal import Interrupted, echo
@@ -38,8 +38,8 @@ def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool,
     TRAIN are Parquet or CSV files. By default, a few methods are compared on held-out bags, and the method with the
     lowest mean absolute error (AE) is fitted to all bags that are not held out for intervals. For labelled rows, these
     methods are HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with two classifiers, a logistic regression and a
-    random forest. For bags of known proportions, they are HistNetQ, EMNetQ and DeepSets. Labelled rows need no bag
-    column: held-out bags are then drawn from held-out rows.
+    random forest. For bags of known proportions, they are LinearQ, HistNetQ, EMNetQ and DeepSets. Labelled rows need no
+    bag column: held-out bags are then drawn from held-out rows.
 
     Scores of your own classifier can replace features. With --proba, EMQ, KDEy, PACC, EMNetQ and HistNetQ are compared
     on them; with --prediction, ACC is fitted. The classifier must have been trained on other rows.
@@ -102,6 +102,7 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     lines = [
         *before,
         f"{learned} from {source} and {seen}; kept in {output}.",
+        f"Classes: {list_some(facts['classes'])}.",
         *([] if images else describe_columns(facts["features"], known, facts["scores"], model.text_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.options import refuse_mixed
+from histnetq.cli.options import OutputFile, refuse_mixed
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
 from histnetq.errors import InputError, Option, Way
 from histnetq.tables.files import fill_table, refuse_existing, whole_file, write_csv
+from histnetq.tables.json_files import as_records
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -31,11 +32,23 @@ class _Command(click.Command):
     Existing output is refused before any long work. An interruption ends the command with exit code 130.
     """
 
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        try:
+            return super().parse_args(ctx, args)
+        except click.MissingParameter as error:
+            raise click.UsageError(_describe_missing(error.param), ctx) from None
+        except click.NoSuchOption as error:
+            near = f"perhaps you mean {error.possibilities[0]}" if error.possibilities else "see --help"
+            raise click.UsageError(f"{error.option_name}: is not an option of this command; {near}.", ctx) from None
+
     def invoke(self, ctx: click.Context) -> Any:
         given = ctx.params
         with speaking(progress=not given.get("as_json", False)), interruptible():
             try:
                 refuse_mixed(ctx)
+                for param in self.params:
+                    if isinstance(param.type, OutputFile) and given[str(param.name)] is not None:
+                        param.type.check(given[str(param.name)], str(param.name))
                 refuse_existing(given.get("output"), given.get("force", True))
                 if given.get("keep_interrupted"):
                     refuse_existing(interrupted_place(given["output"]), given["force"])
@@ -80,6 +93,15 @@ def main() -> None:
     """Estimate the proportion of each class in bags; a bag is a set of rows, such as one sample."""
 
 
+def _describe_missing(param: click.Parameter | None) -> str:
+    """Return a sentence about a required option or argument that was not typed, with its help."""
+    if not isinstance(param, click.Option):
+        name = "argument" if param is None else str(param.name).upper()
+        return f"{name}: expected a value, got none; add it after the name of the command."
+    typed, about = max(param.opts, key=len), (param.help or "").partition(".")[0].partition(";")[0]
+    return f"{typed}: expected a value, got none; add {typed} with the {about[:1].lower()}{about[1:]}."
+
+
 def interrupted_place(output: Path) -> Path:
     """Return the directory, next to the output, for the model of an interrupted command."""
     return output.with_name(f"{output.name}-interrupted")
@@ -114,7 +136,7 @@ def count(n: int, noun: str) -> str:
 def print_table(table: pd.DataFrame, as_json: bool) -> None:
     """Print a table as JSON, or as CSV with few decimals."""
     if as_json:
-        echo(table.to_json(orient="records", date_format="iso"))
+        echo(as_records(table))
         return
     text = io.StringIO()
     write_csv(table.round(_DECIMALS), text)
@@ -138,7 +160,7 @@ def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
             elif isinstance(content, str):
                 partial.write_text(content, encoding="utf-8", newline="\n")
             else:
-                fill_table(content, partial, path.suffix, index=content.index.name is not None)
+                fill_table(content, partial, path, index=content.index.name is not None)
         for name, path, _, force in files:
             refuse_existing(path, force, name)
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import PATH, option, options
+from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import PERIODS
 from histnetq.tables.files import refuse_existing
@@ -55,11 +55,12 @@ _EXIT_ON_ALERT = 3
     help="Parquet file that keeps sketches (small summaries) of the chunks between runs. Files of NEW that an earlier "
     "run read are skipped. The state file is created or updated.",
 )
-@option("-o", "--output", type=PATH, help="HTML page about the class proportions over time.")
+@option("-o", "--output", type=PAGE_FILE, help="HTML page about the class proportions over time.")
 @option(
     "--csv",
-    type=PATH,
-    help="CSV or Parquet file of the table.  [default: print the table, unless -o or --prometheus is given]",
+    type=TABLE_FILE,
+    help="File of the table: .csv, .parquet, .xlsx or .json.  [default: print the table, unless -o or --prometheus is "
+    "given]",
 )
 @option(
     "--prometheus",

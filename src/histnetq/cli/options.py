@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,8 +11,22 @@ import click
 from click.core import ParameterSource
 
 from histnetq.registry import CLASSIFIERS, MISSING, RESCALINGS
+from histnetq.tables.files import format_to_write, require_page, require_parquet
 
 PATH = click.Path(path_type=Path)
+
+
+class OutputFile(click.Path):
+    """A file whose name says its format; `check` raises an error for a wrong ending, before any work."""
+
+    def __init__(self, check: Callable[[Path, str], Any]) -> None:
+        super().__init__(path_type=Path)
+        self.check = check
+
+
+TABLE_FILE = OutputFile(format_to_write)
+PAGE_FILE = OutputFile(require_page)
+SKETCH_FILE = OutputFile(require_parquet)
 KNOWN = ("prevalences", "counts", "label")
 IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
 KNOWN_IMAGES = ("known_images", *IMAGES[1:])  # images whose classes or proportions are known
@@ -122,7 +137,7 @@ _OPTIONS = {
         callback=_named,
         help="Comma-separated columns to learn from; or repeat the option with one column each time.  [default: all "
         "columns of numbers, except keys (whole numbers that hardly repeat), counters (whole numbers that rise or fall "
-        "from row to row) and constants]",
+        "from row to row), copies of the label, and columns that are constant, also if only within each bag]",
     ),
     "ignore": option(
         "--ignore",
@@ -172,7 +187,12 @@ _OPTIONS = {
     ),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
     "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
-    "table": option("-o", "--output", type=PATH, help="CSV or Parquet file of the results.  [default: the terminal]"),
+    "table": option(
+        "-o",
+        "--output",
+        type=TABLE_FILE,
+        help="File of the results: .csv, .parquet, .xlsx or .json.  [default: the terminal]",
+    ),
 }
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import IMAGES, PATH, how_to_read, option, options
+from histnetq.cli.options import IMAGES, TABLE_FILE, how_to_read, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import INTERVALS
 from histnetq.tables.files import refuse_existing
@@ -38,8 +38,9 @@ from histnetq.tables.files import refuse_existing
 @option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @option(
     "--rows",
-    type=PATH,
-    help="CSV or Parquet file of the class probabilities of each row, given the estimated proportions of its bag.",
+    type=TABLE_FILE,
+    help="File (.csv, .parquet, .xlsx or .json) of the class probabilities of each row, given the estimated "
+    "proportions of its bag.",
 )
 @options("table", "force", "json")
 def predict(

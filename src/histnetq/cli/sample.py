@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from histnetq.cli.group import count, main, say, write_files
-from histnetq.cli.options import PATH, option, options
+from histnetq.cli.options import TABLE_FILE, option, options
 
 
 @main.command()
@@ -20,7 +20,9 @@ from histnetq.cli.options import PATH, option, options
     help="Number of rows drawn from each bag; smaller bags give all their rows.",
 )
 @options("seed")
-@option("-o", "--output", type=PATH, required=True, help="CSV or Parquet file of the drawn rows.")
+@option(
+    "-o", "--output", type=TABLE_FILE, required=True, help="File of the drawn rows: .csv, .parquet, .xlsx or .json."
+)
 @options("force", "json")
 def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Draw rows of each bag for labelling.

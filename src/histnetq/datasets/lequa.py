@@ -93,7 +93,7 @@ def lequa2024(task: str, data_dir: MaybePath = None, *, cache_dir: MaybePath = N
     >>> lequa2024("T1A")
     Traceback (most recent call last):
         ...
-    histnetq.errors.InputError: task: expected one of 'T1', 'T2', 'T3', 'T4', got 'T1A'.
+    histnetq.errors.InputError: task: expected one of 'T1', 'T2', 'T3', 'T4', got 'T1A'; perhaps you mean 'T1'.
     """
     return _load(2024, task, data_dir, cache_dir)
 

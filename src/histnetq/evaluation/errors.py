@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import column_names, shown
+from histnetq.bags.checks import column_names, nearest_name, shown
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.errors import InputError, Option
 from histnetq.evaluation.comparison import CLEAR, Comparison
@@ -20,6 +20,7 @@ from histnetq.simplex import Floats, first_off_simplex
 if TYPE_CHECKING:
     import pandas as pd
 
+_ALIKE = 0.75  # smallest similarity of a class to the class that it may be a typo of
 _OF_SEVERAL_BAGS = ("mse", "macro_nmd")  # for a single bag, they equal se and nmd
 
 
@@ -206,7 +207,7 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     bags = with_all_classes(bags, classes)
     names: Any = bags.classes
     if len(names) > len(classes):
-        warnings.warn(f"{name}: {describe_missed(names[len(classes) :])}", stacklevel=3)
+        warnings.warn(f"{name}: {describe_missed(names[len(classes) :], classes)}", stacklevel=3)
         p_pred = add_columns(p_pred, len(names))
     truth = [f"true_{c}" for c in names]
     if set(truth) <= set(columns) and not np.allclose(quantifier[truth], bags.prevalences, atol=1e-6):  # type: ignore
@@ -216,13 +217,13 @@ def _estimate(name: str, quantifier: Any, bags: Bags, prior: Any) -> tuple[Any, 
     return bags, p_pred, known if prior is None else _shift(bags, prior, len(classes))
 
 
-def describe_missed(classes: Sequence[Any] | NDArray) -> str:
-    """Return a warning about classes that only the truth has."""
+def describe_missed(classes: Sequence[Any] | NDArray, known: Sequence[Any] | NDArray) -> str:
+    """Return a warning about classes that only the truth has, with the `known` classes that they resemble."""
+    pairs = [(str(name), nearest_name(str(name), known, _ALIKE)) for name in classes]
+    listed = ", ".join(f"{name!r}{'' if near is None else f' (perhaps {near!r})'}" for name, near in pairs)
     if len(classes) == 1:
-        return f"has no class {str(classes[0])!r}, which the truth has; its estimate counts as 0."
-    return (
-        f"has no classes {', '.join(repr(str(c)) for c in classes)}, which the truth has; their estimates count as 0."
-    )
+        return f"has no class {listed}, which the truth has; its estimate counts as 0."
+    return f"has no classes {listed}, which the truth has; their estimates count as 0."
 
 
 def _read_table(name: str, frame: Any, columns: list[str], bags: Bags) -> tuple[Any, NDArray]:

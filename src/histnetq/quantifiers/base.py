@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
-from sklearn.base import BaseEstimator
 from sklearn.exceptions import NotFittedError
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
 from histnetq.bags.class_names import add_columns, with_all_classes
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.bags.same_features import require_features, require_range
 from histnetq.bags.text_features import TextFeatures
 from histnetq.errors import InputError, Option, Way
@@ -28,7 +28,7 @@ from histnetq.quantifiers.row_posteriors import expected_performance, row_poster
 from histnetq.simplex import Floats, check_estimates, check_prevalences
 from histnetq.sketches.moments import Moments, total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
-from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own, state_shape
+from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own
 from histnetq.sketches.streams import sum_sketches
 from histnetq.tables.columns import FeatureSpec
 from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
@@ -41,6 +41,14 @@ from histnetq.uncertainty.trust import Trust
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
+
+    class BaseEstimator:
+        """Typed stand-in: with scikit-learn's class, which has no types, mypy accepts any argument of a constructor."""
+
+        def get_params(self, deep: bool = True) -> dict[str, Any]: ...
+        def set_params(self, **params: Any) -> Self: ...
+else:
+    from sklearn.base import BaseEstimator
 
 _OTHER_NAMES = {
     "quantify": "call predict, which corresponds to QuaPy's quantify",
@@ -93,6 +101,9 @@ class Quantifier(BaseEstimator):
     text_: TextFeatures | None = None
     calibration_: Calibration | None = None
     trust_: Trust | None = None
+    network_: Any  # of a network, as the next two
+    best_epoch_: int
+    validation_loss_: float
     history_: Mapping[str, NDArray] = MappingProxyType({})  # losses by epoch, of a network
     interrupted_: str = ""  # the epoch at which training was interrupted
     learned_nothing_: str = ""  # a warning, if training did not beat the mean of the training bags
@@ -112,7 +123,7 @@ class Quantifier(BaseEstimator):
             raise AttributeError(f"{type(self).__name__} has no feature_names_in_; call fit with named columns first.")
         return np.array(self.feature_names_, dtype=object)
 
-    def fit(self, X: Any, y: Any = None) -> Quantifier:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from bags of known proportions, or from labelled rows.
 
         Parameters
@@ -586,8 +597,8 @@ class Quantifier(BaseEstimator):
         -------
         FeatureSpec
             The names of the features; whether they need double precision; their training means, which replace missing
-            values; the smallest and largest allowed values; and whether the features are scores, which are class
-            probabilities from a custom classifier.
+            values; the smallest and largest allowed values; whether the features are scores, which are class
+            probabilities from a custom classifier; and the column of weights, if the model was fitted with weights.
 
         Examples
         --------
@@ -608,8 +619,8 @@ class Quantifier(BaseEstimator):
             )
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
-        known = None if means is None else tuple(means)
-        return FeatureSpec(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_)
+        known, weight = None if means is None else tuple(means), self.provenance_.get("weight")
+        return FeatureSpec(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_, weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.
@@ -632,7 +643,7 @@ class Quantifier(BaseEstimator):
         self._require_fitted()
         save(self, path, overwrite)
 
-    def set_params(self, **params: Any) -> Quantifier:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters, including parameters of `training` by names such as ``training__lr``.
 
         Parameters
@@ -670,6 +681,10 @@ class Quantifier(BaseEstimator):
 
         A class first calls its base class, and then checks the type, range and upper limit of its own parameters.
         """
+
+    def _reads_any_rows(self) -> bool:
+        """Return whether rows may have texts and missing values, because only a custom classifier reads them."""
+        return False
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, NDArray[np.int64]]:
         """Return log-likelihoods of the classes for distinct rows, up to a constant per row, and each entry's row."""
@@ -752,7 +767,7 @@ class Quantifier(BaseEstimator):
 
     def _require_own(self, sketch: BagSketch) -> None:
         maker, moments = self.sketch_maker(), self._moments()
-        shape = state_shape(self._sketcher(), self.input_shape_, len(self.classes_))
+        shape = self._sketcher().state_shape(self.input_shape_, len(self.classes_))
         require_own(sketch, maker, shape, None if moments is None else moments.n_sums)
 
     def _bags_to_estimate(self, X: Any) -> Bags:
@@ -792,6 +807,8 @@ class Quantifier(BaseEstimator):
             raise NotFittedError(f"{type(self).__name__} is not fitted; call fit first, or load a saved model.")
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
+        if not self._reads_any_rows():
+            require_numbers(bags.rows)
         require_features(bags, self.input_shape_, self.feature_names_, self.text_)
         found = self._range()
         if found is not None:

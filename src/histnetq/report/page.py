@@ -24,7 +24,7 @@ from histnetq.evaluation.errors import compare, describe_missed, evaluate
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
 from histnetq.report.templates import escaped, require_pages, template
-from histnetq.tables.files import refuse_existing, whole_file
+from histnetq.tables.files import refuse_existing, require_page, whole_file
 from histnetq.uncertainty.intervals import Intervals, Region
 from histnetq.uncertainty.trust import DOUBT
 
@@ -107,6 +107,7 @@ def write_report(
         Whether an existing file is replaced.
     """
     path = Path(path)
+    require_page(path)
     refuse_existing(path, overwrite)
     require_pages()
     if trust is not None and (len(trust) != len(bags) or not {"p_value", "trust"} <= set(trust)):
@@ -153,7 +154,8 @@ def _page(content: ReportContent) -> str:
         content=content, n_warnings=sum(map(bool, doubts)) if set(reasons) - {"unchecked"} else None,
         doubt=DOUBT, baseline=BASELINE, means=means, nearest=min(rivals, key=means.__getitem__, default=None),
         figures=list(figures(content)), heads=heads, longest=max(len(str(bag)) for bag in content.bags.ids),
-        rows=[rows[i] for i in content.order], missed=describe_missed(content.missed) if len(content.missed) else "",
+        rows=[rows[i] for i in content.order],
+        missed=describe_missed(content.missed, content.model.classes_) if len(content.missed) else "",
         versions={"python": platform.python_version()} | {name: metadata.version(name) for name in packages},
         date=f"{datetime.now().astimezone():%Y-%m-%d %H:%M %Z}",
     )  # fmt: skip

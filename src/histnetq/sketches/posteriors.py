@@ -100,6 +100,7 @@ class PosteriorSketcher(Sketcher):
 
     def __init__(self, posteriors: Posteriors, quantify: Quantify, known: NDArray) -> None:
         self.posteriors, self.quantify, self.known = posteriors, quantify, known
+        self.example = known[:1].astype(np.float64)  # what `posteriors` returns for one row
 
     def identity(self) -> str:
         return f"{self.name} of posteriors {digest_arrays(self.known)}"
@@ -107,6 +108,9 @@ class PosteriorSketcher(Sketcher):
     def state(self, bags: Bags) -> NDArray:
         posteriors, index = self.posteriors(bags)
         return self.summarise(posteriors, index, bags.offsets, bags.weights)
+
+    def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
+        return self.summarise(self.example, np.array([0]), np.array([0, 1]), None).shape[1:]
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         """Return the states of bags, (n_bags, ...), given the posteriors of their rows."""

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from histnetq.simplex import Floats, Ints
 from histnetq.tables.budget import Charge, TooLargeError, name_array
-from histnetq.tables.files import refuse_existing, whole_file
+from histnetq.tables.files import refuse_existing, require_parquet, whole_file
 from histnetq.tables.parquet_files import read_parquet_schema
 
 FORMAT = 2
@@ -224,6 +224,7 @@ class BagSketch:
         if not isinstance(path, str | os.PathLike):
             parquet.write_table(self.to_arrow(), path, compression="zstd")
             return
+        require_parquet(Path(path), "path")
         refuse_existing(Path(path), overwrite)
         with whole_file(Path(path)) as partial:
             parquet.write_table(self.to_arrow(), partial, compression="zstd")

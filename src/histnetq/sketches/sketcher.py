@@ -56,6 +56,10 @@ class Sketcher:
         """Return prevalences, (n_bags, n_classes), from the states of whole bags and their total weights."""
         raise NotImplementedError
 
+    def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
+        """Return the shape of the state of a bag, given the shape of its rows."""
+        return self.state(Bags(np.full((1, *input_shape), 1 / n_classes))).shape[1:]
+
     def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
         """Sketch bags; `named` is False for one bag that was given as an array."""
         weights, starts, n_rows = bags.weights, bags.offsets[:-1], np.diff(bags.offsets)
@@ -65,12 +69,6 @@ class Sketcher:
             squares=totals if weights is None or bags.weight_kind == "count" else np.add.reduceat(weights**2, starts),
             values=self.state(bags), moments=np.empty((len(bags), 0)), maker=maker,
         )  # fmt: skip
-
-
-def state_shape(sketcher: Sketcher, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
-    """Return the shape of the state of a bag; an empty input shape means that rows are texts."""
-    row: Any = np.full((1, *input_shape), 1 / n_classes) if input_shape else ["text"]
-    return sketcher.state(Bags(row)).shape[1:]
 
 
 def require_own(sketch: BagSketch, maker: Maker, shape: tuple[int, ...], n_moments: int | None) -> None:

@@ -102,7 +102,7 @@ def group_rows(
     if w is not None:
         w = w.astype(np.int64 if _kind(w) == "count" else np.float64, copy=False)
     # `take` is several times faster than indexing for rows with few columns.
-    sorted_rows = rows[order] if hasattr(rows, "tocsr") else rows.take(order, axis=0)
+    sorted_rows = rows.take(order, axis=0) if isinstance(rows, np.ndarray) else rows[order]
     return Bags.trusted(
         sorted_rows, np.arange(len(order)), offsets, weights=w, weight_kind=_kind(w) or "count",
         ids=plain_ids(np.asarray(names)), feature_names=feature_names,
@@ -162,7 +162,8 @@ def _put_together(held: list[CheckedRows]) -> Bags:
     ids, rows, weights, names = zip(*held, strict=True)
     w = None if weights[0] is None else np.concatenate(weights)
     # Memory-mapped rows are copied to memory, as there are never many here.
-    pool = stack(rows) if hasattr(rows[0], "tocsr") else np.concatenate(rows)
+    in_memory = all(isinstance(part, np.ndarray) for part in rows)
+    pool = np.concatenate(rows) if in_memory else stack(rows)
     return group_rows(np.concatenate(ids), pool, w, names[0])
 
 

@@ -14,9 +14,10 @@ _FEWEST_NUMBERED = 10  # rows needed to detect row numbers: fewer values may wel
 _GAPS = 1.5  # largest range per row of a column of row numbers, as some rows may have been dropped
 _DISTINCT = 0.99  # smallest fraction of distinct values in a key
 _BAG_ROWS = 5  # counters are detected in bags of at least this size
+_REPEATS = 10  # rows beyond the first of each group that are needed to detect columns with one value per group
 _EXACT = 1 << 24  # float32 holds whole numbers up to here exactly
 _SURE = 1000  # rows after which a column with repeated values is not checked for being a key any more
-_FEW = 20_000  # rows that are checked for counters first
+_FEW = 20_000  # rows that are checked for counters and copies first
 _COLUMNS_AT_ONCE = 64  # columns that are copied together
 
 
@@ -74,10 +75,17 @@ class Watch:
         """Return whether some column needs double precision."""
         return bool(loses_digits(self._error, self.low, self.high).any())
 
-    def left_out(self, rows: NDArray, bags: NDArray) -> dict[int, str]:
-        """Return the columns to exclude, with the reason for each; `bags` has the bag of each row, (n_rows,)."""
+    def left_out(self, rows: NDArray, bags: NDArray, labels: NDArray | None = None) -> dict[int, str]:
+        """Return the columns to exclude, with the reason for each.
+
+        `bags` has the bag of each row and `labels` its class, both (n_rows,).
+        """
         why = dict.fromkeys(np.flatnonzero((self.low == self.high) & (self._counts > 1)).tolist(), "constant")
         why |= dict.fromkeys(np.flatnonzero(self._counts == 0).tolist(), "empty")
+        varying = [j for j in range(rows.shape[1]) if j not in why]
+        why |= dict.fromkeys(_find_bag_facts(rows, bags, varying), "constant within each bag")
+        if labels is not None:
+            why |= dict.fromkeys(find_copies(rows, labels, varying), "a copy of the label")
         whole = np.flatnonzero(self.whole & (self.low < self.high)).tolist()
         if self.n_rows < _FEWEST_ROWS:
             return why | {j: "a counter: it numbers the rows" for j in whole if self._numbers_rows(j, rows)}
@@ -96,6 +104,44 @@ class Watch:
             return False
         is_exact = rows.dtype == np.float64 or max(-self.low[j], self.high[j]) <= _EXACT
         return not is_exact or len(np.unique(rows[:, j])) >= enough
+
+
+def find_copies(rows: NDArray, labels: NDArray, columns: list[int]) -> list[int]:
+    """Return the columns with one value for each class, and another value for each other class.
+
+    Examples
+    --------
+    >>> labels = np.arange(20) % 2
+    >>> find_copies(np.stack([1 - labels, np.arange(20)], axis=1), labels, [0, 1])
+    [0]
+    """
+    first = _first_rows(labels)
+    found = _with_one_value(rows, labels, columns)
+    return [j for j in found if len(np.unique(rows[first, j])) == len(first)]
+
+
+def _find_bag_facts(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:
+    """Return the columns with one value in each bag, and with different values in bags of several rows."""
+    first = _first_rows(bags)[np.bincount(bags) > 1]
+    return [j for j in _with_one_value(rows, bags, columns) if len(np.unique(rows[first, j])) > 1]
+
+
+def _with_one_value(rows: NDArray, groups: NDArray, columns: list[int]) -> list[int]:
+    """Return the columns with a single value in each group of rows; too few rows show this only by chance."""
+    n_groups = int(groups.max(initial=-1)) + 1
+    if n_groups < 2 or len(groups) - n_groups < _REPEATS:
+        return []
+    for n_rows in (_FEW, len(groups)):  # the first rows rule out most columns
+        known = _first_rows(groups[:n_rows])[groups[:n_rows]] if columns else groups
+        columns = [j for j in columns if (rows[:n_rows, j] == rows[known, j]).all()]
+    return columns
+
+
+def _first_rows(groups: NDArray) -> NDArray[np.int64]:
+    """Return the first row of each group, (n_groups,); the groups are numbered from 0."""
+    first = np.zeros(int(groups.max(initial=-1)) + 1, np.int64)
+    first[groups[::-1]] = np.arange(len(groups) - 1, -1, -1)
+    return first
 
 
 def _find_counters(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from histnetq.bags.checks import refuse_long_names
 from histnetq.bags.limits import LONGEST_NAME
-from histnetq.errors import InputError
+from histnetq.errors import InputError, Option, Way
 from histnetq.tables.budget import Charge, is_text
 from histnetq.tables.names import name_of, of_one_type, written_name
 from histnetq.tables.table_files import OTHER_FEATURES, Table, can_name, is_number
@@ -164,6 +164,8 @@ class FeatureSpec:
         Whether the features are class probabilities, one per class and in the order of the classes.
     text : TextFeatures, optional
         How features are computed from a text column.
+    weight : str, optional
+        Column of the weights that the model was fitted with.
     """
 
     names: tuple[str, ...]
@@ -173,6 +175,7 @@ class FeatureSpec:
     high: tuple[float, ...] | None = None
     scores: bool = False
     text: TextFeatures | None = field(default=None, repr=False)
+    weight: str | None = field(default=None, repr=False)
 
 
 class Feature(NamedTuple):
@@ -222,11 +225,10 @@ def plan_features(
         left_out = {column: _no_numbers(table.types[column]) for column in texts}
         if not features:
             next(table.batches(special))  # raises its own error for a table without rows
-            raise ValueError(
-                f"{table.name}: has no columns of numbers beside {', '.join(map(repr, special))}; name the features."
-            )
+            _refuse_texts_only(table, special, texts)
     if isinstance(features, str) or not features:
-        raise ValueError(f"features: expected a list of column names, got {features!r}.")
+        remedy = f"pass [{features!r}]" if features else "name at least one column, or leave it out"
+        raise InputError("features", "a list of column names", repr(features), remedy)
     parts: list[Feature] = []
     for name in features:
         column, _, value = name.partition("=")
@@ -249,6 +251,16 @@ def plan_features(
             table.require([name], learned)
     refuse_long_names(table.name, [part.name for part in parts])
     return Plan(parts, left_out)
+
+
+def _refuse_texts_only(table: Table, special: list[str], texts: list[str]) -> None:
+    """Raise an error for a table without columns of numbers, and name the columns of texts."""
+    problem = f"has no columns of numbers beside {', '.join(map(repr, special))}"
+    if not texts:
+        raise InputError(table.name, problem=problem, remedy="add columns to learn from")
+    named = f"{', '.join(map(repr, texts[:3]))}{', …' if len(texts) > 3 else ''}"
+    ways = ("name columns of categories as ", Option("features"), Way(", or a column of sentences as ", Option("text")))
+    raise InputError(table.name, problem=f"{problem}, only texts in {named}", remedy=ways)
 
 
 def _no_numbers(kind: Any) -> str:
@@ -332,6 +344,17 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int)
     return values
 
 
+def read_weights(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
+    """Return the weights of the rows, (n_rows,); raise an error for a negative weight."""
+    weights = read_numbers(batch, column, table, first_row)
+    negative = np.flatnonzero(weights < 0)
+    if negative.size:
+        row, weight = counted(first_row + int(negative[0])), weights[negative[0]]
+        problem = f"{row} has {weight:g} in column {column!r}, expected a weight of at least 0"
+        raise InputError(table, problem=problem, remedy="correct it or drop the row")
+    return weights
+
+
 def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, held: Any) -> NDArray:
     """Return the numbers of a column, (n_rows,), NaN if missing; raise an error for numbers too large for `held`."""
     import pyarrow as pa
@@ -339,7 +362,9 @@ def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, hel
     array = batch.column(column)
     if not is_number(array.type):
         kind = array.type.value_type if hasattr(array, "dictionary") else array.type
-        raise ValueError(f"{table}: column {column!r} holds {kind}, expected numbers; correct its cells.")
+        raise ValueError(
+            f"{table}: column {column!r} holds {kind}, expected numbers; correct its cells, or leave the column out."
+        )
     if pa.types.is_boolean(array.type) or pa.types.is_decimal(array.type):
         array = array.cast(pa.float64() if pa.types.is_decimal(array.type) else pa.int8())
     values = array.to_numpy(zero_copy_only=False)

@@ -10,6 +10,7 @@ import csv as csv_lines
 import gzip
 import io
 import itertools
+import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -24,6 +25,9 @@ from histnetq.tables.files import write_csv
 from histnetq.tables.table_files import OTHER_FEATURES, Table, name_files, reading, refuse_other_columns, refuse_twice
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pandas as pd
     import pyarrow as pa
 
 MISSING = ["", "NA", "N/A", "NaN", "nan", "null", "None"]  # in numeric columns; in text columns, only an empty cell
@@ -32,6 +36,13 @@ _SAMPLE_ROWS = 100  # rows used to detect the separator
 _SEPARATORS = ",;\t|"
 _BOM = codecs.BOM_UTF8
 _QUOTE = ord('"')
+_MOST_TITLES = 20  # first lines in which column names are searched
+_OTHER_FORMATS = {  # first bytes: what a file holds, and the remedy
+    b"PK\x03\x04": ("an Excel sheet or another zip file", "rename it to end in .xlsx, or save the sheet as CSV"),
+    b"\xd0\xcf\x11\xe0": ("an Excel sheet of the old format .xls", "save it as .xlsx or CSV"),
+    b"PAR1\x15": ("Parquet", "rename it to end in .parquet"),
+    b"\x1f\x8b": ("data compressed by gzip", "rename it to end in .csv.gz"),
+}
 
 _EXPONENT = r"([eE][+-]?\d+)?\s*$"
 _POINT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)" + _EXPONENT
@@ -41,6 +52,17 @@ _THOUSANDS = r"^\s*[+-]?\d{1,3}([.,' \x{A0}]\d{3})+([.,]\d+)?\s*$"
 _SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # a decimal comma: wrong number of digits for thousands
 _TRUTH_WORD = r"^(true|True|TRUE|false|False|FALSE)$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE|0|1)$"
+
+
+class CsvCopy:
+    """An unnamed temporary file with the rows of a file in another format; it is deleted with this object."""
+
+    def __init__(self) -> None:
+        self.file = tempfile.TemporaryFile()  # noqa: SIM115
+        self.path = f"/dev/fd/{self.file.fileno()}"
+
+    def __del__(self) -> None:
+        self.file.close()
 
 
 @dataclass(frozen=True)
@@ -55,6 +77,13 @@ class CsvFile:
     kinds: dict[str, str | None] = field(default_factory=dict)
     # The error of each numeric column whose numbers are ambiguous; raised only if the column is read.
     faults: dict[str, InputError] = field(default_factory=dict)
+    # Rows of a file in another format, which are read instead.
+    copy: CsvCopy | None = field(default=None, repr=False)
+
+    @property
+    def place(self) -> str:
+        """Path of the file that is read."""
+        return place_of(self.path, self.copy)
 
     def read(self, columns: Sequence[str] | None, types: Mapping[str, pa.DataType]) -> Iterator[pa.RecordBatch]:
         """Yield batches of rows; an empty text cell is an empty string, not a missing value."""
@@ -67,7 +96,7 @@ class CsvFile:
         # Allowing line breaks in cells takes a few percent more time.
         parse = csv.ParseOptions(delimiter=self.separator, newlines_in_values=True)
         read = csv.ReadOptions(block_size=_BLOCK_BYTES)
-        checked = _CheckedBytes(self.path, self.separator)
+        checked = _CheckedBytes(self.path, self.separator, self.place)
         try:
             with csv.open_csv(checked, read_options=read, parse_options=parse, convert_options=convert) as reader:
                 yield from reader
@@ -89,7 +118,7 @@ class CsvFile:
     def refuse_misfits(self, kinds: Mapping[str, str]) -> None:
         """Raise an error for the first row with a wrong number of cells or with a text in one of these columns."""
         self._refuse_marks()
-        with open_bytes(self.path) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as lines:
+        with open_bytes(self.place) as file, io.TextIOWrapper(file, "utf-8-sig", "replace", newline="") as lines:
             rows, n = enumerate(filter(None, _cells(lines, self.separator))), len(self.names)
             i, cells = next(((i, len(row)) for i, row in rows if len(row) != n), (0, n))
         if cells != n:
@@ -101,26 +130,28 @@ class CsvFile:
             for column, kind in kinds.items():
                 found = _first_misfit(batch.column(column), kind, self.decimal)
                 if found is not None:
-                    text = found[1] if len(found[1]) <= 40 else found[1][:40] + "…"
                     what = "numbers" if kind == "number" else "true and false"
-                    problem = f"column {column!r} holds {what} and the text {text!r} (row {n + found[0] + 1})"
+                    where = f"the text {shorten(found[1])!r} (row {n + found[0] + 1})"
+                    problem = f"column {column!r} holds {what} and {where}"
                     raise InputError(self.path, problem=problem, remedy=("correct it", *OTHER_FEATURES))
             n += batch.num_rows
 
     def _refuse_marks(self) -> None:
-        checked = _CheckedBytes(self.path, self.separator)
+        checked = _CheckedBytes(self.path, self.separator, self.place)
         while checked.read(_BLOCK_BYTES):
             pass
 
 
 def open_files(paths: list[str]) -> Table:
     """Open CSV files as one table."""
+    return as_table([detect_format(path) for path in paths])
+
+
+def as_table(files: list[CsvFile]) -> Table:
+    """Return a table of the rows of all files, whose columns must be the same."""
     import pyarrow as pa
 
-    files = []
-    for path in paths:
-        with reading(path, "cannot be read as CSV", "correct the file"):
-            files.append(detect_format(path))
+    paths = [file.path for file in files]
     refuse_other_columns(paths, [file.names for file in files])
     # All numbers are read as doubles: a column may have whole numbers in its first rows and decimals later.
     types = {"number": pa.float64(), "truth": pa.bool_(), "text": pa.string()}
@@ -156,15 +187,34 @@ def _without_missing(batch: pa.RecordBatch, kinds: dict[str, str]) -> pa.RecordB
     return pa.record_batch(columns, batch.schema.names)
 
 
-write_file = write_csv
+def write_file(frame: pd.DataFrame, path: Path, index: bool, name: str) -> None:
+    """Write a data frame: with tabs if `name` ends in .tsv, and compressed if it ends in .gz."""
+    separator = "\t" if ".tsv" in name[-7:] else ","
+    if not name.endswith(".gz"):
+        write_csv(frame, path, index, separator=separator)
+        return
+    with gzip.open(path, "wt", encoding="utf-8", newline="") as packed:
+        write_csv(frame, packed, index, separator=separator)
 
 
-def detect_format(path: str) -> CsvFile:
-    """Detect the separator and types of a file from its first rows; later rows decide for columns empty there."""
+def place_of(path: str, copy: CsvCopy | None) -> str:
+    """Return the path of a file, or of the temporary file that has its rows as CSV."""
+    return path if copy is None else copy.path
+
+
+def detect_format(path: str, copy: CsvCopy | None = None) -> CsvFile:
+    """Detect the separator and types of a file from its first rows; later rows decide for columns empty there.
+
+    `copy` is a temporary file with the same rows as CSV, separated by commas, if the file has another format.
+    """
+    with reading(path, "cannot be read as CSV", "correct the file"):
+        return _detect_format(CsvFile(path, *_find_separator(path, copy), copy=copy))
+
+
+def _detect_format(file: CsvFile) -> CsvFile:
     import pyarrow as pa
 
-    file = CsvFile(path, *_find_separator(path))
-    names = file.names
+    path, names = file.path, file.names
     refuse_twice(path, names)
     try:
         first = next(file.read(None, {}), None)
@@ -271,10 +321,12 @@ def _first_misfit(cells: pa.StringArray, kind: str, decimal: str) -> tuple[int, 
     return None if i < 0 else (i, cells[i].as_py())
 
 
-def _find_separator(path: str) -> tuple[str, list[str]]:
+def _find_separator(path: str, copy: CsvCopy | None) -> tuple[str, list[str]]:
     """Return the separator that gives all first rows as many cells as the header has, and the column names."""
-    with open_bytes(path) as file:
+    with open_bytes(place_of(path, copy)) as file:
         start = _CheckedBytes.read_from(file, path, _BLOCK_BYTES)
+    if copy is None:
+        _refuse_other_format(path, start)
     if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         raise ValueError(
             f"{path}: is encoded in UTF-16, expected UTF-8; convert it, such as by iconv -f utf16 -t utf8."
@@ -285,9 +337,9 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
     except UnicodeDecodeError:
         raise ValueError(f"{path}: is not encoded in UTF-8; convert it, such as by iconv -f latin1 -t utf8.") from None
     if not text.strip():
-        raise ValueError(f"{path}: is empty, expected a line of column names and rows.")
+        raise ValueError(f"{path}: is empty, expected a line of column names and rows; save the table again.")
     rows = {}
-    for separator in _SEPARATORS:
+    for separator in _SEPARATORS if copy is None else ",":
         sample = list(
             itertools.islice(filter(None, _cells(io.StringIO(text, newline=""), separator)), _SAMPLE_ROWS + 1)
         )
@@ -305,7 +357,36 @@ def _find_separator(path: str) -> tuple[str, list[str]]:
             "such a sign in quotation marks."
         )
     best = fitting[0] if fitting else max(rows, key=lambda sign: len(rows[sign][0]))
+    _refuse_title(path, [rows[sign] for sign in fitting or rows])
     return best, rows[best][0]
+
+
+def _refuse_other_format(path: str, start: bytes) -> None:
+    """Raise an error for a file of another format whose name ends like a CSV file."""
+    found = next((about for begin, about in _OTHER_FORMATS.items() if start.startswith(begin)), None)
+    if found is not None:
+        what, remedy = found
+        raise ValueError(f"{path}: holds {what}, expected CSV as its name says; {remedy}.")
+
+
+def _refuse_title(path: str, samples: list[list[list[str]]]) -> None:
+    """Raise an error for a title above the column names: a first line with at most half of the cells of most lines."""
+    for rows in samples:
+        n_cells = [sum(map(bool, map(str.strip, row))) for row in rows[:_MOST_TITLES]]
+        widest = max(n_cells)
+        if widest > 2 and 2 * n_cells[0] <= widest and 2 * n_cells.count(widest) > len(n_cells):
+            title, header = next(filter(str.strip, rows[0]), ""), n_cells.index(widest)
+            names = ", ".join(map(repr, rows[header][:3]))
+            above = "delete this line" if header == 1 else f"delete the {header} lines above the column names"
+            raise ValueError(
+                f"{path}: begins with the title {shorten(title)!r}, expected the line of column names, perhaps {names}"
+                f"{', …' if len(rows[header]) > 3 else ''}; {above}."
+            )
+
+
+def shorten(text: str) -> str:
+    """Return a text with at most 40 characters, for messages."""
+    return text if len(text) <= 40 else text[:40] + "…"
 
 
 def _cells(text: IO[str], separator: str) -> Iterator[list[str]]:
@@ -319,8 +400,8 @@ def _cells(text: IO[str], separator: str) -> Iterator[list[str]]:
 class _CheckedBytes(io.RawIOBase):
     """The bytes of a file; a NUL byte or a quotation mark within a cell is an error that names the row."""
 
-    def __init__(self, path: str, separator: str) -> None:
-        self._path, self._file = path, open_bytes(path)
+    def __init__(self, path: str, separator: str, place: str) -> None:
+        self._path, self._place, self._file = path, place, open_bytes(place)
         self._limits = np.isin(np.arange(256), list(f'{separator}\r\n"'.encode()))
         self._kept = b"\n"  # the last byte that was checked, and the byte after it
         self._n_read, self._n_marks, self._opened = 0, 0, 0
@@ -343,7 +424,7 @@ class _CheckedBytes(io.RawIOBase):
     def read(self, n: int = -1) -> bytes:
         chunk = self.read_from(self._file, self._path, n)
         if b"\0" in chunk:
-            row = _row_at(self._path, self._n_read + chunk.index(b"\0"))
+            row = _row_at(self._place, self._n_read + chunk.index(b"\0"))
             raise ValueError(f"{self._path}: row {row} holds a NUL byte, expected text; write the file again as UTF-8.")
         self._check_marks(chunk)
         self._n_read += len(chunk)
@@ -372,7 +453,7 @@ class _CheckedBytes(io.RawIOBase):
 
     def _refuse_mark(self) -> None:
         raise ValueError(
-            f"{self._path}: row {_row_at(self._path, self._opened)} has a misplaced quotation mark, expected marks "
+            f"{self._path}: row {_row_at(self._place, self._opened)} has a misplaced quotation mark, expected marks "
             "around whole cells only; end the cell with a mark, or write marks inside a quoted cell twice."
         )
 

@@ -15,8 +15,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from histnetq.errors import ExistingFileError, FileInputError, Option, Way
-from histnetq.registry import FORMATS
+from histnetq.errors import ExistingFileError, FileInputError, InputError, Option, Way
+from histnetq.registry import PAGES, WRITTEN, TableFormat
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,23 +74,58 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
         raise FileInputError(argument, problem=problem, remedy="choose another place") from None
 
 
-def fill_table(table: pd.DataFrame, path: Path, suffix: str, index: bool = False) -> None:
-    """Write a table in the format of `suffix`; `path` is a temporary file without that ending."""
-    found = next((known for known in FORMATS.values() if suffix.lower() in known.endings), FORMATS["csv"])
-    found.load().write_file(table, path, index)
+def fill_table(table: pd.DataFrame, path: Path, name: Path, index: bool = False) -> None:
+    """Write a table in the format of the file name `name`; `path` is a temporary file with any name."""
+    format_to_write(name).load().write_file(table, path, index, name.name.lower())
 
 
-def write_csv(table: pd.DataFrame, target: Path | IO[str], index: bool = False, header: bool = True) -> None:
+def format_to_write(path: Path, argument: str = "output") -> TableFormat:
+    """Return the format of a table file by its ending, CSV without an ending; raise an error for an unknown ending.
+
+    Examples
+    --------
+    >>> format_to_write(Path("estimates.xlsx")).module, format_to_write(Path("/dev/stdout")).module
+    ('excel_files', 'csv_files')
+    """
+    for known in WRITTEN.values():
+        if path.name.lower().endswith(known.endings):
+            return known
+    if path.suffix:
+        require_ending(path, [known.endings[0] for known in WRITTEN.values()], argument)
+    return WRITTEN["csv"]
+
+
+def require_ending(path: Path, endings: Sequence[str], argument: str = "output", remedy: str = "") -> None:
+    """Raise an error if an output file has another ending; a name without a dot, as of a device, is allowed."""
+    if path.suffix and not path.name.lower().endswith(tuple(endings)):
+        known = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
+        remedy = remedy or "choose one of these formats"
+        raise InputError(argument, f"a file name that ends in {known}", repr(path.name), remedy)
+
+
+def require_page(path: Path, argument: str = "output") -> None:
+    """Raise an error if the name of a page has another ending than HTML."""
+    require_ending(path, PAGES, argument, "write HTML, which a browser can print as PDF")
+
+
+def require_parquet(path: Path, argument: str = "output") -> None:
+    """Raise an error if the name of a file of sketches has another ending than Parquet."""
+    require_ending(path, WRITTEN["parquet"].endings, argument, "write Parquet, the format of sketches")
+
+
+def write_csv(
+    table: pd.DataFrame, target: Path | IO[str], index: bool = False, header: bool = True, separator: str = ","
+) -> None:
     """Write a table as CSV; warn of the first name or text that a spreadsheet would run as a formula."""
     found = _first_formula(table.reset_index() if index else table)
     if found is not None:
         warnings.warn(
             f"CSV: {found}, which a spreadsheet runs as a formula; texts are written unchanged, so import them there "
-            "as text, or write Parquet.",
+            "as text, or write .xlsx or Parquet.",
             UserWarning,
             stacklevel=2,
         )
-    table.to_csv(target, index=index, header=header, lineterminator="\n")
+    table.to_csv(target, index=index, header=header, sep=separator, lineterminator="\n")
 
 
 def _first_formula(table: pd.DataFrame) -> str | None:

@@ -141,7 +141,7 @@ def _as_bags(
     if listed.labels is None:
         return found
     read, codes = code("label", listed.labels)
-    names, places = order_classes(read.values, classes)
+    names, places = order_classes(read.values, classes, listed.name)
     labels = np.full(len(rows), -1)
     labels[readable] = places[codes]
     found = found.replaced(classes=names, labels=labels)

@@ -11,14 +11,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_choice, check_weights, drop_weightless
+from histnetq.bags.checks import MOST_FRACTIONS, check_choice, check_weights, drop_weightless, nearest_name
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.table_facts import TableFacts
 from histnetq.bags.text_features import TextFeatures
 from histnetq.errors import InputError, InputTypeError, Option, Way
 from histnetq.registry import MISSING
 from histnetq.tables.budget import current_budget, name_array
-from histnetq.tables.column_inspection import Watch
+from histnetq.tables.column_inspection import Watch, find_copies
 from histnetq.tables.columns import (
     Codes,
     FeatureSpec,
@@ -27,10 +27,11 @@ from histnetq.tables.columns import (
     is_exact,
     plan_features,
     read_features,
-    read_numbers,
+    read_weights,
     refuse_nothing,
     refuse_out_of_range,
 )
+from histnetq.tables.names import are_fractions
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
@@ -38,6 +39,9 @@ from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open
 from histnetq.tables.text_columns import read_text_features, with_text
 
 Names = str | Sequence[str] | None
+_FEWEST_LABELS = 20  # rows in which most labels and bags should repeat
+_ALIKE = 0.8  # smallest similarity of a rare class to the class that it may be a typo of
+_TYPOS = 2  # rows of a class that may be a typo
 
 
 def read_bags(
@@ -63,19 +67,19 @@ def read_bags(
     Parameters
     ----------
     source : path, glob, list of paths, or data frame
-        Parquet or CSV files with the same columns; or a pandas, polars or arrow table.
+        CSV, Parquet or Excel files with the same columns; or a pandas, polars or arrow table.
     bag : str or sequence of str, optional
         One or several columns with the bag of each row. Rows with the same values form a bag, in any order. With
         several columns, the name of a bag is their values joined by ``/``; an error is raised if two different bags
         would get the same name. By default all rows are one bag, for example labelled rows that were not drawn in
         bags.
     features : sequence of str, optional
-        Names of columns. By default, all numeric columns without another use, except constant columns, keys (whole
-        numbers of which 99 % are distinct, in at least 50 rows) and counters (whole numbers that rise, or fall, from
-        row to row in all bags of at least 5 rows). A text column becomes one feature per value, named
-        ``column=value``. Such names are also accepted here, so that the `feature_names_` of a model read the same
-        features from another table, in any order of its columns. Pass `q.reading()` to read the features, including
-        scores and texts, the same way as for the model `q`.
+        Names of columns. By default, all numeric columns without another use, except constant columns, columns that
+        are constant within each bag, copies of the label, keys (whole numbers of which 99 % are distinct, in at least
+        50 rows) and counters (whole numbers that rise, or fall, from row to row in all bags of at least 5 rows). A text
+        column becomes one feature per value, named ``column=value``. Such names are also accepted here, so that the
+        `feature_names_` of a model read the same features from another table, in any order of its columns. Pass
+        `q.reading()` to read the features, including scores and texts, the same way as for the model `q`.
     ignore : sequence of str, optional
         Exclude these columns; the remaining features are detected automatically. Cannot be combined with `features`.
     proba : str or mapping, optional
@@ -246,8 +250,17 @@ class LongTable:
         self._names, self._numbers = [*keys, *([label] if label else [])], [weight] if weight else []
         special = [*self._names, *self._numbers]
         table.require([*special, *ignore])
+        if twice := [name for name in special if special.count(name) > 1]:
+            expected, got = "different columns", f"{twice[0]!r} twice"
+            raise InputError("bag, label, weight", expected, got, "name another column for one of them")
         self.reading = features if isinstance(features, FeatureSpec) else None
         names = list(features.names) if isinstance(features, FeatureSpec) else features
+        if self.reading is not None and self.reading.weight is not None and weight is None:
+            warnings.warn(
+                f"{table.name}: is read without weights, but the model was fitted with the weights in column "
+                f"{self.reading.weight!r}; name the column of weights, or the estimates describe only the rows.",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
         self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
         if self._scored and missing == "mean":
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
@@ -265,7 +278,7 @@ class LongTable:
         table, plan = self.table, self.plan
         for n, batch in table.batches([*plan.numbers, *self._numbers], [*self._names, *plan.texts]):
             rows, unseen = read_features(batch, plan, table.name, n, self._dtype)
-            weights = None if self.weight is None else read_numbers(batch, self.weight, table.name, n)
+            weights = None if self.weight is None else read_weights(batch, self.weight, table.name, n)
             refuse_nothing(batch, self._names, table.name, n)
             kept = self._complete(rows, n)
             if self._scored:
@@ -346,25 +359,38 @@ class LongTable:
                     array.add(part)
         release_memory()
         bags, unseen, labels, weights = (array.all() for array in others)
-        return Piece(bags, self._finished(rows.all(), bags, watch, scratch), unseen, labels, weights)
+        known = None if self.labels is None else labels
+        return Piece(bags, self._finished(rows.all(), bags, known, watch, scratch), unseen, labels, weights)
 
-    def _finished(self, rows: NDArray, bags: NDArray, watch: Watch, scratch: Any) -> NDArray:
+    def _finished(self, rows: NDArray, bags: NDArray, labels: NDArray | None, watch: Watch, scratch: Any) -> NDArray:
         """Exclude columns that are not features, fill in means, and record both in `facts`."""
         filled = 0 if self.missing == "drop" else sum(cells for cells, _ in self._empty.values())
         if self.reading is not None:
             self.facts = TableFacts(dropped=self.dropped, filled=filled)
             return rows
-        no_features = watch.left_out(rows, bags) if self._chosen else {}
+        no_features = watch.left_out(rows, bags, labels) if self._chosen else {}
+        if labels is not None and not self._chosen and not self._scored:
+            self._warn_of_copies(rows, labels)
         kept = np.array([j for j in range(len(self.plan.parts)) if j not in no_features], np.int64)
         left_out = {self.plan.names[j]: why for j, why in sorted(no_features.items())} | self.plan.left_out
         if not len(kept):
             listed = ", ".join(f"{column} ({why})" for column, why in left_out.items())
             raise ValueError(f"{self.table.name}: has no columns to learn from, only {listed}; name the features.")
-        self.facts = TableFacts(left_out, watch.means[kept], self.dropped, filled)
+        self.facts = TableFacts(left_out, watch.means[kept], self.dropped, filled, self.weight)
         if no_features or filled:
             self.plan = Plan([self.plan.parts[j] for j in kept], left_out)
             rows = copy_rows(rows, grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
         return rows
+
+    def _warn_of_copies(self, rows: NDArray, labels: NDArray) -> None:
+        """Warn of named features that repeat the label."""
+        copies = [self.plan.names[j] for j in find_copies(rows, labels, list(range(rows.shape[1])))]
+        if copies and self.labels is not None:
+            warnings.warn(
+                f"{self.table.name}: column {copies[0]!r} has one value for each class in {self.labels.columns[0]!r}; "
+                "leave it out of the features if it is a copy of the label, which other tables lack.",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
 
     def as_bags(
         self, read: Piece, weight_kind: str = "survey", prevalences: Any = None, counts: Any = None, classes: Any = None
@@ -397,6 +423,47 @@ class LongTable:
             return bags.replaced(prevalences=known, classes=names)
         if self.labels is None:
             return bags
-        names, places = order_classes(self.labels.values, classes)
+        if classes is None:
+            self._check_classes(self.labels.columns[0], self.labels.values, len(read.rows))
+            self._warn_of_typos(self.labels.columns[0], self.labels.values, np.bincount(read.labels))  # type: ignore
+        names, places = order_classes(self.labels.values, classes, f"{self.table.name}, {self.labels.columns[0]}")
         bags = bags.replaced(classes=names, labels=places[read.labels])
         return bags.replaced(prevalences=bags.label_prevalences())
+
+    def _check_classes(self, column: str, values: list[Any], n_rows: int) -> None:
+        """Refuse labels that are no classes, and warn if label and bag may be exchanged."""
+        remedy = ("name a column of classes as ", Option("label"))
+        if len(values) == 1:
+            problem = f"column {column!r} has only the class {values[0]!r}, expected at least 2"
+            raise InputError(self.table.name, problem=problem, remedy=("add rows of others, or ", *remedy))
+        n_classes, n_bags = len(values), len(self.bags.place)
+        if n_classes > MOST_FRACTIONS and are_fractions(values):
+            problem = f"column {column!r} has {n_classes:,} different numbers with fractions, expected classes"
+            raise InputError(self.table.name, problem=problem, remedy=remedy)
+        if n_rows >= _FEWEST_LABELS and n_classes > n_rows / 2:
+            problem = f"column {column!r} has {n_classes:,} different values in {n_rows:,} rows, expected classes"
+            raise InputError(self.table.name, problem=problem, remedy=remedy)
+        if self.reading is None and 1 < n_bags < n_classes:
+            keys = ", ".join(map(repr, self.bags.columns))
+            warnings.warn(
+                f"{self.table.name}: the label {column!r} has {n_classes:,} classes, but {keys} only {n_bags:,} bags; "
+                "exchange label and bag if they are mixed up.", UserWarning, stacklevel=3,
+            )  # fmt: skip
+        if self.reading is None and n_rows == n_bags >= _FEWEST_LABELS:
+            keys = ", ".join(map(repr, self.bags.columns))
+            warnings.warn(
+                f"{self.table.name}: {keys} names a different bag in each of {n_rows:,} rows; name the column that "
+                "groups rows, or leave it out if there is none.", UserWarning, stacklevel=3,
+            )  # fmt: skip
+
+    def _warn_of_typos(self, column: str, values: list[Any], n_rows: NDArray) -> None:
+        """Warn of a class with hardly any rows whose name resembles another class."""
+        rare = np.flatnonzero((n_rows <= _TYPOS) & (n_rows * _FEWEST_LABELS <= n_rows.max()))
+        common = [value for value, n in zip(values, n_rows.tolist(), strict=True) if n > _TYPOS]
+        for i in rare[:1].tolist():
+            near = nearest_name(str(values[i]), common, _ALIKE)
+            if near is not None and str(values[i]).isalpha():  # names with digits may well differ in them only
+                warnings.warn(
+                    f"{self.table.name}: the class {values[i]!r} in column {column!r} has only {n_rows[i]} of "
+                    f"{n_rows.sum():,} rows; correct it to {near!r} if it is a typo.", UserWarning, stacklevel=3,
+                )  # fmt: skip

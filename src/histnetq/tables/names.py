@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 _WHOLE = re.compile(r"(0|-?[1-9]\d{0,17})(\.0+)?")
@@ -58,3 +58,17 @@ def of_one_type(names: Sequence[Any], written: bool) -> list[Any]:
     if all(name.lower() in _TRUTH for name in names):
         return [_TRUTH[name.lower()] for name in names]
     return list(names)
+
+
+def are_fractions(values: Iterable[Any]) -> bool:
+    """Return whether all values are numbers or texts of numbers, and some of them are not whole.
+
+    Examples
+    --------
+    >>> are_fractions([1, "2.5"]), are_fractions([1, 2]), are_fractions(["cod", 2.5])
+    (True, False, False)
+    """
+    try:
+        return any(not float(value).is_integer() for value in values)
+    except (TypeError, ValueError):
+        return False

@@ -66,7 +66,7 @@ def split_file(path: str, n_rows: int) -> list[Part]:
     return [Part(path, tuple(np.flatnonzero(part == k).tolist())) for k in np.unique(part)]
 
 
-def write_file(frame: pd.DataFrame, path: Path, index: bool) -> None:
+def write_file(frame: pd.DataFrame, path: Path, index: bool, name: str) -> None:
     """Write a data frame."""
     frame.to_parquet(path, index=index)
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
-import difflib
 import glob
 import os
 from collections import Counter
@@ -16,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.bags.checks import shown
+from histnetq.bags.checks import nearest_name, shown
 from histnetq.bags.limits import LONGEST_NAME
 from histnetq.errors import InputError, InputTypeError, Option, Way
 from histnetq.registry import FORMATS
@@ -79,7 +78,7 @@ class Table:
         """Raise an error if a column is missing; `learned` says that a model was trained on these columns."""
         for name in names:
             if name not in self.types:
-                columns, near = shown(np.array(self.columns)), _nearest(name, self.columns)
+                columns, near = shown(np.array(self.columns)), nearest_name(name, self.columns)
                 way_out = "add it, as the model has learned from it" if learned else "name one of them"
                 perhaps = "" if near is None else f", perhaps {near!r}"
                 raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; {way_out}{perhaps}.")
@@ -166,12 +165,6 @@ def release_memory() -> None:
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)  # only glibc has it
     if trim is not None:
         trim(0)
-
-
-def _nearest(name: str, columns: Sequence[str]) -> str | None:
-    """Return the column with the most similar name, ignoring case, or None if no name is similar."""
-    folded = {column.casefold(): column for column in columns}
-    return next((folded[found] for found in difflib.get_close_matches(name.casefold(), list(folded), 1)), None)
 
 
 def is_number(kind: Any) -> bool:
@@ -272,6 +265,7 @@ def _as_arrow(source: Any, argument: str) -> Any:
     if hasattr(source, "to_arrow"):
         return source.to_arrow()
     if type(source).__module__.startswith("pandas"):
+        refuse_twice(argument, [str(name) for name in source.columns])
         try:
             return pa.Table.from_pandas(source, preserve_index=False)
         except pa.ArrowException as error:

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import column_names, take_dense, used_rows
 from histnetq.bags.class_names import are_scores
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.bags.limits import brief
 from histnetq.bags.protocols import APP, Combined, Mixer, SamplingProtocol
 from histnetq.bags.same_features import require_features
@@ -173,6 +174,7 @@ class Supervision:
                 f"got {tuple(bags.rows.shape[1:])}; give the same columns in the same order."
             )
         require_features(bags, self.input_shape, self.feature_names, self.text)
+        require_numbers(bags.rows)
         bags = bags.with_known_prevalences().with_classes(self.classes)
         bags.feature_names = self.feature_names
         return bags

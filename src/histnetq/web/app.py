@@ -32,7 +32,7 @@ from histnetq.web.estimate_jobs import EstimateJobs
 from histnetq.web.estimate_work import ESTIMATES, MONITOR_CSV, MONITOR_PAGE, REPORT, SAMPLE
 from histnetq.web.jobs import Job, Jobs
 from histnetq.web.learning import Learner, LearnTask, check_learning
-from histnetq.web.limits import TableLimits, is_parquet
+from histnetq.web.limits import TableLimits, is_csv
 from histnetq.web.metrics import Metrics
 from histnetq.web.model_store import Shelf
 from histnetq.web.places import Places
@@ -54,7 +54,7 @@ _KINDS = {
 }
 _MEDIA = {ESTIMATES: _CSV, SAMPLE: _CSV, MONITOR_CSV: _CSV, REPORT: "text/html", MONITOR_PAGE: "text/html"}
 _ROWS = {"type": "string", "format": "binary"}
-_TABLES = [known.media_types[0] for known in reversed(FORMATS.values())]
+_TABLES = [known.media_types[0] for known in FORMATS.values()]
 _OBJECTS = {"schema": {"type": "array", "items": {"type": "object"}}}
 _BODY = {"content": {**{media: {"schema": _ROWS} for media in _TABLES}, _JSON: _OBJECTS}, "required": True}
 
@@ -271,7 +271,7 @@ def _add_models(app: FastAPI) -> None:
         coverage: schemas.Coverage | None = None, interval: schemas.INTERVAL | None = None,
         weight: schemas.Text | None = None, missing: schemas.MISSING = "refuse", wide: bool = False,
     ) -> Response:  # fmt: skip
-        """Estimate the bags of a table: CSV, Parquet, or a list with one JSON object per row."""
+        """Estimate the bags of a table: CSV, Parquet, Excel, or a list with one JSON object per row."""
         service: Service = app.state.service
         service.shelf.find(name)
         suffix, as_text = _body_suffix(request), _wants_csv(request)
@@ -299,7 +299,7 @@ def _add_jobs(app: FastAPI) -> None:
         openapi_extra={"requestBody": {"content": {"application/octet-stream": {"schema": _ROWS}}, "required": True}},
     )  # fmt: skip
     async def add_table(request: Request, name: Annotated[str, Query(max_length=1000)]) -> Json:
-        """Receive a CSV or Parquet file, and describe its columns and first rows."""
+        """Receive a CSV, Parquet or Excel file, and describe its columns and first rows."""
         service: Service = app.state.service
         tables, limits = service.tables, service.table_limits
         _refuse_packed(request)
@@ -307,7 +307,7 @@ def _add_jobs(app: FastAPI) -> None:
             n_bytes = _content_length(request)
             limits.check_bytes(n_bytes)
             table = tables.begin(name, n_bytes or limits.bytes)
-            body = Body(table.path, counts=not is_parquet(table.path))
+            body = Body(table.path, counts=is_csv(table.path))
             try:
                 await _receive(body, request, limits)
                 answer, _ = await service.run(

@@ -23,10 +23,10 @@ from histnetq.tables.budget import is_text, limited_to
 from histnetq.tables.parquet_files import count_parquet_rows, read_parquet
 from histnetq.tables.table_files import Table, can_name, is_number, open_table, release_memory
 from histnetq.web.errors import RefusedError
-from histnetq.web.limits import TableLimits, is_parquet
+from histnetq.web.limits import TableLimits, is_csv, is_parquet
 from histnetq.web.uploads import Spool
 
-ENDINGS = tuple(end for known in reversed(FORMATS.values()) for end in known.endings if not end.endswith(".gz"))
+ENDINGS = tuple(end for known in FORMATS.values() for end in known.endings if not end.endswith(".gz"))
 _KEPT = 3600.0  # seconds after the last use
 _ABOUT = "about.json"  # next to a table, whose name never ends in .json
 _PREVIEW, _PREVIEW_CELLS, _LONGEST = 10, 10_000, 80  # rows, cells, and characters of a cell
@@ -161,11 +161,13 @@ def clean_name(name: str) -> str:
 
 def look_at(file: Path, n_lines: int, limits: TableLimits) -> dict[str, Any]:
     """Describe the columns and first rows of a file; `n_lines` is the number of line breaks of a CSV file."""
-    exact = is_parquet(file)
+    exact = not is_csv(file)
     with _beginning(file) as path, limited_to(limits.budget()) as budget:
-        n_rows = sum(count_parquet_rows(path)) if exact else max(0, n_lines - 1)
+        n_rows = sum(count_parquet_rows(path)) if is_parquet(path) else max(0, n_lines - 1)
         budget.check_cells(n_rows, 1)
         opened = open_table([str(path)], "table")
+        if not (is_csv(path) or is_parquet(path)):
+            n_rows = sum(batch.num_rows for _, batch in opened.batches([], opened.columns[:1]))
         budget.check_cells(n_rows, len(opened.columns))
         first = _first_rows(opened, path)
     release_memory()
@@ -184,7 +186,7 @@ def _beginning(path: Path) -> Iterator[Path]:
 
     Other files are returned unchanged.
     """
-    if is_parquet(path) or path.stat().st_size <= _BEGINNING:
+    if not is_csv(path) or path.stat().st_size <= _BEGINNING:
         yield path
         return
     with path.open("rb") as file:

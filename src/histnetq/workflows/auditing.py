@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,13 +13,13 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import shown
+from histnetq.bags.checks import nearest_name, shown
 from histnetq.bags.indexing import natural_keys
 from histnetq.bags.shared_rows import row_hashes
 from histnetq.errors import Command, InputError, Option
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats, Ints
-from histnetq.tables.columns import counted
+from histnetq.tables.columns import OTHER, counted
 from histnetq.tables.long_tables import read_bags_and_unseen
 from histnetq.tables.names import name_of, of_one_type
 from histnetq.tables.table_files import Table, is_number, open_table
@@ -32,7 +33,11 @@ _SAMPLE = Command("sample", "sample_table")
 _OR_RANDOM = ("or pass ", Option("random", True), " if the rows are a simple random sample of each bag")
 LABEL = "label"  # column that a person fills in
 _OWN = ("audit_row", "audit_stratum", "audit_stratum_rows", "audit_share", "audit_probability", "audit_check")
+_ALIKE = 0.75  # smallest similarity of a label to the class that it may be a typo of
 _DIGITS = 9  # decimals of shares and probabilities
+_PREDICTED = re.compile(  # names of columns with what a classifier predicts
+    r"(?<![a-z])(y_?hat|pred(s|icted|ictions?)?|prob(s|as?|abilit(y|ies))?|scores?|logits?|confidences?)(?![a-z])", re.I
+)
 
 
 def sample_table(
@@ -70,7 +75,9 @@ def sample_table(
     -------
     DataFrame
         The drawn rows: an empty column ``label``, the columns of the table, and columns ``audit_…``, which
-        `estimate_audited` needs to find the rows again.
+        `estimate_audited` needs to find the rows again. Columns that show predictions are left out, with a warning, so
+        that labels do not depend on them: the scores that the model reads, and columns that are not features and have
+        the name of a class or a name such as ``y_pred`` or ``score``.
 
     Examples
     --------
@@ -97,7 +104,7 @@ def sample_table(
         }
     )
     facts["audit_check"] = _checks(bags, drawn.entries, facts)
-    rows = _take_rows(opened, drawn.rows)
+    rows = _take_rows(opened, drawn.rows).drop(columns=_predictions(model, opened, [*columns_of(bag), weight]))
     return pd.concat([pd.Series("", rows.index, name=LABEL), rows, facts], axis=1)
 
 
@@ -193,6 +200,19 @@ def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missi
         expected = "refuse or mean for labelled rows, which are found again by their numbers"
         raise InputError("missing", expected, "drop", "remove the rows with missing values from the table first")
     return read_bags_and_unseen(source, bag=bag, features=model.reading(), weight=weight, missing=missing)
+
+
+def _predictions(model: Quantifier, table: Table, special: Sequence[str | None]) -> list[str]:
+    """Return the columns of a table, except special ones, that would tell a person what a classifier predicts."""
+    spec = model.reading()
+    own = {part for name in spec.names for part in (name, name.partition("=")[0], name.removeprefix(OTHER))}
+    classes = set(map(str, model.classes_))
+    telling = {name for name in table.columns if name not in own and (name in classes or _PREDICTED.search(name))}
+    found = [name for name in table.columns if name in (telling | own if spec.scores else telling) - set(special)]
+    if found:
+        left_out = f"left out of the drawn rows, so that labels do not depend on predictions: {shown(np.array(found))}"
+        warnings.warn(f"{table.name}: columns {left_out}.", UserWarning, stacklevel=3)
+    return found
 
 
 def _take_rows(table: Table, rows: Ints) -> pd.DataFrame:
@@ -305,7 +325,10 @@ def _classes_of(known: NDArray, labels: NDArray) -> tuple[NDArray, Ints]:
     others = sorted(set(labels.tolist()) - set(texts), key=lambda name: str(natural_keys([name])[0]))
     if others:
         warning = f"labels name classes that the model has not learned: {shown(np.array(others))}; they are estimated "
-        warnings.warn(warning + "only from the labels.", UserWarning, stacklevel=3)
+        near = [(other, nearest_name(other, texts, _ALIKE)) for other in others]
+        typos = ", ".join(f"{other!r} to {name!r}" for other, name in near if name is not None)
+        warning += f"only from the labels{f'; correct {typos} if this is a typo' if typos else ''}."
+        warnings.warn(warning, UserWarning, stacklevel=3)
     codes = pd.Index([*texts, *others]).get_indexer(labels)
     return (np.array([*known.tolist(), *others], object) if others else known), codes.astype(np.int64)
 

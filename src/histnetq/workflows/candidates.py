@@ -50,21 +50,18 @@ def from_scores() -> list[Candidate]:
 
 
 def from_proportions() -> list[Candidate]:
-    """Return methods for bags with known proportions but without row labels."""
-    return [Candidate("histnetq"), Candidate("emnetq"), Candidate("deepsets")]
+    """Return methods for bags with known proportions but without row labels; the first also learns from few bags."""
+    return [Candidate("linearq"), Candidate("histnetq"), Candidate("emnetq"), Candidate("deepsets")]
 
 
 def installed(candidates: Sequence[Candidate]) -> tuple[list[Candidate], str]:
     """Return the candidates whose packages are installed, and a sentence about the candidates that need torch."""
     found = [candidate for candidate in candidates if METHODS[candidate.method].is_installed()]
-    others = " and ".join(candidate.name for candidate in candidates if candidate not in found)
-    if not found:
-        raise ImportError(
-            "method: learning from proportions without labels needs a network, and networks need torch; "
-            "pip install 'histnetq[deep]'."
-        )
-    skipped = f"{others} are skipped because torch is not installed; pip install 'histnetq[deep]'." if others else ""
-    return found, skipped
+    others = [candidate.name for candidate in candidates if candidate not in found]
+    if not others:
+        return found, ""
+    names = f"{', '.join(others[:-1])} and {others[-1]}"
+    return found, f"{names} are skipped because torch is not installed; pip install 'histnetq[deep]'."
 
 
 def affordable_folds(seconds: float) -> int:
@@ -118,7 +115,7 @@ class Trial:
     def _left(self, n_done: int) -> float:
         """Predict the seconds for the remaining models and for the final fit of the best one."""
         waiting = list(self.models.values())[n_done:]
-        networks = [model for model in waiting if not isinstance(model, PosteriorQuantifier)]
+        networks = [model for model in waiting if hasattr(model, "training")]
         classifiers = {model.classifier for model in waiting if isinstance(model, PosteriorQuantifier)}
         unfitted = classifiers - ({self.crossed[0]} if self.crossed else set())
         return len(networks) * 60 * MINUTES_TO_COMPARE + len(unfitted) * self.slowest + self.best[1]

@@ -15,7 +15,7 @@ from importlib import metadata
 from typing import Any
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_choice
+from histnetq.bags.checks import check_choice, check_number
 from histnetq.errors import InputError, Option, Way
 from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare
@@ -117,6 +117,7 @@ def fit_best(
     chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
     with listening(on_event):
         check_method(method)
+        check_number("calibration", calibration, 0, 0.9, what="a fraction of the bags", remedy="pass 0.25 for 25 %")
         return read_workbench(train, y, rescaling=rescaling, **chosen, **reading).fit(method)
 
 
@@ -259,15 +260,16 @@ class Workbench:
         if (facts := self.bags.facts) is None:
             return {}
         counts = {"dropped_rows": facts.dropped, "filled_cells": facts.filled}
-        return {"left_out": facts.left_out, "feature_means": facts.means.tolist(), **counts}
+        weight = {} if facts.weight is None else {"weight": facts.weight}
+        return {"left_out": facts.left_out, "feature_means": facts.means.tolist(), **counts, **weight}
 
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:
         """Construct a quantifier that can learn from the bags; a network trains for at most this many minutes."""
         entry = METHODS[check_choice("method", candidate.method, tuple(METHODS))]
         if self.bags.labels is None and entry.learns_from == "labels":
-            networks = "histnetq, emnetq, deepsets or settransformer, which learn from proportions"
+            others = "histnetq, emnetq, deepsets or linearq, which learn from proportions"
             named = Way("name the label column", on=("python", "service"))
-            remedy = (named, Way("name their column by ", Option("label"), on=("command",)), f", or use {networks}")
+            remedy = (named, Way("name their column by ", Option("label"), on=("command",)), f", or use {others}")
             problem = f"{entry.name} learns from labelled rows, but these have none"
             raise InputError("method", problem=problem, remedy=remedy)
         model: Quantifier = entry.load()()

@@ -151,3 +151,40 @@ def test_a_calibrated_network_draws_by_its_errors():
     found = drawing_of(q.calibrate(bags))(np.array([0.5, 0.5]), 100, 400, rng)
     assert found.std(0)[0] > 0.1, "its errors are large"
     np.testing.assert_allclose(found.sum(1), 1)
+
+
+def lasting_shift(shift, seed, before=26, during=60, after=26):
+    """Shares of chunks of 400 rows: a reference of 0.5, a lasting shift, and the reference again."""
+    rng = np.random.default_rng(seed)
+    share = 0.5 + shift * np.repeat([0.0, 1.0, 0.0], [before, during, after])
+    p = rng.binomial(400, share) / 400
+    found = find_alerts(np.stack([p, 1 - p], 1), np.full(len(p), 400), np.arange(len(p)) < before, drawn_rows)
+    return found, slice(before, before + during), slice(before + during, None)
+
+
+def drawn_rows(mix, size, n_draws, rng):
+    return rng.multinomial(size, mix, n_draws) / size
+
+
+def n_ends(alerts):
+    return int((np.diff(alerts.astype(int)) == -1).sum())
+
+
+@pytest.mark.parametrize("shift", [0.05, -0.05, 0.07, 0.1])
+def test_a_lasting_shift_does_not_flicker_between_moved_and_unchanged(shift):
+    flickers, singles = 0, 0
+    for seed in range(8):
+        found, during, after = lasting_shift(shift, seed)
+        assert found.alert[during].any()
+        flickers += n_ends(found.alert[during, 0])
+        singles += n_ends((found.changed | found.drifted)[during, 0])
+        assert not found.alert[after][10:].any(), "an alert ends after the shift"
+    assert flickers <= 3, "at most 3 interruptions in 8 streams of 60 chunks"
+    assert abs(shift) > 0.08 or singles >= 20, "the estimates alone cross their limits again and again"
+
+
+def test_an_alert_ends_soon_after_a_large_shift():
+    for seed in range(5):
+        found, during, after = lasting_shift(0.2, seed)
+        assert found.alert[during].all()
+        assert not found.alert[after][1:].any()

@@ -22,6 +22,7 @@ from histnetq.cli import main
 from histnetq.evaluation.monitor_plots import draw_all, draw_mix
 from histnetq.report.monitor_page import page
 from histnetq.report.prometheus import expose
+from histnetq.workflows.monitoring import state as states
 from histnetq.workflows.monitoring.chunks import Clock, Periods, parse_range
 
 WEEKS = 16
@@ -265,7 +266,28 @@ def test_json_for_machines(files):
     assert table[0]["chunk"] == "2026-01-05"
 
 
+def test_known_files_are_not_read_to_compare_their_bytes(files, monkeypatch):
+    asked = (*TYPED, "--state", "state.parquet", "--csv", "a.csv", "--force")
+    compared = []
+    checksum = states._file_checksum
+    monkeypatch.setattr(states, "_file_checksum", lambda path: compared.append(path) or checksum(path))
+    monkeypatch.setattr(states, "_SETTLED", 10**18)  # as if all files had just changed
+    run(*files[:-1], *asked)
+    assert "Files read: 0, known before: 15." in run(*files[:-1], *asked).output
+    assert compared == files[:-1] * 2
+    monkeypatch.setattr(states, "_SETTLED", 0)
+    run(*files[:-1], *asked)
+    compared.clear()
+    assert "Files read: 1, known before: 15." in run(*files, *asked).output
+    assert compared == files[-1:]
+    about = os.stat(files[3])
+    Path(files[3]).write_bytes(b"\0" * about.st_size)
+    os.utime(files[3], ns=(about.st_atime_ns, about.st_mtime_ns))
+    assert f"{files[3]} has changed since it was read" in run(*files, *asked).output
+
+
 def test_a_state_has_only_new_files_read(files, model, rows, monkeypatch):
+    monkeypatch.setattr(states, "_SETTLED", 10**18)  # the state does not depend on the time of the test
     everything = run(*files, *TYPED, "--csv", "all.csv")
     assert everything.exit_code == 0
     first = run(*files[:-2], *TYPED, "--state", "state.parquet", "--csv", "a.csv")
@@ -294,7 +316,8 @@ def test_a_state_has_only_new_files_read(files, model, rows, monkeypatch):
     assert Path("state.parquet").read_bytes() == kept
 
 
-def test_a_run_again_changes_nothing(files):
+def test_a_run_again_changes_nothing(files, monkeypatch):
+    monkeypatch.setattr(states, "_SETTLED", 10**18)  # the state does not depend on the time of the test
     outputs = ("state.parquet", "page.html", "table.csv", "mix.prom")
     state, page, table, exposed = outputs
     asked = (*TYPED, "--state", state, "-o", page, "--csv", table, "--prometheus", exposed, "--force")
@@ -421,7 +444,8 @@ BAD = {
     "a state of runs": (("--period", None, "--chunk-size", 50, "--state", "s.parquet"),
         "--state: expected chunks by period, got chunk_size, with which new rows can move old rows to another chunk; "
         "use period."),
-    "one file for two": (("--csv", "page.html"), "--csv: page.html is also the file of output; name another file."),
+    "one file for two": (("--csv", "new.csv", "--prometheus", "new.csv"),
+        "--prometheus: new.csv is also the file of csv; name another file."),
 }  # fmt: skip
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +12,9 @@ from histnetq.bags.checks import needs_double
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import Supervision
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 class MLPE(Quantifier):
@@ -36,7 +39,7 @@ class MLPE(Quantifier):
     array([0.25, 0.75])
     """
 
-    def fit(self, X: Any, y: Any = None) -> MLPE:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from labelled rows, ``fit(X, y)``, or from bags, ``fit(bags)``.
 
         Parameters
@@ -56,6 +59,9 @@ class MLPE(Quantifier):
         self._learned_from(*known, needs_double(given.pool), given.are_scores, given.text)
         return self
 
+    def _reads_any_rows(self) -> bool:
+        return True  # it does not read rows at all
+
     def _predict(self, bags: Bags) -> NDArray[np.float64]:
         return np.tile(self.train_prevalences_, (len(bags), 1))
 
@@ -74,6 +80,9 @@ class _Nothing(Sketcher):
 
     def state(self, bags: Bags) -> NDArray:
         return np.empty((len(bags), 0), np.uint8)
+
+    def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
+        return (0,)
 
     def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
         return np.tile(self.prevalences, (len(values), 1))

@@ -21,6 +21,7 @@ from threadpoolctl import threadpool_limits
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import shown
+from histnetq.bags.classifier_rows import ClassifierRows
 from histnetq.bags.limits import brief
 from histnetq.errors import InputError, Option, Way
 from histnetq.kernels.cores import count_cores
@@ -81,11 +82,14 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
     p = np.zeros((len(labels), len(classes)))
     # Folds divide rows, not entries: a row in several bags must not be both trained on and held out.
     _, first, place = np.unique(entries, return_index=True, return_inverse=True)
-    folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], random_state)]
+    folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], classes, random_state)]
+
+    names = np.array(given.feature_names, object) if given.feature_names and _selects_columns(base) else None
 
     def learn(held: NDArray[np.bool_]) -> Any:
         kept = ~held
-        return _fit(clone(base), pool[entries[kept]], labels[kept], None if weights is None else weights[kept])
+        rows = _named(_flat(pool[entries[kept]]), names)
+        return _fit(clone(base), rows, labels[kept], None if weights is None else weights[kept])
 
     def score(held: NDArray[np.bool_]) -> None:
         model = learn(held)
@@ -178,13 +182,20 @@ def _named(rows: Any, names: NDArray | None) -> Any:
     return pd.DataFrame(rows, columns=names)
 
 
-def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
+def _selects_columns(classifier: Any) -> bool:
+    """Return whether a part of the classifier is a `ColumnTransformer`, which may select columns by name."""
+    # Importing the class would take longer than many fits.
+    return any(hasattr(part, "transformers") for part in (classifier, *classifier.get_params().values()))
+
+
+def _folds(cv: int | float, labels: Ints, classes: NDArray, random_state: int | None) -> Any:
     """Return pairs of training and held-out positions, both with rows of every class."""
     counts = np.bincount(labels)
     rare = counts[counts > 0].min()
     if rare < 2:
-        remedy = ("add rows", Way(" or use ", Option("cv", None)))
-        raise InputError("y", "at least 2 rows of each class for cross-fitting", f"{rare} of one", remedy)
+        remedy = ("add rows, or correct the label", Way(", or use ", Option("cv", None)))
+        got = f"1 of {brief(classes[counts == rare].tolist()[0])}"
+        raise InputError("y", "at least 2 rows of each class for cross-fitting", got, remedy)
     # Without a seed, scikit-learn would draw from the global generator.
     seed = int(np.random.default_rng().integers(2**31)) if random_state is None else random_state
     if not isinstance(cv, Integral):
@@ -196,10 +207,10 @@ def _folds(cv: int | float, labels: Ints, random_state: int | None) -> Any:
 def _fit(model: Any, rows: Any, labels: Ints, weights: NDArray | None) -> Any:
     weighted = {} if weights is None else {_weight_name(model): weights}
     if type(model).__module__ != "sklearn.ensemble._forest":
-        return model.fit(_flat(rows), labels, **weighted)
+        return model.fit(rows, labels, **weighted)
     # Trees are fitted in threads. Their posteriors are added up in one thread, because rounding depends on the order.
     with parallel_config(backend="threading", n_jobs=-1):
-        return model.fit(_flat(rows), labels, **weighted)
+        return model.fit(rows, labels, **weighted)
 
 
 def _weight_name(model: Any) -> str:
@@ -215,4 +226,6 @@ def _weight_name(model: Any) -> str:
 
 def _flat(rows: Any) -> Any:
     """Return rows in the form that classifiers take: images become vectors, and other rows stay as they are."""
+    if isinstance(rows, ClassifierRows):
+        return rows.values
     return rows if sparse.issparse(rows) or rows.ndim == 1 else rows.reshape(len(rows), -1)

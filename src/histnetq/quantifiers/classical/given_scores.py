@@ -10,6 +10,7 @@ from numpy.typing import NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import column_names, encode_labels, used_rows
 from histnetq.bags.class_names import are_scores
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.quantifiers.classical.cross_fitting import CrossFitted, entries_with_labels
 from histnetq.quantifiers.classical.posterior_checks import check_posteriors
 from histnetq.simplex import Floats, Ints
@@ -61,6 +62,7 @@ def _marked(bags: Bags, y: Any) -> Bags:
         return bags
     if bags.classes is None:
         raise ValueError("posteriors: expected bags with classes, got bags without; pass classes= when making them.")
+    require_numbers(bags.rows)
     check_posteriors(np.asarray(bags.rows, dtype=np.float64), len(bags.classes))
     return bags.replaced(scores=bags.classes)
 
@@ -75,6 +77,7 @@ def take_scores(given: Bags) -> CrossFitted:
 
 def given_posteriors(bags: Bags, n_classes: int) -> tuple[Floats, Ints]:
     """Return each row of the bags once, as checked posteriors, and the position of each entry among them."""
+    require_numbers(bags.rows)
     used, index = used_rows(bags.index, bags.rows.shape[0])
     rows = bags.rows if len(used) == bags.rows.shape[0] else bags.rows[used]
     return check_posteriors(np.asarray(rows, dtype=np.float64), n_classes), index

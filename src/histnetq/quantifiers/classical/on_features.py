@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,12 +13,16 @@ from scipy import sparse
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import needs_double, take_dense, used_rows
 from histnetq.bags.class_names import are_scores
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classical.cross_fitting import entries_with_labels
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _NUMBERS_AT_ONCE = 1 << 22
 
@@ -45,7 +49,7 @@ class FeatureQuantifier(Quantifier):
     ``_estimate``.
     """
 
-    def fit(self, X: Any, y: Any = None) -> FeatureQuantifier:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from labelled rows.
 
         Parameters
@@ -62,6 +66,7 @@ class FeatureQuantifier(Quantifier):
         """
         self._check_params()
         given = labelled_rows(X, y)
+        require_numbers(given.rows)
         if given.rows.ndim == 1:
             kind = type(self).__name__
             raise TypeError(f"rows: {kind} expects numbers, got texts; vectorise them first, as by CountVectorizer.")

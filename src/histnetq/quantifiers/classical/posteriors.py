@@ -5,13 +5,14 @@ from __future__ import annotations
 import copy
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_seed, needs_double, used_rows
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.persistence.saving import Stored
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classical.classifiers import DEFAULT, check_classifier, last_step, made
@@ -26,6 +27,9 @@ from histnetq.sketches.sketcher import Sketcher
 from histnetq.training.supervision import labelled_rows
 from histnetq.uncertainty.capabilities import HeldOutPosteriors, Quantify
 from histnetq.uncertainty.intervals import Intervals
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -90,7 +94,7 @@ class PosteriorQuantifier(Quantifier):
             params = {**{f"classifier__{name}": value for name, value in known.items()}, **params}
         return params
 
-    def set_params(self, **params: Any) -> PosteriorQuantifier:
+    def set_params(self, **params: Any) -> Self:
         """Set parameters, such as ``cv``, or ``classifier__C`` for a parameter of the classifier.
 
         Parameters
@@ -121,7 +125,7 @@ class PosteriorQuantifier(Quantifier):
             self.classifier = classifier
         return self
 
-    def fit(self, X: Any, y: Any = None) -> PosteriorQuantifier:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Learn from labelled rows.
 
         Parameters
@@ -167,7 +171,7 @@ class PosteriorQuantifier(Quantifier):
             return take_scores(given)
         return cross_fit(self._base_classifier(given.rows), self.cv, self.random_state, given)
 
-    def fit_crossed(self, crossed: CrossFitted) -> PosteriorQuantifier:
+    def fit_crossed(self, crossed: CrossFitted) -> Self:
         """Learn from posteriors that `cross_fit` of any method returned.
 
         Parameters
@@ -197,7 +201,7 @@ class PosteriorQuantifier(Quantifier):
         self.columns_: Ints | None = crossed.columns
         return self
 
-    def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> PosteriorQuantifier:
+    def fit_posteriors(self, posteriors: Any, y: ArrayLike | None = None, classes: Any = None) -> Self:
         """Learn from posteriors of a custom model for rows that it was not trained on.
 
         Parameters
@@ -355,12 +359,21 @@ class PosteriorQuantifier(Quantifier):
         return twin._quantify
 
     def _base_classifier(self, pool: Any) -> Any:
-        named = self.classifier is None or isinstance(self.classifier, str)
+        named = self._has_named_classifier
+        if named:
+            require_numbers(pool)
         if named and (self.cv is None or pool.ndim == 1):
             wanted = "a fitted one with cv=None" if self.cv is None else "a pipeline that reads texts"
             kind = type(self).__name__
             raise TypeError(f"classifier: expected {wanted}, got {self.classifier!r}; pass it as {kind}(classifier).")
         return made(self.classifier)
+
+    @property
+    def _has_named_classifier(self) -> bool:
+        return self.classifier is None or isinstance(self.classifier, str)
+
+    def _reads_any_rows(self) -> bool:
+        return self.classifier_ is not None and not self._has_named_classifier
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -398,7 +411,7 @@ class PosteriorQuantifier(Quantifier):
             return values(posteriors), index
 
         sketcher = SummedPosteriors(bag_values, lambda means, *_: estimate(means), self.training_posteriors_)
-        sketcher.name = name
+        sketcher.name, sketcher.example = name, values(sketcher.example)
         return sketcher
 
     def _nearest_points(self) -> NearestPoints:

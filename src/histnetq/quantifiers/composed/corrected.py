@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -18,6 +18,9 @@ from histnetq.quantifiers.classical.emq import EMQ
 from histnetq.quantifiers.composed.members import Composed, StoredMembers
 from histnetq.simplex import Floats, project
 from histnetq.training.supervision import Supervision, check_sampler
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _RIDGES = (1e-3, 1e-2, 1e-1, 1.0)  # multiples of the mean variance of the estimates
 _FOLDS = 5
@@ -82,7 +85,7 @@ class Corrected(Composed):
     random_state: int | None = None
     stored = (StoredMembers(), StoredArrays(slopes_="classes classes", shift_="classes"))
 
-    def fit(self, X: Any, y: Any = None, bags: Bags | None = None) -> Corrected:
+    def fit(self, X: Any, y: Any = None, bags: Bags | None = None) -> Self:
         """Fit the quantifier to a part of the data, and the correction to the rest or to separate bags.
 
         Parameters

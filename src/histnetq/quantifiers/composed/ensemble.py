@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from sklearn.base import clone
@@ -20,6 +20,9 @@ from histnetq.quantifiers.classical.kdey import KDEy
 from histnetq.quantifiers.classical.posteriors import PosteriorQuantifier
 from histnetq.quantifiers.composed.members import Composed, refuse_many_members
 from histnetq.simplex import Floats
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -64,7 +67,7 @@ class Ensemble(Composed):
     how: str = "mean"
     random_state: int | None = None
 
-    def fit(self, X: Any, y: Any = None) -> Ensemble:
+    def fit(self, X: Any, y: Any = None) -> Self:
         """Fit all members.
 
         Parameters

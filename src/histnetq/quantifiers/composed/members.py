@@ -16,7 +16,7 @@ from histnetq.persistence.saving import Arrays, Stored, restored, to_config
 from histnetq.quantifiers.base import Quantifier
 from histnetq.registry import REGISTRY
 from histnetq.simplex import Floats
-from histnetq.sketches.sketcher import NoSketcher, Sketcher, state_shape
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
 
 MOST_MEMBERS = 1000
 
@@ -91,6 +91,9 @@ class Composed(Quantifier):
             return None
         return np.max([low for low, _ in ends], axis=0), np.min([high for _, high in ends], axis=0)
 
+    def _reads_any_rows(self) -> bool:
+        return all(member._reads_any_rows() for member in self.members_)
+
     def _sketcher(self) -> Sketcher:
         parts = [member._sketcher() for member in self.members_]
         for part in parts:
@@ -116,8 +119,14 @@ class _SideBySide(Sketcher):
     def state(self, bags: Bags) -> NDArray:
         return np.concatenate([part.state(bags).reshape(len(bags), -1) for part in self.parts], axis=1)
 
+    def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
+        return (sum(int(np.prod(shape)) for shape in self._shapes(input_shape, n_classes)),)
+
+    def _shapes(self, input_shape: tuple[int, ...], n_classes: int) -> list[tuple[int, ...]]:
+        return [part.state_shape(input_shape, n_classes) for part in self.parts]
+
     def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        shapes = [state_shape(part, self.q.input_shape_, len(self.q.classes_)) for part in self.parts]
+        shapes = self._shapes(self.q.input_shape_, len(self.q.classes_))
         ends = np.cumsum([int(np.prod(shape)) for shape in shapes])[:-1]
         split = np.split(np.asarray(values), ends, axis=1)
         found = [

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
 import torch
@@ -12,6 +12,7 @@ from torch import nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, needs_double
+from histnetq.bags.classifier_rows import require_numbers
 from histnetq.bags.protocols import SamplingProtocol
 from histnetq.bags.same_features import require_range
 from histnetq.metrics import Measure
@@ -30,6 +31,9 @@ from histnetq.training.fitting import Start, Task, check_task
 from histnetq.training.options import Training
 from histnetq.training.supervision import Supervision
 
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
 _FARTHEST = 1e12  # standard deviations from the mean; products of larger numbers overflow in attention
 
 
@@ -47,7 +51,7 @@ class DeepQuantifier(Quantifier):
 
     stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
 
-    def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> DeepQuantifier:
+    def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> Self:
         """Learn from bags, from labelled rows, or from both.
 
         Parameters
@@ -69,6 +73,7 @@ class DeepQuantifier(Quantifier):
         """
         self._check_params()
         given = Supervision.of(X, y, bags)
+        require_numbers(given.pool)
         if not given.input_shape:
             raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
 
@@ -90,7 +95,7 @@ class DeepQuantifier(Quantifier):
             self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
         return self
 
-    def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> DeepQuantifier:
+    def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> Self:
         """Learn from posteriors of a custom model for rows that it was not trained on, as log-odds.
 
         Parameters

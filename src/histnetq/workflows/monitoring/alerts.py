@@ -2,7 +2,8 @@
 
 Estimates of chunks without a shift vary for three reasons: rows are drawn at random, the true mix varies from chunk to
 chunk, and the mean of the reference is not known exactly. A simulation of all three gives the limits. An estimate
-beyond its limits is an alert, and so is a sum of small changes beyond its limit.
+beyond its limits is an alert, and so is a sum of small changes beyond its limit. The alert lasts until later estimates
+show that the class is back at its reference.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ HORIZON = 52  # chunks that the false alarm rate refers to; sums of changes rest
 FEWEST = 2  # smallest number of chunks of a reference
 _LEAST = 0.01  # lowest false alarm rate: the simulation is too small for rarer events
 _ALLOWANCE = 0.9  # standard deviations; only the change beyond them adds to the sum
+_RETURN = np.log(200)  # a change lasts until chunks are 200 times as likely without it
 _POOL = 2000  # simulated estimates for each size
 _MOST_ROWS = 1024  # largest simulated chunk; errors of larger chunks shrink as 1 / √n
 _DRAWS, _STREAMS = 20_000, 2000  # simulated single chunks, and simulated streams of chunks
@@ -45,6 +47,8 @@ class Alerts:
         Limits of single estimates.
     changed, drifted : (n_chunks, n_classes) of bool
         Whether the estimate is beyond its limits, and whether the sum of the changes so far is beyond its limit.
+    lasting : (n_chunks, n_classes) of bool
+        Whether a change of an earlier chunk still lasts.
     """
 
     reference: Floats
@@ -52,6 +56,12 @@ class Alerts:
     upper: Floats
     changed: NDArray[np.bool_]
     drifted: NDArray[np.bool_]
+    lasting: NDArray[np.bool_]
+
+    @property
+    def alert(self) -> NDArray[np.bool_]:
+        """Whether the class has an alert for any of the three reasons, (n_chunks, n_classes)."""
+        return self.changed | self.drifted | self.lasting
 
 
 def find_alerts(
@@ -66,8 +76,9 @@ def find_alerts(
     """Find the chunks whose mix differs from the mix of the reference.
 
     The probability of one or more alerts in 52 chunks without a shift is at most `false_alarms`. Half of it is for
-    single chunks, all at the same level, and half for sums of changes. The alerts of a chunk depend on the reference
-    and on earlier chunks, but not on later chunks.
+    single chunks, all at the same level, and half for sums of changes. An alert lasts until chunks show that the class
+    is back at its reference. The alerts of a chunk depend on the reference and on earlier chunks, but not on later
+    chunks.
 
     Parameters
     ----------
@@ -115,15 +126,17 @@ def find_alerts(
     expected = null.expected(n)
     lower, upper = expected - reach[:, None] * down, expected + reach[:, None] * up
     change = p[:, columns] - expected
-    changed = ((change > reach[:, None] * up) | (-change > reach[:, None] * down)) & ~held[:, None]
-    drifted = np.zeros_like(changed)
-    drifted[~held] = _find_drift((change / up)[~held], (-change / down)[~held], drift[~held])
+    sided = np.stack([change / up, -change / down], axis=1)  # in standard deviations: (n_chunks, 2, n_columns)
+    beyond = (sided > reach[:, None, None]) & ~held[:, None, None]
+    changed = beyond.any(1)
+    drifted, lasting = np.zeros_like(changed), np.zeros_like(changed)
+    drifted[~held], lasting[~held] = _follow(sided[~held], beyond[~held], drift[~held])
     mean = null.mean
     if two:
         mean = np.concatenate([mean, 1 - mean])
         lower, upper = np.hstack([lower, 1 - upper]), np.hstack([upper, 1 - lower])
-        changed, drifted = (np.repeat(part, 2, axis=1) for part in (changed, drifted))
-    return Alerts(mean, np.clip(lower, 0, 1), np.clip(upper, 0, 1), changed, drifted)
+        changed, drifted, lasting = (np.repeat(part, 2, axis=1) for part in (changed, drifted, lasting))
+    return Alerts(mean, np.clip(lower, 0, 1), np.clip(upper, 0, 1), changed, drifted, lasting)
 
 
 def check_rate(false_alarms: float) -> float:
@@ -272,17 +285,33 @@ def _varied_mixes(mean: Floats, spreads: Floats, n_chunks: int, rng: np.random.G
     return spreads[:, None] * (normal + skewness[:, None] / 6 * (normal**2 - 1))
 
 
-def _find_drift(up: Floats, down: Floats, limits: Floats) -> NDArray[np.bool_]:
-    """(n_chunks, n_classes): whether the sum of the changes, up or down, is beyond the limit of a chunk.
+def _follow(sided: Floats, beyond: NDArray[np.bool_], limits: Floats) -> tuple[NDArray[np.bool_], NDArray[np.bool_]]:
+    """Return whether the sum of changes is beyond the limit of a chunk, and whether an earlier change still lasts.
 
-    Sums are cut at the limit, so that they fall as soon as the changes end.
+    `sided` (n_chunks, 2, n_classes) has the changes up and down, and `beyond` whether they are beyond their own limits.
+    Sums are cut at the limit, so that they fall as soon as the changes end. A change ends when its size, which is the
+    mean since it began, is a much less likely explanation of the chunks than no change.
     """
-    found, sums = np.zeros(up.shape, bool), np.zeros((2, up.shape[1]))
-    for t, limit in enumerate(limits.tolist()):
-        sums = np.maximum((0.0 if t % HORIZON == 0 else sums) + np.stack([up[t], down[t]]) - _ALLOWANCE, 0)
-        found[t] = (sums > limit).any(0)
-        sums = np.minimum(sums, limit)
-    return found
+    drifted, lasting = np.zeros((2, len(sided), sided.shape[2]), bool)
+    sums, summed, size, meant, against = np.zeros((5, *sided.shape[1:]))
+    lasts = np.zeros(sums.shape, bool)
+    for t, (z, limit) in enumerate(zip(sided, limits.tolist(), strict=True)):
+        sums = np.maximum((0.0 if t % HORIZON == 0 else sums) + z - _ALLOWANCE, 0)
+        summed = np.where(sums > 0, summed + 1, 0)  # chunks that the sum consists of
+        found = sums > limit
+        # The logarithm of how much more likely the chunks are without the change than with it.
+        against = np.where(lasts, np.maximum(against + size**2 / 2 - size * z, 0), 0)
+        ends = lasts & (against > _RETURN) & ~found & ~beyond[t]
+        lasts &= ~ends
+        drifted[t], lasting[t] = found.any(0), lasts.any(0)
+        begins = (found | beyond[t]) & ~lasts
+        meant = np.where(begins, np.where(beyond[t], 1, summed), meant + (against == 0))
+        mean = np.where(against == 0, size + (z - size) / np.maximum(meant, 1), size)
+        drift = _ALLOWANCE + sums / np.maximum(summed, 1)
+        size = np.maximum(np.where(begins, np.where(beyond[t], z, drift), mean), _ALLOWANCE)
+        lasts |= begins
+        sums = np.where(ends, 0, np.minimum(sums, limit))
+    return drifted, lasting
 
 
 def _step(sizes: Floats) -> Ints:

@@ -134,9 +134,9 @@ def monitor(
 
     In each segment, the probability of one or more alerts in 52 chunks without a shift is at most `false_alarms`. Half
     of it is for single chunks, all at the same level. Half of it is for sums of changes, which detect slow drift and
-    restart after 52 chunks. Thresholds come from a simulation with rows that the classifier was not trained on, at the
-    size of the chunk. The simulation includes the uncertainty of the reference mean, and variation of the mix between
-    chunks.
+    restart after 52 chunks. An alert lasts until later chunks show that the class is back at its reference. Thresholds
+    come from a simulation with rows that the classifier was not trained on, at the size of the chunk. The simulation
+    includes the uncertainty of the reference mean, and variation of the mix between chunks.
 
     Parameters
     ----------
@@ -318,7 +318,7 @@ def _alerts(
     found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
     reference = np.broadcast_to(found.reference, estimates.shape)
     limits = {"threshold_lower": found.lower, "threshold_upper": found.upper}
-    return {"reference": reference, **limits, "alert": found.changed | found.drifted}, True
+    return {"reference": reference, **limits, "alert": found.alert}, True
 
 
 def _long(

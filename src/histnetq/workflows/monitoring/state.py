@@ -6,6 +6,7 @@ import hashlib
 import io
 import json
 import os
+import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -23,11 +24,15 @@ from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods
 _KEY = b"histnetq.monitor"
 _FIELDS = {"path": str, "size": int, "changed": int, "sha256": str}
 _MOST_BAGS = 10_000_000  # largest number of chunks of all segments
+_SETTLED = 2_000_000_000  # nanoseconds; a second change within the resolution of file times would not be noticed
 
 
 @dataclass(frozen=True)
 class ReadFile:
-    """A file whose rows are in the state: path, size, time of the last change in nanoseconds, and checksum."""
+    """A file whose rows are in the state: path, size, time of the last change in nanoseconds, and checksum.
+
+    The time is 0 if the file changed shortly before it was read, so that a later change could have the same time.
+    """
 
     path: str
     size: int
@@ -129,20 +134,26 @@ class MonitorState:
     def _new_files(self, paths: Sequence[str]) -> dict[str, ReadFile]:
         """Return the files, by path, whose rows are not in the state.
 
-        Files are compared by their bytes, because size and time of change may stay the same when rows change.
+        A known file is not read again if its size and its time of change are the same. Programs can set the time of
+        modification, but not the time of change, which the operating system keeps. Other files are compared by bytes.
         """
         contents = {file.sha256 for file in self.files}
-        known = {file.path: file.sha256 for file in self.files}
+        known = {file.path: i for i, file in enumerate(self.files)}
         new: dict[str, ReadFile] = {}
         for path in paths:
             place, about = os.path.realpath(path), os.stat(path)
-            file = ReadFile(place, about.st_size, about.st_mtime_ns, _file_checksum(path))
-            if known.get(place, file.sha256) != file.sha256:
+            changed, old = _time_of_change(about), self.files[known[place]] if place in known else None
+            if old is not None and changed and (old.size, old.changed) == (about.st_size, changed):
+                continue
+            file = ReadFile(place, about.st_size, changed, _file_checksum(path))
+            if old is not None and old.sha256 != file.sha256:
                 raise ValueError(
                     f"source: {path} has changed since it was read; write new rows to a new file, or start again "
                     "with a new state file."
                 )
-            if file.sha256 not in contents:
+            if old is not None:
+                self.files[known[place]] = file
+            elif file.sha256 not in contents:
                 contents.add(file.sha256)
                 new[path] = file
         return new
@@ -165,6 +176,12 @@ def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
     if not right or not (sketch.totals > 0).all():
         raise ValueError(f"state: {path} is damaged, it has impossible chunks; start again with a new state file.")
     return sketch
+
+
+def _time_of_change(about: os.stat_result) -> int:
+    """Return the time of the last change in nanoseconds, or 0 if it is too recent, or if the system keeps none."""
+    settled = os.name != "nt" and time.time_ns() - about.st_ctime_ns > _SETTLED
+    return about.st_ctime_ns if settled else 0
 
 
 def _file_checksum(path: str) -> str:
