@@ -57,7 +57,7 @@ def simulate(seed: int, number: int) -> Task:
     """Simulate one task; rows, labels and the classifier are random."""
     rng = np.random.default_rng((seed, number))
     n_classes = _n_classes(rng)
-    n = int(np.exp(rng.uniform(np.log(max(30, 5 * n_classes)), np.log(_MOST_ROWS))))
+    n = int(np.exp(rng.uniform(np.log(max(25, 4 * n_classes)), np.log(_MOST_ROWS))))
     per_class = max(_FEWEST_IN_POOL, _POOL // n_classes)
     shares = _training_shares(rng, n_classes)
     counts = np.maximum(rng.multinomial(n, shares), _FEWEST)
@@ -68,7 +68,7 @@ def simulate(seed: int, number: int) -> Task:
     if rng.random() < 0.15:  # drift between labelled rows and bags
         scale = X.std(0) * rng.uniform(0, 0.15)
         pool = pool + scale * rng.normal(size=X.shape[1])
-    crossed = hq.EMQ(_classifier(rng), cv=5, random_state=0).cross_fit(X.astype(np.float32), y)
+    crossed = hq.EMQ(_classifier(rng, n_classes), cv=5, random_state=0).cross_fit(X.astype(np.float32), y)
     found = np.zeros((len(pool), n_classes), np.float32)
     found[:, crossed.columns] = crossed.classifier.predict_proba(pool.astype(np.float32))
     return Task(
@@ -235,7 +235,7 @@ def _tree(rng: np.random.Generator, n_classes: int) -> Any:
     return _by_rejection(rng, n_classes, rows, label)
 
 
-def _classifier(rng: np.random.Generator) -> Any:
+def _classifier(rng: np.random.Generator, n_classes: int) -> Any:
     """Choose a classifier and its parameters."""
     kind = rng.choice(
         ["logistic", "forest", "boosting", "bayes", "neighbours", "mlp"], p=[0.35, 0.22, 0.18, 0.1, 0.1, 0.05]
@@ -246,12 +246,11 @@ def _classifier(rng: np.random.Generator) -> Any:
         return make_pipeline(StandardScaler(), found)
     if kind == "forest":
         leaf = int(rng.choice([1, 1, 3, 10]))
-        n_trees = int(rng.choice([30, 100]))
+        n_trees = int(rng.choice([30, 100, 100]))
         return RandomForestClassifier(n_trees, min_samples_leaf=leaf, class_weight=weight, random_state=0)
     if kind == "boosting":
-        return HistGradientBoostingClassifier(
-            max_iter=int(rng.choice([15, 40])), max_leaf_nodes=int(rng.choice([7, 15])), random_state=0
-        )
+        n_trees, leaves = (100, 31) if rng.random() < 0.4 and n_classes <= 8 else (int(rng.choice([15, 40])), 15)
+        return HistGradientBoostingClassifier(max_iter=n_trees, max_leaf_nodes=leaves, random_state=0)
     if kind == "bayes":
         return GaussianNB()
     if kind == "neighbours":
