@@ -5,6 +5,7 @@ from experiments import (  # noqa: F401 - they add their commands
     interval_commands,
     lequa_commands,
     monitor_commands,
+    pretrain_commands,
     score_commands,
     shift_commands,
     study_commands,

@@ -65,7 +65,7 @@ def simulate(seed: int, number: int) -> Task:
     X = np.concatenate([draw(c, int(k)) for c, k in enumerate(counts)])
     y = np.repeat(np.arange(n_classes), counts)
     pool = np.concatenate([draw(c, per_class) for c in range(n_classes)])
-    if rng.random() < 0.15:  # drift between labelled rows and bags
+    if rng.random() < 0.05:  # drift between labelled rows and bags
         scale = X.std(0) * rng.uniform(0, 0.15)
         pool = pool + scale * rng.normal(size=X.shape[1])
     crossed = hq.EMQ(_classifier(rng, n_classes), cv=5, random_state=0).cross_fit(X.astype(np.float32), y)
@@ -168,7 +168,7 @@ def _mixtures(rng: np.random.Generator, n_classes: int) -> Any:
     mixing = np.eye(d) + rng.uniform(0, 1) * rng.normal(size=(n_classes, d, d)) / np.sqrt(d)
     scales = np.exp(0.4 * rng.uniform() * rng.normal(size=(n_classes, n_parts, d)))
     heavy = rng.choice([0.0, 4.0], p=[0.7, 0.3])
-    swapped = rng.uniform(0, 0.15) if rng.random() < 0.3 else 0.0  # rows with a wrong label
+    swapped = rng.uniform(0, 0.15) if rng.random() < 0.2 else 0.0  # rows with a wrong label
 
     def draw(c: int, n: int) -> Floats:
         classes = np.where(rng.random(n) < swapped, rng.integers(0, n_classes, n), c)
@@ -238,9 +238,9 @@ def _tree(rng: np.random.Generator, n_classes: int) -> Any:
 def _classifier(rng: np.random.Generator, n_classes: int) -> Any:
     """Choose a classifier and its parameters."""
     kind = rng.choice(
-        ["logistic", "forest", "boosting", "bayes", "neighbours", "mlp"], p=[0.35, 0.22, 0.18, 0.1, 0.1, 0.05]
+        ["logistic", "forest", "boosting", "bayes", "neighbours", "mlp"], p=[0.4, 0.28, 0.25, 0.03, 0.02, 0.02]
     )
-    weight = "balanced" if rng.random() < 0.15 else None
+    weight = "balanced" if rng.random() < 0.04 else None
     if kind == "logistic":
         found = LogisticRegression(C=float(np.exp(rng.uniform(-4, 4))), max_iter=300, class_weight=weight)
         return make_pipeline(StandardScaler(), found)

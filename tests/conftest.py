@@ -49,6 +49,8 @@ QUANTIFIERS = {
     "EMQ": lambda **kw: hq.EMQ(**{**FOLDS, **kw}),
     "EMQ-bcts": lambda **kw: hq.EMQ(rescaling="bcts", **{**FOLDS, **kw}),
     "EMQ-shrunk": lambda **kw: hq.EMQ(rescaling="shrunk", **{**FOLDS, **kw}),
+    "Pretrained": lambda **kw: hq.Pretrained(**{**FOLDS, **kw}),
+    "Pretrained-rae": lambda **kw: hq.Pretrained(loss="rae", prior=2.0, **{**FOLDS, **kw}),
     "HDy": lambda **kw: hq.HDy(**{**FOLDS, **kw}),
     "DyS-topsoe": lambda **kw: hq.DyS(**{**FOLDS, **kw}),
     "DyS-hellinger": lambda **kw: hq.DyS(n_bins=(4, 8, 16), divergence="hellinger", **{**FOLDS, **kw}),

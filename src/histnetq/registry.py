@@ -16,9 +16,10 @@ INTERVALS: dict[str, str] = {
     "conformal": "conformal.Conformal",
     "bayes": "bayes.Bayes",
     "bootstrap": "bootstrap.Bootstrap",
+    "posterior": "posterior.Posterior",
     "standard-errors": "standard_errors.StandardErrors",
 }
-RESCALINGS = ("ts", "bcts", "shrunk", "vs", "nbvs")  # of posteriors; see `histnetq.EMQ`
+RESCALINGS = ("ts", "bcts", "shrunk", "ridge", "vs", "nbvs")  # of posteriors; see `histnetq.EMQ`
 MISSING = ("refuse", "drop", "mean")  # how missing values are treated; see `histnetq.read_bags`
 PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")  # chunks of time; see `histnetq.monitor`
 
@@ -194,6 +195,7 @@ REGISTRY: dict[str, Entry] = {
         Entry("MS", "classical.thresholds", "labels",
               {**_CLASSIFIER, "policy": ["median", "median2", "max", "t50", "x"]}),
         Entry("EMQ", "classical.emq", "labels", {**_CLASSIFIER, "rescaling": [None, *RESCALINGS[:4]]}),
+        Entry("Pretrained", "classical.pretrained", "labels", _CLASSIFIER),
         Entry("HDy", "classical.matching", "labels", _CLASSIFIER),
         Entry("DyS", "classical.matching", "labels",
               {**_CLASSIFIER, "n_bins": [5, 8, 16, 32], "divergence": ["topsoe", "hellinger"]}),

@@ -47,6 +47,10 @@ TESTED_BY = {
         " quantifiers/classical/matching quantifiers/classical/one_against_rest"
         " quantifiers/classical/rescaling quantifiers/row_posteriors"
     ),
+    "quantifiers/classical/test_pretrained.py": (
+        "quantifiers/classical/bag_prior quantifiers/classical/cell_tokens quantifiers/classical/pretrained_network"
+        " quantifiers/classical/simplex_cells uncertainty/posterior"
+    ),
     "quantifiers/classical/test_thresholds.py": (
         "quantifiers/classical/friedman quantifiers/classical/label_shift quantifiers/classical/ordinal"
         " quantifiers/classical/quadratic"

@@ -98,7 +98,8 @@ _OPTIONS = {
         default="auto",
         help="How emq rescales the class probabilities of the classifier: only if their means contradict the labels, "
         "then by bcts (auto); by one factor (ts), by one factor and a bias per class (bcts), the same with smaller "
-        "biases (shrunk), by a factor and a bias per class (vs), or by a factor per class (nbvs).",
+        "biases (shrunk), or with a factor near 1 and biases near 0 (ridge), by a factor and a bias per class (vs), "
+        "or by a factor per class (nbvs).",
     ),
     "missing": option(
         "--missing",

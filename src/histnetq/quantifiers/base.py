@@ -32,7 +32,7 @@ from histnetq.sketches.sketcher import NoSketcher, Sketcher, require_own
 from histnetq.sketches.streams import sum_sketches
 from histnetq.tables.columns import FeatureSpec
 from histnetq.training.options import LearnedNothing, Training, TrainingInterrupted
-from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors
+from histnetq.uncertainty.capabilities import Capabilities, HeldOutPosteriors, PosteriorOfParts
 from histnetq.uncertainty.conformal import Calibration, cross_estimates, not_calibrated
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.methods import INTERVALS
@@ -499,9 +499,10 @@ class Quantifier(BaseEstimator):
             Several bags; their sketches; or arrays as in `predict`.
         coverage : float, default=0.9
             Probability, between 0 and 1, that an interval contains the truth.
-        method : {"conformal", "bayes", "bootstrap", "standard-errors"}, default="conformal"
+        method : {"conformal", "bayes", "bootstrap", "posterior", "standard-errors"}, default="conformal"
             "conformal" needs `calibrate`; "bayes" and "bootstrap" are for methods on posteriors (see their methods
-            `bayes_interval` and `bootstrap_interval`); "standard-errors" is for `EMNetQ`.
+            `bayes_interval` and `bootstrap_interval`); "posterior" is for `Pretrained`, and "standard-errors" for
+            `EMNetQ`.
         **options : dict
             Options of the method, such as ``n_resamples`` of the bootstrap.
 
@@ -545,8 +546,8 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         kind, n_classes = type(self).__name__, len(self.classes_)
-        errors = self._standard_errors()
-        return Capabilities(kind, n_classes, self.predict, self.calibration_, self._held_out_posteriors(), errors)
+        own = self._held_out_posteriors(), self._standard_errors(), self._posterior()
+        return Capabilities(kind, n_classes, self.predict, self.calibration_, *own)
 
     def trust(self, X: Any) -> pd.DataFrame:
         """Test whether bags are mixtures of the classes in the calibration bags.
@@ -709,6 +710,10 @@ class Quantifier(BaseEstimator):
 
     def _standard_errors(self) -> Callable[[Bags], Floats] | None:
         """Return a function that computes standard errors of the estimates of bags, if the method has one."""
+        return None
+
+    def _posterior(self) -> PosteriorOfParts | None:
+        """Return the method's own posterior distribution of the parts of bags, if it has one."""
         return None
 
     def _range(self) -> tuple[NDArray, NDArray] | None:

@@ -48,6 +48,22 @@ class HeldOutPosteriors:
 
 
 @dataclass(frozen=True)
+class PosteriorOfParts:
+    """The posterior distribution of the part of each class in bags.
+
+    Attributes
+    ----------
+    quantiles : callable
+        Bags or sketches, and ranks (n_ranks,) -> quantiles (n_ranks, n_bags, n_classes).
+    draw : callable
+        Bags or sketches -> draws (n_bags, n_draws, n_classes).
+    """
+
+    quantiles: Callable[[Bags | BagSketch, Floats], Floats]
+    draw: Callable[[Bags | BagSketch], Floats]
+
+
+@dataclass(frozen=True)
 class Capabilities:
     """Optional capabilities of a fitted model; each is None if the model does not have it.
 
@@ -64,6 +80,8 @@ class Capabilities:
         Posteriors of held-out training rows, for classifier-based methods.
     standard_errors : callable, or None
         Bags -> standard errors of the estimates.
+    posterior : PosteriorOfParts, or None
+        The method's own posterior distribution.
     """
 
     kind: str
@@ -72,3 +90,4 @@ class Capabilities:
     calibration: Calibration | None = None
     posteriors: HeldOutPosteriors | None = None
     standard_errors: Callable[[Bags], Floats] | None = None
+    posterior: PosteriorOfParts | None = None

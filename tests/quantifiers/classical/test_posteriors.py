@@ -164,6 +164,20 @@ def test_biases_are_shrunk_as_far_as_chance_explains_them(n_classes, spread, rat
     assert shrunk < ratio * free
 
 
+def test_ridge_maximises_the_penalised_likelihood_and_keeps_few_separable_rows_finite():
+    P, y = posteriors(300, 4)
+    bias = fit_scales(P, y, "ridge")[1]
+    free = fit_scales(np.repeat(P, 1000, 0), np.repeat(y, 1000), "ridge")
+    np.testing.assert_allclose(free[0], fit_scales(P, y, "bcts")[0], rtol=1e-2)
+    weights = np.random.default_rng(0).uniform(0.1, 1, len(y))
+    for found, same in zip(fit_scales(P, y, "ridge", weights), fit_scales(P, y, "ridge", 50 * weights), strict=True):
+        np.testing.assert_allclose(found, same, atol=1e-6)
+    assert abs(bias).sum() < abs(free[1]).sum() + 0.1
+    separable = np.array([[0.9, 0.1], [0.1, 0.9]] * 5)
+    assert 1 < fit_scales(separable, np.arange(10) % 2, "ridge")[0][0] < 5
+    assert fit_scales(separable, np.arange(10) % 2, "bcts")[0][0] > 5
+
+
 def test_shrunk_biases_have_no_unit_of_weights_and_know_nothing_of_a_class_without_rows():
     P, y = posteriors(300, 4)
     weights = np.random.default_rng(0).uniform(0.1, 1, len(y))

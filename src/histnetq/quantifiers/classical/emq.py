@@ -54,12 +54,13 @@ class EMQ(PosteriorQuantifier):
         fitted; then pass to `fit` only rows that the classifier was not trained on.
     random_state : int, default=None
         Seed of the cross-validation split; None draws a new seed each time.
-    rescaling : {"auto", None, "ts", "bcts", "shrunk", "vs", "nbvs"}, default="auto"
+    rescaling : {"auto", None, "ts", "bcts", "shrunk", "ridge", "vs", "nbvs"}, default="auto"
         Rescaling of the posteriors before the iterations: "auto" rescales by "bcts" and warns if the mean posteriors
         contradict the labels, as with ``class_weight="balanced"``, and else not; None, never; "ts", a temperature;
         "bcts", a temperature and a bias of each class; "shrunk", the same with biases shrunk in proportion to their
-        sampling noise (our own, by empirical Bayes); "vs", a scale and a bias of each class; "nbvs", a scale of each
-        class.
+        sampling noise (our own, by empirical Bayes); "ridge", the same with normal priors of the logarithm of the scale
+        and of the biases, which suits few labelled rows (our own); "vs", a scale and a bias of each class; "nbvs", a
+        scale of each class.
     tol : float, default=1e-6
         Iterations end when the mean change of a prevalence is below this.
     max_iter : int, default=1000

@@ -13,6 +13,7 @@ from histnetq.registry import RESCALINGS
 
 Floats = NDArray[np.float64]
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
+_RIDGE_OF_SCALE, _RIDGE_OF_BIAS = 1.0, 0.5  # precisions of the priors of "ridge", in units of rows
 _SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases to choose from
 
 
@@ -25,9 +26,10 @@ def fit_scales(
     ----------
     posteriors : (n_rows, n_classes)
     labels : (n_rows,) of class codes
-    kind : "ts", "bcts", "shrunk", "vs" or "nbvs"
-        One scale; one scale and a bias per class; the same with biases shrunk in proportion to their sampling noise; a
-        scale and a bias per class; a scale per class.
+    kind : "ts", "bcts", "shrunk", "ridge", "vs" or "nbvs"
+        One scale; one scale and a bias per class; the same with biases shrunk in proportion to their sampling noise;
+        the same with the logarithm of the scale and the biases shrunk like ridge regression; a scale and a bias per
+        class; a scale per class.
 
     Returns
     -------
@@ -42,6 +44,8 @@ def fit_scales(
     w = np.ones(len(labels)) if weights is None else weights.astype(float)
     w = w / w.sum()
     logits = _logits(posteriors)
+    if kind == "ridge":
+        return _ridge(logits, labels, w)
     if kind != "shrunk":
         return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
     n_rows = 1 / (w @ w)  # effective number of rows
@@ -81,6 +85,23 @@ def _most_likely(
     scale = np.broadcast_to(found[:n_scales], n_classes).copy()
     bias = found[n_scales:] if biased else np.zeros(n_classes)
     return scale, bias - bias.mean()
+
+
+def _ridge(logits: Floats, labels: NDArray[np.int64], w: Floats) -> tuple[Floats, Floats]:
+    """Maximise the log-likelihood with normal priors of the logarithm of the scale and of the biases."""
+    n_rows, truth = 1 / (w @ w), np.eye(logits.shape[1])[labels]
+    precision = np.concatenate([[_RIDGE_OF_SCALE], np.full(logits.shape[1], _RIDGE_OF_BIAS)]) / n_rows
+
+    def loss(parameters: Floats) -> tuple[float, Floats]:
+        scale = np.exp(parameters[0])
+        fits = log_softmax(scale * logits + parameters[1:], axis=1)
+        error = (np.exp(fits) - truth) * w[:, None]
+        slopes = np.concatenate([[scale * (error * logits).sum()], error.sum(0)])
+        value = precision @ parameters**2 / 2 - w @ fits[np.arange(len(labels)), labels]
+        return value, precision * parameters + slopes
+
+    found = minimize(loss, np.zeros(len(precision)), jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
+    return np.full(logits.shape[1], np.exp(found[0])), found[1:] - found[1:].mean()
 
 
 def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:

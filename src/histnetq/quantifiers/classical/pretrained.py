@@ -1,0 +1,261 @@
+"""A quantifier that was pretrained on simulated tasks: no training on the user's bags, and intervals at once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.metrics import Measure, as_loss
+from histnetq.quantifiers.classical.bag_prior import check_prior, concentrations, learn_prior
+from histnetq.quantifiers.classical.cell_tokens import describe
+from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, distribution
+from histnetq.quantifiers.classical.simplex_cells import LearnedCells, StoredCells
+from histnetq.simplex import check_estimates
+from histnetq.sketches.posteriors import CountedCells, count_cells, counted_entries
+from histnetq.sketches.sketch import BagSketch
+from histnetq.sketches.sketcher import Sketcher
+from histnetq.uncertainty.capabilities import PosteriorOfParts
+
+_AT_ONCE = 1 << 21  # numbers that the network computes at a time
+_WIDTH = 512  # of these, for each class of a bag
+
+
+@dataclass(frozen=True)
+class CellEntries:
+    """Cells of bags with their weights, which sum to the effective size of each bag.
+
+    Attributes
+    ----------
+    cells, weights : (n_entries,)
+    offsets : (n_bags + 1,)
+    """
+
+    cells: Ints
+    offsets: Ints
+    weights: Floats
+
+    @classmethod
+    def of_state(cls, state: NDArray) -> CellEntries:
+        """Read the state of a sketch: the weight in each cell, and in the last column the sum of squared weights."""
+        counts = state[:, :-1]
+        cells, offsets, weights = counted_entries(counts)
+        totals = counts.sum(1).astype(np.float64)
+        unit = totals / state[:, -1]  # 1 for counts; Kish's effective size over the total for survey weights
+        return cls(cells, offsets, weights * np.repeat(unit, np.diff(offsets)))
+
+    def part(self, first: int, last: int) -> CellEntries:
+        """Return the entries of a range of bags."""
+        a, b = self.offsets[first], self.offsets[last]
+        return CellEntries(self.cells[a:b], self.offsets[first : last + 1] - a, self.weights[a:b])
+
+    @property
+    def sizes(self) -> Floats:
+        """Effective sizes of the bags."""
+        return np.add.reduceat(self.weights, self.offsets[:-1])
+
+
+class _CellSketcher(CountedCells):
+    """Counts of rows in cells, and the sum of squared survey weights, which gives the effective size of a bag."""
+
+    kind, name = "exact", "counts in cells of the pretrained network"
+
+    def __init__(self, posteriors: Any, known: NDArray, learned: LearnedCells, estimate: Callable[..., Floats]) -> None:
+        super(CountedCells, self).__init__(posteriors, self._of_rows, known)
+        self.learned, self.of_entries = learned, estimate
+
+    def _of_rows(self, *_: Any) -> Floats:
+        raise NotImplementedError  # `estimate` needs no posteriors
+
+    def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
+        edges = self.learned.edges
+        counts = count_cells(edges.of_rows(posteriors), index, offsets, weights, edges.n_cells)
+        is_survey = weights is not None and weights.dtype.kind == "f"
+        squares = np.add.reduceat(weights**2, offsets[:-1]) if is_survey and weights is not None else counts.sum(1)
+        return np.concatenate([counts, squares[:, None]], axis=1)
+
+    def estimate(self, values: NDArray, totals: NDArray) -> Floats:
+        return self.of_entries(CellEntries.of_state(np.asarray(values)))
+
+
+@dataclass(eq=False, repr=False, kw_only=True)
+class Pretrained(PosteriorQuantifier):
+    """A network that was trained once on simulated tasks, and reads the counts of a bag next to those of the classes.
+
+    It needs labelled rows, and no training on bags. Rows are counted in cells of the simplex of posteriors. A mixture
+    of the classes is fitted to the counts of a bag, at several levels of trust in the classifier. The network then
+    corrects these estimates, and returns a distribution of the part of each class in the bag.
+
+    Parameters
+    ----------
+    classifier : str or scikit-learn classifier with `predict_proba`, default="logistic"
+        A name ("logistic" on scaled features, "forest", "boosting", "mlp" or "bayes"), or a classifier. A classifier is
+        cloned, never fitted in place; with ``cv=None`` it is used as it is.
+    cv : int, float or None, default=5
+        Number of cross-fitting folds, or the held-out fraction of the rows. None means that the classifier is already
+        fitted; then pass to `fit` only rows that the classifier was not trained on.
+    random_state : int, default=None
+        Seed of the cross-validation split; None draws a new seed each time.
+    loss : str or callable, default="ae"
+        Loss that estimates minimise, see `histnetq.metrics`, or a function ``(p_true, p_pred)``. It may be changed
+        after `fit`, by `set_params` or by `predict_for`.
+    prior : {"uniform", "training", "bags"}, float or (n_classes,), default="uniform"
+        What is known about the mix of a bag: nothing; that it is near the training mix; that it resembles the other
+        bags that are predicted together, so that estimates depend on them; or concentrations of a Dirichlet
+        distribution.
+
+    Attributes
+    ----------
+    classes_ : (n_classes,)
+        Names of the classes, in the order of the columns of estimates.
+    classifier_ : classifier
+        The classifier, fitted to all rows, or as it was given with ``cv=None``; None after `fit_posteriors`.
+    train_prevalences_ : (n_classes,)
+        Prevalences of the classes in training.
+    cells_ : LearnedCells
+        The cells, and what the labelled rows say about them.
+
+    References
+    ----------
+    Saerens, Latinne & Decaestecker (2002), *Adjusting the outputs of a classifier to new a priori probabilities*, for
+    the mixture; Müller, Hollmann, Pineda Arango, Grabocka & Hutter (2022), *Transformers can do Bayesian inference*,
+    for learning a posterior from simulated tasks.
+
+    Examples
+    --------
+    >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+    >>> q = Pretrained().fit_posteriors(P, [0, 1] * 10)
+    >>> q.predict_posteriors([[0.9, 0.1]] * 9 + [[0.2, 0.8]]).round(1)
+    array([0.9, 0.1])
+    """
+
+    loss: str | Measure = "ae"
+    prior: Any = "uniform"
+    stored = (*PosteriorQuantifier.stored, StoredCells())
+
+    def _check_params(self) -> None:
+        super()._check_params()
+        as_loss(self.loss)
+        check_prior(self.prior)
+
+    def predict_for(self, X: Any, loss: str | Measure) -> Floats:
+        """Estimate the prevalence of each class with the least expected loss, for any loss.
+
+        Parameters
+        ----------
+        X : Bags, BagSketch, list of arrays, or array of rows
+            As in `predict`.
+        loss : str or callable
+            A name from `histnetq.metrics`, or a function ``(p_true, p_pred)`` that returns one number per row.
+
+        Returns
+        -------
+        (n_bags, n_classes), or (n_classes,) for an array and its sketch
+            The estimates.
+
+        Examples
+        --------
+        >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+        >>> q = Pretrained().fit_posteriors(P, [0, 1] * 10)
+        >>> bool(q.predict_for(P[:4], "rae")[0] < q.predict(P[:4])[0] + 0.1)
+        True
+        """
+        as_loss(loss)
+        entries = self._entries_of(X)
+        estimates = check_estimates(self._estimates(entries, loss))
+        return estimates if self._are_several(X) else estimates[0]
+
+    def draw(self, X: Any, n_draws: int = 256) -> Floats:
+        """Draw the mix of each bag from its posterior distribution, with a fixed seed.
+
+        Parameters
+        ----------
+        X : Bags, BagSketch, list of arrays, or array of rows
+            As in `predict`.
+        n_draws : int, default=256
+            Number of draws.
+
+        Returns
+        -------
+        (n_bags, n_draws, n_classes), or (n_draws, n_classes) for an array and its sketch
+            The draws.
+
+        Examples
+        --------
+        >>> P = np.array([[0.9, 0.1], [0.2, 0.8]] * 10)
+        >>> Pretrained().fit_posteriors(P, [0, 1] * 10).draw(P, 5).shape
+        (5, 2)
+        """
+        found = self._draw(X, n_draws)
+        return found if self._are_several(X) else found[0]
+
+    def _posterior(self) -> PosteriorOfParts:
+        return PosteriorOfParts(self._quantiles, self._draw)
+
+    def _quantiles(self, X: Any, ranks: Floats) -> Floats:
+        parts = self._distributions(self._entries_of(X), joint=False)
+        return np.concatenate([part.quantiles(ranks) for part in parts], axis=1)
+
+    def _draw(self, X: Any, n_draws: int = 256) -> Floats:
+        return np.concatenate([part.draw(n_draws) for part in self._distributions(self._entries_of(X), joint=True)])
+
+    def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.cells_: LearnedCells = LearnedCells.of(posteriors, labels, weights)
+
+    def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        return self._estimates(self._count(posteriors, index, offsets, weights), self.loss)
+
+    def _sketcher(self) -> Sketcher:
+        def estimate(entries: CellEntries) -> Floats:
+            return self._estimates(entries, self.loss)
+
+        return _CellSketcher(self._bag_posteriors, self.training_posteriors_, self.cells_, estimate)
+
+    def _entries_of(self, X: Any) -> CellEntries:
+        if isinstance(X, BagSketch):
+            self._require_own(X)
+            return CellEntries.of_state(np.asarray(X.values))
+        bags: Bags = self._bags_to_estimate(X)
+        posteriors, index = self._bag_posteriors(bags)
+        return self._count(posteriors, index, bags.offsets, bags.weights)
+
+    def _count(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> CellEntries:
+        """Count the rows of each bag in cells; the same numbers as in a sketch, without empty cells."""
+        edges, n_bags = self.cells_.edges, len(offsets) - 1
+        place = np.repeat(np.arange(n_bags) * edges.n_cells, np.diff(offsets)) + edges.of_rows(posteriors)[index]
+        found, inverse = np.unique(place, return_inverse=True)
+        sums = np.bincount(inverse, weights, len(found))
+        starts = np.searchsorted(found, np.arange(n_bags + 1) * edges.n_cells)
+        if weights is not None and weights.dtype.kind == "f":
+            totals = np.add.reduceat(sums, starts[:-1])
+            unit = totals / np.add.reduceat(weights**2, offsets[:-1])
+            sums = sums * np.repeat(unit, np.diff(starts))
+        return CellEntries(found % edges.n_cells, starts, sums.astype(np.float64))
+
+    def _estimates(self, entries: CellEntries, loss: str | Measure) -> Floats:
+        found = [part.decision(loss) for part in self._distributions(entries, joint=loss != "ae")]
+        return np.concatenate(found)
+
+    def _distributions(self, entries: CellEntries, joint: bool) -> list[PartsDistribution]:
+        """Return the distributions of the parts of all bags, in runs of bags that fit in memory together."""
+        learned, n_bags = self.cells_, len(entries.offsets) - 1
+        n_classes = len(learned.counts)
+        prior = concentrations(self.prior, self.train_prevalences_)
+        step = max(1, _AT_ONCE // (n_classes * max(_WIDTH, n_classes if joint else 0)))
+        ends = [*range(0, n_bags, step), n_bags]
+        runs = [entries.part(a, b) for a, b in pairwise(ends)]
+
+        def with_prior(run: CellEntries, alpha: Floats, joint: bool) -> PartsDistribution:
+            tiled = np.broadcast_to(alpha[learned.edges.order], (len(run.sizes), n_classes)).copy()
+            bags = describe(learned, run.cells, run.offsets, run.weights, run.sizes, tiled, joint)
+            return distribution(bags, np.argsort(learned.edges.order))
+
+        if isinstance(self.prior, str) and self.prior == "bags":
+            prior = learn_prior(lambda alpha: [with_prior(run, alpha, False) for run in runs], n_bags, n_classes)
+        return [with_prior(run, prior, joint) for run in runs]

@@ -1,0 +1,215 @@
+"""The pretrained quantifier: what it reads, what it answers, and how it fails. Its weights are read, never trained."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+
+import numpy as np
+import pytest
+
+import histnetq as hq
+from histnetq.metrics import ae, rae, se
+from histnetq.quantifiers.classical.bag_prior import learn_prior
+from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, read_weights
+from histnetq.quantifiers.classical.simplex_cells import CellEdges, LearnedCells
+from tests.conftest import FOLDS, exactly, known_bags, labelled
+from tests.persistence.test_tampered import forge, refusal, stored
+
+
+def scores(labels: np.ndarray, n_classes: int, sharp: float, rng: np.random.Generator) -> np.ndarray:
+    """Exact posteriors under equal proportions of classes that are apart by `sharp`."""
+    X = sharp * np.eye(n_classes)[labels] + rng.normal(size=(len(labels), n_classes))
+    p = np.exp(sharp * X)
+    return p / p.sum(1, keepdims=True)
+
+
+def task(n_classes: int, n_labels: int, sharp: float, sizes, seed: int = 0):
+    """A fitted quantifier on scores, and bags of scores with uniform mixes."""
+    rng = np.random.default_rng(seed)
+    labels = np.arange(n_labels) % n_classes
+    mixes = rng.dirichlet(np.ones(n_classes), len(sizes))
+    codes = np.concatenate([rng.choice(n_classes, m, p=p) for m, p in zip(sizes, mixes, strict=True)])
+    offsets = np.cumsum([0, *sizes])
+    truth = np.stack([np.bincount(codes[a:b], minlength=n_classes) / (b - a) for a, b in pairwise(offsets)])
+    q = hq.Pretrained().fit_posteriors(scores(labels, n_classes, sharp, rng), labels)
+    return q, hq.Bags(scores(codes, n_classes, sharp, rng), offsets=offsets), truth
+
+
+@pytest.mark.parametrize(("n_classes", "size"), [(2, 5), (2, 300), (5, 100), (60, 400)])
+def test_estimates_are_near_the_truth(n_classes, size):
+    q, bags, truth = task(n_classes, 20 * n_classes, 3.0, [size] * 30)
+    error = np.abs(q.predict_posteriors(bags) - truth).mean()
+    assert error < 0.5 * np.abs(1 / n_classes - truth).mean()
+
+
+def test_many_labels_and_rows_give_nearly_exact_estimates():
+    q, bags, truth = task(3, 30_000, 1.5, [100_000, 200_000])
+    np.testing.assert_allclose(q.predict_posteriors(bags), truth, atol=0.01)
+
+
+def test_a_classifier_by_chance_returns_the_middle_of_the_prior():
+    rng = np.random.default_rng(0)
+    P = rng.dirichlet(np.full(2, 50.0), 400)
+    q = hq.Pretrained().fit_posteriors(P, rng.integers(2, size=400))
+    bags = hq.Bags(rng.dirichlet(np.full(2, 50.0), 200))
+    found = q.predict_interval(bags, method="posterior")
+    np.testing.assert_allclose(found.estimates, 0.5, atol=0.2)
+    assert (found.upper - found.lower > 0.6).all()
+
+
+def test_estimates_depend_neither_on_names_nor_on_the_order_of_classes():
+    _, bags, _ = task(4, 200, 1.5, [50] * 5)
+    order = np.array([2, 0, 3, 1])
+    rng = np.random.default_rng(0)
+    labels = np.arange(200) % 4
+    P = scores(labels, 4, 1.5, rng)
+    place = np.argsort(order)
+    permuted = hq.Pretrained().fit_posteriors(P[:, order], place[labels])
+    first = hq.Pretrained().fit_posteriors(P, labels)
+    moved = hq.Bags(bags.rows[:, order], bags.index, bags.offsets)
+    for loss in ("ae", "rae"):
+        expected = first.set_params(loss=loss).predict_posteriors(bags)[:, order]
+        np.testing.assert_allclose(permuted.set_params(loss=loss).predict_posteriors(moved), expected, atol=1e-9)
+
+
+def test_any_loss_at_prediction_time():
+    q, bags, truth = task(3, 60, 1.0, [30] * 200)
+    losses = {"ae": ae, "rae": lambda p, e: rae(p, e, np.full(len(p), 30.0)), "se": se}
+    found = {name: q.predict_for(bags, name) for name in losses}
+    for name, loss in losses.items():
+        own, others = loss(truth, found[name]).mean(), [loss(truth, p).mean() for p in found.values()]
+        assert own <= 1.03 * min(others), name
+    worst = q.predict_for(bags, lambda p_true, p_pred: np.abs(p_true - p_pred).max(-1))
+    np.testing.assert_allclose(worst.sum(1), 1)
+
+
+def test_the_prior_moves_estimates_and_the_bags_can_tell_it():
+    q, bags, _ = task(2, 40, 0.7, [20] * 100)
+    rare = hq.Bags(
+        bags.rows[np.random.default_rng(1).choice(20, (100, 20))].reshape(2000, 2), offsets=np.arange(0, 2001, 20)
+    )
+    flat = q.predict_posteriors(rare)
+    near = q.set_params(prior=[1.0, 30.0]).predict_posteriors(rare)
+    assert (near[:, 1] >= flat[:, 1]).mean() > 0.95
+    alike = q.set_params(prior="bags").predict_posteriors(rare)
+    assert alike.std(0).max() < flat.std(0).max(), "bags of one mix are estimated alike"
+    np.testing.assert_allclose(
+        q.predict_posteriors(rare[:1]), q.set_params(prior="uniform").predict_posteriors(rare[:1])
+    )
+
+
+def test_a_prior_is_learned_from_bags():
+    def infer(alpha):
+        values = np.log(np.tile([0.2, 0.8], (500, 1)) / np.tile([0.8, 0.2], (500, 1)))
+        still = np.full((500, 2), 0.05)
+        return [
+            PartsDistribution(
+                values, still, still, np.full((500, 1), 1e-3), np.full(500, 500.0), np.empty((0, 2, 2)), np.arange(2)
+            )
+        ]
+
+    alpha = learn_prior(infer, 500, 2)
+    assert alpha[0] / alpha.sum() == pytest.approx(0.2, abs=0.01)
+    assert alpha.sum() > 20
+
+
+def test_intervals_hold_the_truth_and_sketches_have_the_same_ones():
+    q, bags, truth = task(3, 300, 1.2, [100] * 300)
+    found = q.predict_interval(bags, 0.9, method="posterior")
+    assert 0.84 < found.contains(truth).mean() < 0.97
+    assert found.region.contains(truth).mean() > 0.8
+    again = q.predict_interval(q.sketch(bags), 0.9, method="posterior")
+    np.testing.assert_array_equal(again.lower, found.lower)
+    np.testing.assert_array_equal(again.region.radius, found.region.radius)
+
+
+def test_streams_and_sketches_give_the_same_bits():
+    q = hq.Pretrained(**FOLDS).fit(*labelled(240))
+    bags = known_bags(7, seed=3)
+    np.testing.assert_array_equal(q.predict(q.sketch(bags)), q.predict(bags))
+    chunks = [(np.repeat(np.arange(7), bags.sizes.astype(int))[a::3], bags.gather()[a::3]) for a in range(3)]
+    ids, p = q.predict_stream(chunks)
+    np.testing.assert_array_equal(p[np.argsort(ids)], q.predict(bags))
+    assert q.sketch_kind == "exact"
+
+
+def test_classes_without_overlap_are_counted():
+    labels = np.arange(300) % 3
+    q = hq.Pretrained().fit_posteriors(np.eye(3)[labels], labels)
+    found = q.predict_interval(hq.Bags(np.eye(3)[[0] * 70 + [1] * 30]), method="posterior")
+    np.testing.assert_allclose(found.estimates, [[0.7, 0.3, 0.0]], atol=0.01)
+    assert (found.upper - found.lower).max() < 0.05
+
+
+@pytest.mark.parametrize("n_labels", [6, 9])
+def test_three_rows_of_a_class_are_enough(n_labels):
+    labels = np.arange(n_labels) % (n_labels // 3)
+    P = scores(labels, n_labels // 3, 3.0, np.random.default_rng(0))
+    p = hq.Pretrained().fit_posteriors(P, labels).predict_posteriors(P)
+    assert p.sum() == pytest.approx(1)
+
+
+def test_ties_and_equal_classes_are_harmless():
+    labels = np.arange(200) % 4
+    p = np.full((200, 4), 0.25)
+    p[:, :2] = np.where(labels < 2, 0.4, 0.1)[:, None]
+    p /= p.sum(1, keepdims=True)
+    found = hq.Pretrained().fit_posteriors(p, labels).predict_posteriors(p[:60])
+    assert np.isfinite(found).all()
+    np.testing.assert_allclose(found, 0.25, atol=0.15)
+
+
+@pytest.mark.parametrize("prior", ["flat", 0, -1, [1.0, 0.0], 1e9, True, None])
+def test_wrong_priors_are_refused(prior):
+    expected = r"^prior: expected 'uniform', 'training', 'bags', or one or several numbers from 0.02 to 10,000, got "
+    with pytest.raises(ValueError, match=expected):
+        hq.Pretrained(prior=prior).fit_posteriors([[0.9, 0.1], [0.1, 0.9]] * 5, [0, 1] * 5)
+
+
+def test_a_prior_of_other_classes_is_refused():
+    message = "prior: expected one number, or one for each of the 2 classes, got 3 numbers; 1 is a flat prior."
+    q = hq.Pretrained(prior=[1, 2, 3]).fit_posteriors([[0.9, 0.1], [0.1, 0.9]] * 5, [0, 1] * 5)
+    with pytest.raises(ValueError, match=exactly(message)):
+        q.predict_posteriors([[0.9, 0.1]])
+
+
+def test_cells_find_every_row_and_log_odds_rise_with_them():
+    rng = np.random.default_rng(0)
+    labels = np.arange(500) % 2
+    edges = CellEdges.of(scores(labels, 2, 1.0, rng), labels, np.ones(500))
+    p = np.linspace(0, 1, 999)
+    cells = edges.of_rows(np.stack([1 - p, p], axis=1))
+    assert (np.diff(cells) * (1 if edges.order[1] == 1 else -1) >= 0).all()
+    assert cells.min() == 0
+    assert cells.max() == edges.n_cells - 1
+    learned = LearnedCells.of(scores(labels, 2, 1.0, rng), labels, None)
+    assert (learned.emissions > 0).all()
+    np.testing.assert_allclose(learned.points.sum(1), 1, atol=1e-6)
+
+
+def test_the_shipped_weights_are_small_and_complete():
+    weights = read_weights()
+    assert sum(values.size for values in weights.values()) * 4 < 3_000_000
+    assert {name.partition(".")[0] for name in weights} == {
+        "first", "second", "mixed", "third", "again", "fourth", "out"
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "change"),
+    [
+        ("cells/order", lambda a: np.zeros_like(a)),
+        ("cells/first", lambda a: a[::-1].copy()),
+        ("cells/first", lambda a: a[:-1]),
+        ("cells/emissions", lambda a: np.zeros_like(a)),
+        ("cells/emissions", lambda a: a[:, :-1]),
+        ("cells/points", lambda a: a * 0.5),
+        ("cells/counts", lambda a: -a),
+        ("cells/recalls", lambda a: a * np.nan),
+    ],
+)
+def test_altered_cells_are_refused(tmp_path, name, change):
+    hq.Pretrained(**FOLDS).fit(*labelled()).save(tmp_path / "model")
+    config, arrays = stored(tmp_path / "model")
+    forge(tmp_path / "model", config, arrays | {name: change(arrays[name])})
+    assert refusal(tmp_path / "model").endswith(("again.", "again"))
