@@ -49,6 +49,8 @@ QUANTIFIERS = {
     "EMQ": lambda **kw: hq.EMQ(**{**FOLDS, **kw}),
     "EMQ-bcts": lambda **kw: hq.EMQ(rescaling="bcts", **{**FOLDS, **kw}),
     "EMQ-shrunk": lambda **kw: hq.EMQ(rescaling="shrunk", **{**FOLDS, **kw}),
+    "EMQ-mean": lambda **kw: hq.EMQ(rescaling="bcts", estimate="mean", prior="training", **{**FOLDS, **kw}),
+    "EMQ-median": lambda **kw: hq.EMQ(estimate="median", **{**FOLDS, **kw}),
     "HDy": lambda **kw: hq.HDy(**{**FOLDS, **kw}),
     "DyS-topsoe": lambda **kw: hq.DyS(**{**FOLDS, **kw}),
     "DyS-hellinger": lambda **kw: hq.DyS(n_bins=(4, 8, 16), divergence="hellinger", **{**FOLDS, **kw}),

@@ -111,7 +111,8 @@ def test_a_weight_of_k_equals_k_copies(named):
     bags = hq.Bags.concat([whole(ids, rows, counts)])
     bags.weight_kind, bags.weights = "survey", bags.weights.astype(float)
     np.testing.assert_allclose(q.sketch(bags).sizes, bags.sizes)
-    np.testing.assert_allclose(q.predict(q.sketch(bags)), q.predict(q.sketch(whole(ids, rows, counts))), atol=1e-12)
+    if getattr(q, "estimate", "ml") == "ml":  # others depend on the size of a bag, which is Kish's for survey weights
+        np.testing.assert_allclose(q.predict(q.sketch(bags)), q.predict(q.sketch(whole(ids, rows, counts))), atol=1e-12)
 
 
 def test_saved_and_read_again(named, tmp_path):
