@@ -34,9 +34,9 @@ WRONG = [
     (
         "EMQ-mean",
         "prior",
-        [1.0, INF],
+        [1.0, 2e9],
         "prior: expected one of 'uniform', 'training', 'bags', or concentrations above 0 and at most 1,000,000, got "
-        "(1.0, inf); give one number, or one for each class.",
+        "(1.0, 2000000000.0); give one number, or one for each class.",
     ),
     ("KDEy", "bandwidth", 1e9, "bandwidth: expected a number of at most 1e+06, got 1000000000.0; lower it."),
     ("RLLS", "alpha", 1e9, "alpha: expected a number of at most 1e+06, got 1000000000.0; lower it."),
