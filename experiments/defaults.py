@@ -40,6 +40,10 @@ METHODS: dict[str, Callable[[], Any]] = {  # the name of a method alone is its d
     "ED": hq.ED,
     "EMQ": hq.EMQ,
     "EMQ, bcts": lambda: hq.EMQ(rescaling="bcts"),
+    "EMQ, mean": lambda: hq.EMQ(estimate="mean"),
+    "EMQ, median": lambda: hq.EMQ(estimate="median"),
+    "EMQ, bcts, mean": lambda: hq.EMQ(rescaling="bcts", estimate="mean"),
+    "EMQ, bcts, median": lambda: hq.EMQ(rescaling="bcts", estimate="median"),
 }
 ON_FEATURES: dict[str, Callable[[], Any]] = {
     "HDx": hq.HDx,

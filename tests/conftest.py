@@ -49,6 +49,8 @@ QUANTIFIERS = {
     "EMQ": lambda **kw: hq.EMQ(**{**FOLDS, **kw}),
     "EMQ-bcts": lambda **kw: hq.EMQ(rescaling="bcts", **{**FOLDS, **kw}),
     "EMQ-shrunk": lambda **kw: hq.EMQ(rescaling="shrunk", **{**FOLDS, **kw}),
+    "EMQ-mean": lambda **kw: hq.EMQ(rescaling="bcts", estimate="mean", prior="training", **{**FOLDS, **kw}),
+    "EMQ-median": lambda **kw: hq.EMQ(estimate="median", **{**FOLDS, **kw}),
     "Pretrained": lambda **kw: hq.Pretrained(**{**FOLDS, **kw}),
     "Pretrained-rae": lambda **kw: hq.Pretrained(loss="rae", prior=2.0, **{**FOLDS, **kw}),
     "HDy": lambda **kw: hq.HDy(**{**FOLDS, **kw}),

@@ -443,8 +443,8 @@ BAD_SPACE = "space: expected for cv a list of choices, (low, high), (low, high, 
         (
             {"space": {"bins": [1]}},
             ValueError,
-            "space: EMQ has no parameter 'bins'; did you mean classifier or cv or max_iter or random_state or "
-            "rescaling or smoothness or tol?",
+            "space: EMQ has no parameter 'bins'; did you mean classifier or cv or estimate or max_iter or prior or "
+            "random_state or rescaling or smoothness or tol?",
         ),
         ({"space": {}}, ValueError, "space: expected a dict of parameter names and values, got {}."),
         ({"space": {"cv": []}}, ValueError, BAD_SPACE + "[]."),

@@ -137,8 +137,10 @@ def test_weight_k_equals_k_copies(fitted):
         np.repeat(bags.index, counts), np.concatenate([[0], np.cumsum(counts)])[bags.offsets], None, None
     )
     for kind in ("count", "survey"):
-        if kind == "survey" and isinstance(fitted, hq.EMNetQ | hq.Pretrained):
-            continue  # they mind the size of a bag, and that of survey weights is Kish's
+        if kind == "survey" and (
+            isinstance(fitted, hq.EMNetQ | hq.Pretrained) or getattr(fitted, "estimate", "ml") != "ml"
+        ):
+            continue  # they depend on the size of a bag, which is Kish's for survey weights
         weighted = hq.Bags(bags.rows, bags.index, bags.offsets, weights=counts, weight_kind=kind)
         np.testing.assert_allclose(fitted.predict(weighted), fitted.predict(copies), atol=1e-6)
 

@@ -31,6 +31,13 @@ WRONG = [
     ("KDEy", "tol", -1, "tol: expected a number of at least 0, got -1."),
     ("HDx", "tol", "small", "tol: expected a number of at least 0, got 'small'."),
     ("HDx", "tol", 2.0, "tol: expected a number of at most 1, got 2.0; lower it."),
+    (
+        "EMQ-mean",
+        "prior",
+        [1.0, 2e9],
+        "prior: expected one of 'uniform', 'training', 'bags', or concentrations above 0 and at most 1,000,000, got "
+        "(1.0, 2000000000.0); give one number, or one for each class.",
+    ),
     ("KDEy", "bandwidth", 1e9, "bandwidth: expected a number of at most 1e+06, got 1000000000.0; lower it."),
     ("RLLS", "alpha", 1e9, "alpha: expected a number of at most 1e+06, got 1000000000.0; lower it."),
     ("DyS-topsoe", "n_bins", 10**9, "n_bins: expected a whole number of at most 100,000, got 1000000000; lower it."),

@@ -166,7 +166,7 @@ class Quantifier(BaseEstimator):
         """
         if isinstance(X, BagSketch):
             self._require_own(X)
-            estimates = self._sketcher().estimate(X.values, X.totals)
+            estimates = self._sketcher().estimate(*X.sized())
         else:
             estimates = self._predict(self._bags_to_estimate(X))
         check_estimates(estimates)

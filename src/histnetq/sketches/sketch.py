@@ -120,6 +120,32 @@ class BagSketch:
         """Sizes of the bags, (n_bags,), as in `Bags.sizes`."""
         return self.totals if self.totals.dtype.kind in "iu" else self.totals**2 / self.squares
 
+    def sized(self) -> tuple[NDArray, NDArray]:
+        """Return states and total weights in units in which the total weight of each bag is its size.
+
+        Counts have these units. Survey weights have any unit, which affects states that are sums.
+
+        Returns
+        -------
+        values : (n_bags, ...)
+            The states.
+        totals : (n_bags,)
+            The total weights.
+
+        Examples
+        --------
+        >>> from histnetq import Bags, CC
+        >>> q = CC().fit(np.array([[0.0], [1.0]] * 10), ["a", "b"] * 10)
+        >>> bags = Bags(np.array([[0.0], [1.0], [1.0]]), weights=[2.0, 1.0, 1.0], weight_kind="survey")
+        >>> values, totals = q.sketch(bags).sized()
+        >>> values.round(2), totals.round(2)
+        (array([[1.33, 1.33]]), array([2.67]))
+        """
+        if self.totals.dtype.kind in "iu" or self.maker.merge != "sum":
+            return self.values, self.totals
+        unit = (self.sizes / self.totals).reshape(-1, *[1] * (self.values.ndim - 1))
+        return self.values * unit, self.sizes
+
     @property
     def nbytes(self) -> int:
         """Size in memory in bytes."""

@@ -53,7 +53,10 @@ class Sketcher:
         raise NotImplementedError
 
     def estimate(self, values: NDArray, totals: NDArray) -> NDArray[np.float64]:
-        """Return prevalences, (n_bags, n_classes), from the states of whole bags and their total weights."""
+        """Return prevalences, (n_bags, n_classes), from the states of whole bags and their total weights.
+
+        They come from `BagSketch.sized`: the total weight of a bag is its size.
+        """
         raise NotImplementedError
 
     def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:

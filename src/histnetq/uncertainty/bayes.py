@@ -76,7 +76,7 @@ class Bayes(IntervalMethod):
         learned = known.posteriors.astype(np.float64), known.labels.astype(np.int64), known.weights
         likelihoods = kind.drawn(*learned, n_likelihoods, rng)
         posteriors, index = known.of_bags(bags)
-        estimates = check_estimates(known.quantify(posteriors, index, bags.offsets, bags.weights))
+        estimates = check_estimates(known.quantify(posteriors, index, bags.offsets, bags.sized_weights()))
         seed, noise = int(rng.integers(2**31)), rng.random((n_likelihoods * _KEPT, len(concentrations)))
         ends, radius = np.empty((2, *estimates.shape)), np.empty(len(bags))
         for some in _runs(bags, noise.size):

@@ -58,10 +58,13 @@ def _resampled(
 ) -> tuple[Floats, Floats]:
     """Return estimates ``(n_bags, n_classes)`` and resampled estimates ``(n_resamples, n_bags, n_classes)``."""
     p, index = known.of_bags(bags)
-    estimates = check_estimates(known.quantify(p, index, bags.offsets, bags.weights))
+    sized = bags.sized_weights()
+    estimates = check_estimates(known.quantify(p, index, bags.offsets, sized))
     resampled = np.empty((n_resamples, *estimates.shape))
     for again in resampled:
         entries, weights = resample(bags, rng)
+        if sized is not None and bags.weight_kind == "survey":
+            weights = sized[entries]
         again[:] = relearned(known, rng)(p, index[entries], bags.offsets, weights)
     return estimates, resampled
 

@@ -33,7 +33,7 @@ class HeldOutPosteriors:
     of_bags : callable
         Bags -> posteriors of the distinct rows in use, and the row of each entry.
     quantify : callable
-        Posteriors, index, offsets and weights of bags -> estimates.
+        Posteriors, index, offsets and sized weights of bags -> estimates.
     relearn : callable
         Posteriors, labels and weights of labelled rows -> `quantify` of a copy of the method that is fitted to them.
     """

@@ -252,7 +252,7 @@ class PosteriorQuantifier(Quantifier):
         p, index = given_posteriors(bags, len(self.classes_))
         names = bags.feature_names if bags.scores is None else [str(name) for name in bags.scores]
         p = p[:, column_order(names, self.classes_)]
-        estimates = check_estimates(self._quantify(p, index, bags.offsets, bags.weights))
+        estimates = check_estimates(self._quantify(p, index, bags.offsets, bags.sized_weights()))
         return estimates if self._are_several(X, row_axes=1) else estimates[0]
 
     def bootstrap_interval(
@@ -385,7 +385,10 @@ class PosteriorQuantifier(Quantifier):
         """Learn from posteriors of labelled rows; nothing by default."""
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
-        """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes)."""
+        """Estimate bags of rows with these posteriors: (n_rows, n_classes) → (n_bags, n_classes).
+
+        The sum of the weights of a bag is its size, as in `Bags.sized_weights`.
+        """
         raise NotImplementedError
 
     def _normalised(self, p: Floats) -> Floats:
@@ -424,7 +427,7 @@ class PosteriorQuantifier(Quantifier):
 
     def _predict(self, bags: Bags) -> Floats:
         p, index = self._bag_posteriors(bags)
-        return self._quantify(p, index, bags.offsets, bags.weights)
+        return self._quantify(p, index, bags.offsets, bags.sized_weights())
 
     def _bag_posteriors(self, bags: Bags) -> tuple[Floats, Ints]:
         """Return the posteriors of each row of the bags once, and the position of each entry among them."""

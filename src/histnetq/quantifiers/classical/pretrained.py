@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -18,7 +17,7 @@ from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQua
 from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, distribution
 from histnetq.quantifiers.classical.simplex_cells import LearnedCells, StoredCells
 from histnetq.simplex import check_estimates
-from histnetq.sketches.posteriors import CountedCells, count_cells, counted_entries
+from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 from histnetq.sketches.sketch import BagSketch
 from histnetq.sketches.sketcher import Sketcher
 from histnetq.uncertainty.capabilities import PosteriorOfParts
@@ -41,15 +40,6 @@ class CellEntries:
     offsets: Ints
     weights: Floats
 
-    @classmethod
-    def of_state(cls, state: NDArray) -> CellEntries:
-        """Read the state of a sketch: the weight in each cell, and in the last column the sum of squared weights."""
-        counts = state[:, :-1]
-        cells, offsets, weights = counted_entries(counts)
-        totals = counts.sum(1).astype(np.float64)
-        unit = totals / state[:, -1]  # 1 for counts; Kish's effective size over the total for survey weights
-        return cls(cells, offsets, weights * np.repeat(unit, np.diff(offsets)))
-
     def part(self, first: int, last: int) -> CellEntries:
         """Return the entries of a range of bags."""
         a, b = self.offsets[first], self.offsets[last]
@@ -61,27 +51,21 @@ class CellEntries:
         return np.add.reduceat(self.weights, self.offsets[:-1])
 
 
-class _CellSketcher(CountedCells):
-    """Counts of rows in cells, and the sum of squared survey weights, which gives the effective size of a bag."""
+class _CellSketcher(PosteriorSketcher):
+    """Counts of rows in cells, which are all that the network reads."""
 
     kind, name = "exact", "counts in cells of the pretrained network"
 
-    def __init__(self, posteriors: Any, known: NDArray, learned: LearnedCells, estimate: Callable[..., Floats]) -> None:
-        super(CountedCells, self).__init__(posteriors, self._of_rows, known)
-        self.learned, self.of_entries = learned, estimate
-
-    def _of_rows(self, *_: Any) -> Floats:
-        raise NotImplementedError  # `estimate` needs no posteriors
+    def __init__(self, model: Pretrained) -> None:
+        super().__init__(model._bag_posteriors, model._quantify, model.training_posteriors_)
+        self.model = model
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
-        edges = self.learned.edges
-        counts = count_cells(edges.of_rows(posteriors), index, offsets, weights, edges.n_cells)
-        is_survey = weights is not None and weights.dtype.kind == "f"
-        squares = np.add.reduceat(weights**2, offsets[:-1]) if is_survey and weights is not None else counts.sum(1)
-        return np.concatenate([counts, squares[:, None]], axis=1)
+        edges = self.model.cells_.edges
+        return count_cells(edges.of_rows(posteriors), index, offsets, weights, edges.n_cells)
 
     def estimate(self, values: NDArray, totals: NDArray) -> Floats:
-        return self.of_entries(CellEntries.of_state(np.asarray(values)))
+        return self.model._estimates(CellEntries(*counted_entries(values)), self.model.loss)
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -212,18 +196,15 @@ class Pretrained(PosteriorQuantifier):
         return self._estimates(self._count(posteriors, index, offsets, weights), self.loss)
 
     def _sketcher(self) -> Sketcher:
-        def estimate(entries: CellEntries) -> Floats:
-            return self._estimates(entries, self.loss)
-
-        return _CellSketcher(self._bag_posteriors, self.training_posteriors_, self.cells_, estimate)
+        return _CellSketcher(self)
 
     def _entries_of(self, X: Any) -> CellEntries:
         if isinstance(X, BagSketch):
             self._require_own(X)
-            return CellEntries.of_state(np.asarray(X.values))
+            return CellEntries(*counted_entries(X.sized()[0]))
         bags: Bags = self._bags_to_estimate(X)
         posteriors, index = self._bag_posteriors(bags)
-        return self._count(posteriors, index, bags.offsets, bags.weights)
+        return self._count(posteriors, index, bags.offsets, bags.sized_weights())
 
     def _count(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> CellEntries:
         """Count the rows of each bag in cells; the same numbers as in a sketch, without empty cells."""
@@ -232,10 +213,6 @@ class Pretrained(PosteriorQuantifier):
         found, inverse = np.unique(place, return_inverse=True)
         sums = np.bincount(inverse, weights, len(found))
         starts = np.searchsorted(found, np.arange(n_bags + 1) * edges.n_cells)
-        if weights is not None and weights.dtype.kind == "f":
-            totals = np.add.reduceat(sums, starts[:-1])
-            unit = totals / np.add.reduceat(weights**2, offsets[:-1])
-            sums = sums * np.repeat(unit, np.diff(starts))
         return CellEntries(found % edges.n_cells, starts, sums.astype(np.float64))
 
     def _estimates(self, entries: CellEntries, loss: str | Measure) -> Floats:
