@@ -48,8 +48,8 @@ def test_one_feature_and_one_bag_are_in_the_singular(tables):
     assert "CC learned 2 classes from 100 bags and 1 feature; kept in model.\n" in fitted.output
     rows = pd.read_csv("rows.csv")
     rows[rows["tow"] == "tow1"].to_csv("one.csv", index=False)
-    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").output.startswith("1 bag estimated, ")
-    assert run("evaluate", "model", "one.csv", *known).output.startswith("1 bag: mean AE ")
+    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").stdout.startswith("1 bag estimated, ")
+    assert run("evaluate", "model", "one.csv", *known).stdout.startswith("1 bag: mean AE ")
 
 
 def test_labelled_rows_from_file_to_answer(tables, tmp_path):
@@ -100,7 +100,7 @@ def test_proportions_alone(tables, monkeypatch):
     bags = hq.read_bags("bare.csv", bag="tow", prevalences="tows.csv")
     q = hq.HistNetQ(n_bins=8, encoder=(8,), head=(16,), training=hq.Training(epochs=3), random_state=0).fit(bags)
     q.save("model")
-    lines = run("predict", "model", "bare.csv", "--bag", "tow").output.splitlines()
+    lines = run("predict", "model", "bare.csv", "--bag", "tow").stdout.splitlines()
     assert lines[0] == "tow,class,estimate,n,trust"
     assert lines[1].endswith(",12,unchecked")
     assert len(lines) == 201
@@ -185,7 +185,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "only estimates, or intervals by --interval bayes." in told.output
+    assert "predict gives Bayesian intervals." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
@@ -333,7 +333,16 @@ def test_evaluate_tells_the_coverage(answers):
         "nominal": 0.8, "seen": intervals.contains(bags.prevalences).mean(),
         "mean width": (intervals.upper - intervals.lower).mean(),
     })  # fmt: skip
-    assert "\nOf the 90% intervals, " in run(*arguments).output
+    assert "\nOf the 90% conformal intervals, " in run(*arguments).output
+    found = json.loads(run(*arguments, "--interval", "bayes", "--json").stdout)
+    intervals = q.predict_interval(bags, 0.9, method="bayes")
+    assert found["interval"] == "bayes"
+    assert found["coverage"] == pytest.approx({
+        "nominal": 0.9, "seen": intervals.contains(bags.prevalences).mean(),
+        "mean width": (intervals.upper - intervals.lower).mean(),
+    })  # fmt: skip
+    held = f"Of the 90% bayes intervals, {found['coverage']['seen']:.1%} contain the truth; their mean width is "
+    assert f"\n{held}{found['coverage']['mean width']:.4f}.\n" in run(*arguments, "--interval", "bayes").stdout
 
 
 def test_a_class_that_training_lacks_counts_as_estimated_0(answers):

@@ -243,7 +243,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (422, "pacc/predict?coverage=2", b"tow\na\n", {"Content-Type": CSV}, "coverage: Input should be less than 1"),
         (
             422,
-            "emq/predict?coverage=.9",
+            "emq/predict?interval=conformal",
             b"length,depth\n1,2\n",
             {"Content-Type": CSV},
             "EMQ is not calibrated; leave coverage and interval out",

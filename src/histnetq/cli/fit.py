@@ -106,7 +106,7 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
         *([] if images else describe_columns(facts["features"], known, facts["scores"], model.text_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
-        else f"{known['uncalibrated'].capitalize()}: predict gives only estimates"
-        + (", or intervals by --interval bayes." if model.capabilities().posteriors is not None else "."),
+        else f"{known['uncalibrated'].capitalize()}: predict gives "
+        + ("estimates without intervals." if model.capabilities().posteriors is None else "Bayesian intervals."),
     ]
     say(as_json, {"model": str(output), **facts}, lines)

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from histnetq.registry import CLASSIFIERS, MISSING, RESCALINGS
+from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS
 from histnetq.tables.files import format_to_write, require_page, require_parquet
 
 PATH = click.Path(path_type=Path)
@@ -186,6 +186,12 @@ _OPTIONS = {
         "calibrated by cross-validation.",
     ),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
+    "interval": option(
+        "--interval",
+        type=click.Choice(list(INTERVALS)),
+        help="Interval method. Classifier-based methods have bayes, and bootstrap (wider intervals); EMNetQ has "
+        "standard-errors.  [default: conformal for calibrated models, else bayes if it is possible, else none]",
+    ),
     "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
     "table": option(
         "-o",

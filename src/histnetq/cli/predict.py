@@ -10,19 +10,13 @@ import click
 from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
 from histnetq.cli.options import IMAGES, TABLE_FILE, how_to_read, option, options
 from histnetq.cli.terminal import echo
-from histnetq.registry import INTERVALS
 from histnetq.tables.files import refuse_existing
 
 
 @main.command()
 @options("MODEL", "NEW", "bags", "weight", "missing", "dask", *IMAGES)
 @option("--coverage", type=float, help="Probability that an interval contains the truth.  [default: 0.9]")
-@option(
-    "--interval",
-    type=click.Choice(list(INTERVALS)),
-    help="Interval method. For models without calibration, use bayes or bootstrap (wider intervals) with classical "
-    "methods, and standard-errors with EMNetQ.  [default: conformal for calibrated models, no intervals for others]",
-)
+@options("interval")
 @option(
     "--audited",
     type=click.Path(),
@@ -67,6 +61,10 @@ def predict(
     The column n is the number of rows, or with --weight the effective number, (sum of weights)^2 / sum of their
     squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
     it has only one row, or that it contains text values that were not in the training data.
+
+    A model without calibration has Bayesian intervals, which assume that only the proportions of the classes have
+    changed. A warning says so, or says why there are no intervals: networks have none, and sketches and large tables
+    have none unless --interval names a method.
 
     Most models read each row once and do not keep it, so that tables may be larger than memory. The rows must fit into
     memory for EMQ, KDEy, EMNetQ, QuaNet, and networks that pool by the median or by attention. They must also fit into
