@@ -255,14 +255,14 @@ def test_audit(stored, rows, server):
     assert server.job(newest["id"])["result"]["downloads"] == ["estimates.csv"], "a report knows no labels"
 
 
-@pytest.mark.parametrize("reference", [None, "2026-01..2026-05"])
-def test_monitor(stored, reference, server):
-    mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference)
-    typed = [] if reference is None else ["--reference", reference]
+@pytest.mark.parametrize(("reference", "accuracy"), [(None, False), ("2026-01..2026-05", False), (None, True)])
+def test_monitor(stored, reference, accuracy, server):
+    mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference, accuracy=accuracy)
+    typed = ["--accuracy"] * accuracy + ([] if reference is None else ["--reference", reference])
     done = run("monitor", stored, "new.csv", "--time", "day", "--period", "W", *typed, "--csv", "monitor.csv")
     theirs = read("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(theirs, pd.DataFrame(mine), check_dtype=False)
-    asked = {} if reference is None else {"reference": reference}
+    asked = {"accuracy": accuracy} | ({} if reference is None else {"reference": reference})
     found = ask(server, "new.csv", "pacc", bag=["tow"], time="day", period="W", **asked)
     assert found["monitor.csv"] == Path("monitor.csv").read_bytes()
     line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"

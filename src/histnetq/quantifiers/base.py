@@ -301,8 +301,17 @@ class Quantifier(BaseEstimator):
         0       0.9  0.9
         """
         bags = self._bags_to_estimate(X)
+        if not self._has_confusions():
+            kind = type(self).__name__
+            raise TypeError(
+                f"estimate_performance: {kind} has no confusion matrix of a classifier; use a method on posteriors "
+                "such as EMQ, or fit to scores of labelled rows."
+            )
+        return self._performance(bags, check_estimates(self._predict(bags)))
+
+    def _performance(self, bags: Bags, estimates: Floats) -> pd.DataFrame:
         assigned, confusions = self._assigned(bags)
-        return expected_performance(assigned, confusions, check_estimates(self._predict(bags)), bags)
+        return expected_performance(assigned, confusions, estimates, bags)
 
     def sketch(self, X: Any) -> BagSketch:
         """Reduce rows to sketches of bags, which add up and which `predict`, `predict_interval` and `trust` accept.
@@ -545,8 +554,9 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         kind, n_classes = type(self).__name__, len(self.classes_)
-        errors = self._standard_errors()
-        return Capabilities(kind, n_classes, self.predict, self.calibration_, self._held_out_posteriors(), errors)
+        known, errors = self._held_out_posteriors(), self._standard_errors()
+        performance = self._performance if self._has_confusions() else None
+        return Capabilities(kind, n_classes, self.predict, self.calibration_, known, errors, performance)
 
     def trust(self, X: Any) -> pd.DataFrame:
         """Test whether bags are mixtures of the classes in the calibration bags.
@@ -693,11 +703,11 @@ class Quantifier(BaseEstimator):
 
     def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], Floats]:
         """Return the class that the classifier predicts for each entry, and the classifier's confusion matrix."""
-        kind = type(self).__name__
-        raise TypeError(
-            f"estimate_performance: {kind} has no confusion matrix of a classifier; use a method on posteriors such as "
-            "EMQ, or fit to scores of labelled rows."
-        )
+        raise NotImplementedError
+
+    def _has_confusions(self) -> bool:
+        """Return whether the confusion matrix of a classifier is known, so that `_assigned` works."""
+        return False
 
     def _predict(self, bags: Bags) -> Floats:
         """Estimate bags that have been checked: (n_bags, n_classes)."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from histnetq.bags.bags import Bags
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.conformal import Calibration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Posteriors (n_rows, n_classes), the row of each entry, offsets and weights of bags -> estimates (n_bags, n_classes).
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
@@ -64,6 +68,8 @@ class Capabilities:
         Posteriors of held-out training rows, for classifier-based methods.
     standard_errors : callable, or None
         Bags -> standard errors of the estimates.
+    performance : callable, or None
+        Bags and their estimates -> expected accuracy and F1 of the classifier in each bag.
     """
 
     kind: str
@@ -72,3 +78,4 @@ class Capabilities:
     calibration: Calibration | None = None
     posteriors: HeldOutPosteriors | None = None
     standard_errors: Callable[[Bags], Floats] | None = None
+    performance: Callable[[Bags, Floats], pd.DataFrame] | None = None

@@ -44,7 +44,8 @@ class EstimateJob(_Asked):
     """Estimate the bags of a table.
 
     With `sample`, that many rows of each bag are drawn for labelling. With `audited`, the key of a table with their
-    labels, estimates come from the labels.
+    labels, estimates come from the labels. With `time`, the chunks of time are compared, and with `accuracy` the
+    expected accuracy of the classifier is added to each of them.
     """
 
     kind: Literal["estimate"]
@@ -57,6 +58,7 @@ class EstimateJob(_Asked):
     period: PERIOD = "W"
     reference: Text | None = None
     by: Columns = []
+    accuracy: bool = False
     sample: Annotated[int, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     audited: Text | None = None
 

@@ -160,10 +160,12 @@ class DeepQuantifier(Quantifier):
         return log_likelihoods(p, self.train_prevalences_), index
 
     def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        if self.confusions_ is None:
-            return super()._assigned(bags)
+        assert self.confusions_ is not None
         p, index = given_posteriors(bags, len(self.classes_))
         return p.argmax(1)[index], self.confusions_
+
+    def _has_confusions(self) -> bool:
+        return getattr(self, "confusions_", None) is not None
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         super()._require_same_features(bags, streamed)

@@ -44,9 +44,12 @@ class How:
 
 
 def read_chunks(
-    model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False
+    model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False, as_rows: bool = False
 ) -> tuple[Bags | BagSketch, Chunks]:
-    """Read the chunks of a table as bags, or as sketches if these are exact or `kept`, with ids of `chunk_id`."""
+    """Read the chunks of a table as bags, or as sketches if these are exact or `kept`, with ids of `chunk_id`.
+
+    With `as_rows`, they are always bags.
+    """
     table = open_table(source, "source")
     table.require([how.time, *how.by])
     for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
@@ -59,7 +62,7 @@ def read_chunks(
         chunks = Runs(table, how.time, how.by, clock, how.chunk_size, how.chunk_number)
     divided, column = with_chunks(table, how.time, how.by, chunks)
     keys = [column, *how.by]
-    if model.sketch_kind != "exact" and not kept:
+    if as_rows or (model.sketch_kind != "exact" and not kept):
         long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
         bags = long.as_bags(long.read())
         return bags.replaced(ids=name_array([chunk_id(*key) for key in long.bags.place])), chunks
