@@ -116,6 +116,11 @@ def test_options_of_the_command_line(server, models, tmp_path):
         "/v1/models/pacc/predict", params={**options, "wide": "true"}, content=content, headers=headers
     )
     assert answer.content == (tmp_path / "estimates.csv").read_bytes()
+    counts = {**options, "weight_kind": "count", "wide": "true"}
+    flags = ["--count-column" if word == "--weight" else word for word in flags]
+    run("predict", models / "pacc", tmp_path / "rows.csv", *flags, "--wide", "-o", tmp_path / "counts.csv")
+    answer = server.client.post("/v1/models/pacc/predict", params=counts, content=content, headers=headers)
+    assert answer.content == (tmp_path / "counts.csv").read_bytes()
     told = server.client.post("/v1/models/pacc/predict", params=options, content=content, headers={"Content-Type": CSV})
     n_dropped = int(rows["length"].isna().sum())
     assert told.json()["messages"] == [f"body.csv: dropped {n_dropped} rows with missing values."]

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import count, main, say, write_files
-from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *KNOWN_IMAGES, "coverage", "interval")
+@options("MODEL", "TABLE", "bag", *KNOWN, *WEIGHTS, "missing", *KNOWN_IMAGES, "coverage", "interval")
 @option("-o", "--output", type=TABLE_FILE, help="File of the errors of each bag: .csv, .parquet, .xlsx or .json.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:

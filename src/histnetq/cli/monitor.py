@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, option, options
+from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, WEIGHTS, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import PERIODS
 from histnetq.tables.files import refuse_existing
@@ -41,7 +41,7 @@ _EXIT_ON_ALERT = 3
     help="Time zone of days and months, such as Europe/Madrid.  [default: the zone of the column; times without a zone "
     "are used as they are]",
 )
-@options("weight", "missing")
+@options(*WEIGHTS, "missing")
 @option(
     "--false-alarms",
     type=float,

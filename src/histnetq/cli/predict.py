@@ -8,13 +8,13 @@ from typing import Any
 import click
 
 from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import IMAGES, TABLE_FILE, how_to_read, option, options
+from histnetq.cli.options import IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
 from histnetq.cli.terminal import echo
 from histnetq.tables.files import refuse_existing
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "missing", "dask", *IMAGES)
+@options("MODEL", "NEW", "bags", *WEIGHTS, "missing", "dask", *IMAGES)
 @option("--coverage", type=float, help="Probability that an interval contains the truth.  [default: 0.9]")
 @options("interval")
 @option(
@@ -93,6 +93,8 @@ def predict(
         )
     if audited is not None and (reading["interval"] is not None or reading["dask"] is not None):
         raise click.UsageError("expected --audited without --interval and --dask: its intervals come from the labels.")
+    if audited is not None and reading["weight_kind"] == "count":
+        raise click.UsageError("expected --audited without --count-column: every row is labelled once.")
     refuse_existing(rows, force, "rows")
     refuse_same_file(output=output, rows=rows)
     reading = how_to_read(reading)

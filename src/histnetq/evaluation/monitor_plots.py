@@ -115,7 +115,8 @@ def draw_performance(table: pd.DataFrame, ax: Axes) -> Axes:
         ax.axvspan(_plain(held["start"]).min(), _plain(held["end"]).max(), color="#000000", alpha=0.06, linewidth=0)
     ax.set_title("Expected accuracy and F1 of the classifier", fontsize=10, loc="left")
     ax.legend(loc="lower left", ncols=2, fontsize=8, frameon=False)
-    ax.set_ylim(0, 1.02)
+    low = one[["accuracy", "f1"]].to_numpy().min()
+    ax.set_ylim(max(0, low - 0.1), 1.02)  # a decline of a few points matters, so the axis does not begin at 0
     return _dated(ax)
 
 

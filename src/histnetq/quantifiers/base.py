@@ -629,8 +629,9 @@ class Quantifier(BaseEstimator):
             )
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
-        known, weight = None if means is None else tuple(means), self.provenance_.get("weight")
-        return FeatureSpec(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_, weight)
+        known, double, text = None if means is None else tuple(means), self.double_, self.text_
+        weight = self.provenance_.get("weight")
+        return FeatureSpec(tuple(self.feature_names_), double, known, low, high, self.scores_, text, weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.

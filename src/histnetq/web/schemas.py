@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     PERIOD = str
     MISSING = str
     INTERVAL = str
+    WEIGHT_KIND = str
 else:
     PERIOD = Literal[tuple(registry.PERIODS)]
     MISSING = Literal[tuple(registry.MISSING)]
     INTERVAL = Literal[tuple(registry.INTERVALS)]
+    WEIGHT_KIND = Literal["survey", "count"]
 
 
 def _plain(text: str) -> str:

@@ -141,6 +141,7 @@ def estimate(
     rows: bool = False,
     images: bool = False,
     dask: str | None = None,
+    weight_kind: str = "survey",
     **options: Any,
 ) -> Estimates:
     """Estimate the bags of a table, with intervals and trust; this is what ``histnetq predict`` does.
@@ -158,7 +159,7 @@ def estimate(
     bag : str or sequence of str, default=None
         Columns that name the bag of each row; None takes all rows as one bag.
     weight : str, default=None
-        Column of survey weights.
+        Column of weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
         "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
         by the training mean.
@@ -174,6 +175,8 @@ def estimate(
         Whether `table` names images, as in `read_images`.
     dask : str, default=None
         Address of a Dask scheduler whose workers read the table, or "local".
+    weight_kind : {"survey", "count"}, default="survey"
+        Meaning of the weights: survey weights, or counts, where a row with the count k is k equal rows.
     **options : dict
         Options of `read_images` for images; ``progress=True`` shows the progress of Dask.
 
@@ -204,7 +207,8 @@ def estimate(
         needs_rows = needs_rows or "probabilities are of rows"
     if interval is None and _should_keep_rows(model, table, dask):
         needs_rows = needs_rows or INTERVALS["bayes"].needs_rows
-    found, unseen = _find_bags(model, table, needs_rows, bag=keys, weight=weight, missing=missing, dask=dask, **options)
+    options |= {"weight": weight, "weight_kind": weight_kind, "missing": missing, "dask": dask}
+    found, unseen = _find_bags(model, table, needs_rows, bag=keys, **options)
     keys = keys or (isinstance(found, BagSketch) and list(found.maker.keys or ())) or ["bag"]
     return _estimated(model, found, unseen, keys, coverage, interval, rows)
 
@@ -439,6 +443,7 @@ def _find_bags(
     weight: str | None,
     missing: str,
     dask: str | None,
+    weight_kind: str,
     progress: bool = False,
 ) -> tuple[Bags | BagSketch, Floats]:
     """Return bags or their sketches, and the fraction of each bag's rows with texts not seen in training."""
@@ -450,9 +455,10 @@ def _find_bags(
     if stored:
         found = _add_up(stored, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not needs_rows):
-        found = sketch(model, source, bag=bag, weight=weight, missing=missing, dask=dask, progress=progress)
+        how: dict[str, Any] = {"bag": bag, "weight": weight, "weight_kind": weight_kind, "missing": missing}
+        found = sketch(model, source, dask=dask, progress=progress, **how)
     else:
-        return reader(source, bag=bag, weight=weight, missing=missing)(model)
+        return reader(source, bag=bag, weight=weight, weight_kind=weight_kind, missing=missing)(model)
     return found, found.unseen / found.n_rows
 
 

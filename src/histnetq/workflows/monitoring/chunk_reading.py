@@ -31,6 +31,7 @@ class How:
     by: tuple[str, ...] = ()
     weight: str | None = None
     missing: str = "refuse"
+    weight_kind: str = "survey"
 
     def __post_init__(self) -> None:
         given = [name for name in ("period", "chunk_size", "chunk_number") if getattr(self, name) is not None]
@@ -63,10 +64,12 @@ def read_chunks(
     divided, column = with_chunks(table, how.time, how.by, chunks)
     keys = [column, *how.by]
     if as_rows or (model.sketch_kind != "exact" and not kept):
-        long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
+        long = LongTable(
+            divided, keys, model.reading(), weight=how.weight, missing=how.missing, weight_kind=how.weight_kind
+        )
         bags = long.as_bags(long.read())
         return bags.replaced(ids=name_array([chunk_id(*key) for key in long.bags.place])), chunks
-    codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
+    codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None, how.weight_kind)
     if found is None:
         raise ValueError(f"{table.name}: all rows have weight 0, expected some positive weights; check the weights.")
     known = list(codes.place)

@@ -132,6 +132,7 @@ def monitor(
     random_state: int = 0,
     state: str | os.PathLike[str] | None = None,
     accuracy: bool = False,
+    weight_kind: str = "survey",
 ) -> Monitored:
     """Estimate the class mix in chunks of time, and find the chunks whose mix differs from a reference.
 
@@ -165,7 +166,7 @@ def monitor(
         Time zone of days and months, such as ``Europe/Madrid``; None takes the zone of the column, or leaves the times
         unchanged if it has none.
     weight : str, default=None
-        Column of survey weights.
+        Column of weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
         "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
         by the training mean.
@@ -182,6 +183,8 @@ def monitor(
         Whether to add the expected accuracy and F1 of the classifier in each chunk, see
         `Quantifier.estimate_performance`: for methods that use a classifier, and for models of scores of labelled rows.
         All rows are then read into memory, and there can be no `state`.
+    weight_kind : {"survey", "count"}, default="survey"
+        Meaning of the weights: survey weights, or counts, where a row with the count k is k equal rows.
 
     Returns
     -------
@@ -207,7 +210,7 @@ def monitor(
     30  2026-04-20   analysis  7  False  unchanged
     """
     by = (by,) if isinstance(by, str) else tuple(by)
-    how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)
+    how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing, weight_kind)
     given = quantifier, source, how, reference, state, random_state
     table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage, accuracy=accuracy)
     if state is not None and kept is not None:
