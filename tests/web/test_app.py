@@ -245,6 +245,7 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (415, "pacc/predict", b"x", {"Content-Type": "text/plain"}, "Content-Type: expected text/csv"),
         (406, "pacc/predict", b"x", {"Content-Type": CSV, "Accept": "image/png"}, "Accept: expected application/json"),
         (422, "pacc/predict?bag=tow", b"tow\na\n", {"Content-Type": CSV}, "body.csv: has no column 'length'"),
+        (422, "pacc/predict", b'[{"tow": "a"}]', {"Content-Type": JSON}, "body.json: has no column 'length'"),
         (422, "pacc/predict?coverage=2", b"tow\na\n", {"Content-Type": CSV}, "coverage: Input should be less than 1"),
         (
             422,
