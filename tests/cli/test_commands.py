@@ -48,8 +48,8 @@ def test_one_feature_and_one_bag_are_in_the_singular(tables):
     assert "CC learned 2 classes from 100 bags and 1 feature; kept in model.\n" in fitted.output
     rows = pd.read_csv("rows.csv")
     rows[rows["tow"] == "tow1"].to_csv("one.csv", index=False)
-    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").output.startswith("1 bag estimated, ")
-    assert run("evaluate", "model", "one.csv", *known).output.startswith("1 bag: mean AE ")
+    assert run("predict", "model", "one.csv", "--bag", "tow", "-o", "e.csv").stdout.startswith("1 bag estimated, ")
+    assert run("evaluate", "model", "one.csv", *known).stdout.startswith("1 bag: mean AE ")
 
 
 def test_labelled_rows_from_file_to_answer(tables, tmp_path):
@@ -100,7 +100,7 @@ def test_proportions_alone(tables, monkeypatch):
     bags = hq.read_bags("bare.csv", bag="tow", prevalences="tows.csv")
     q = hq.HistNetQ(n_bins=8, encoder=(8,), head=(16,), training=hq.Training(epochs=3), random_state=0).fit(bags)
     q.save("model")
-    lines = run("predict", "model", "bare.csv", "--bag", "tow").output.splitlines()
+    lines = run("predict", "model", "bare.csv", "--bag", "tow").stdout.splitlines()
     assert lines[0] == "tow,class,estimate,n,trust"
     assert lines[1].endswith(",12,unchecked")
     assert len(lines) == 201
@@ -185,7 +185,7 @@ def test_bootstrap_intervals_need_no_calibration(tables):
     told = run(
         "fit", "rows.csv", "--bag", "tow", "--label", "species", "--method", "cc", "--calibration", 0, "-o", "model"
     )
-    assert "only estimates, or intervals by --interval bayes." in told.output
+    assert "predict gives Bayesian intervals." in told.output
     lines = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "bootstrap").output.splitlines()
     assert lines[0] == "tow,class,estimate,lower,upper,n,trust"
 
@@ -312,6 +312,61 @@ def test_numbers_of_rows_are_whole_numbers(answers):
     assert (weighted["n"] < 12).all(), "the effective number of rows"
 
 
+@pytest.fixture
+def votes(tmp_path, monkeypatch):
+    """The same people as one row each, and as counts of equal rows."""
+    monkeypatch.chdir(tmp_path)
+    rng = np.random.default_rng(0)
+    people = pd.DataFrame({"place": np.repeat(np.arange(40), 50), "age": rng.integers(18, 40, 2000)})
+    people["vote"] = np.where(rng.random(2000) < (people["age"] - 10) / 40, "blue", "red")
+    start = pd.Timestamp("2026-01-05")
+    people["day"] = start + pd.to_timedelta(7 * (people["place"] // 4), unit="D")
+    counted = people.groupby(list(people), as_index=False).size().rename(columns={"size": "n"})
+    people.sort_values(list(people)).to_csv("people.csv", index=False)
+    counted.to_csv("counted.csv", index=False)
+
+
+def test_counts_are_the_same_as_repeated_rows(votes):
+    share = pd.read_csv("people.csv")["vote"].value_counts(normalize=True).sort_index().tolist()
+    known, found = ("--bag", "place", "--label", "vote", "--features", "age"), {}
+    for name, typed in (("people", ()), ("counted", ("--count-column", "n"))):
+        fitted = run("fit", f"{name}.csv", *known, *typed, "--method", "pacc", "-o", name)
+        assert fitted.exit_code == 0, fitted.output
+        assert hq.load(name).train_prevalences_.tolist() == pytest.approx(share, abs=1e-9)
+        run("predict", "people", f"{name}.csv", "--bag", "place", *typed, "-o", f"{name}-p.csv")
+        run("predict", "people", f"{name}.csv", "--bag", "place", *typed, "--interval", "bayes", "-o", f"{name}-b.csv")
+        chunks = ("--time", "day", "--period", "W", "--accuracy")
+        run("monitor", "people", f"{name}.csv", *chunks, *typed, "--csv", f"{name}-m.csv")
+        run("sketch", "people", f"{name}.csv", "--bag", "place", *typed, "-o", f"{name}.parquet")
+        run("predict", "people", f"{name}.parquet", "-o", f"{name}-s.csv")
+        told = run("evaluate", "people", f"{name}.csv", *known[:4], *typed, "--json")
+        found[name] = [pd.read_csv(f"{name}-{part}.csv") for part in "pbms"], json.loads(told.stdout)
+    for mine, theirs in zip(found["people"][0], found["counted"][0], strict=True):
+        pd.testing.assert_frame_equal(mine, theirs, rtol=1e-6)
+    assert found["people"][0][0]["n"].tolist() == [50] * 80
+    for name in ("ae", "rae", "coverage"):
+        assert found["counted"][1][name] == pytest.approx(found["people"][1][name], rel=1e-6), name
+    q = hq.load("people")
+    mine = hq.estimate(q, "counted.csv", bag="place", weight="n", weight_kind="count").to_frame()
+    pd.testing.assert_frame_equal(mine, found["counted"][0][0], check_dtype=False)
+
+
+def test_weights_and_counts_are_told_apart(votes):
+    known = ("--bag", "place", "--label", "vote", "--features", "age", "--method", "pacc", "-o", "model")
+    told = run("fit", "counted.csv", *known, "--weight", "n")
+    assert "Warning: counted.csv: the weights in column 'n' are whole numbers, and count as survey" in told.stderr
+    told = run("fit", "counted.csv", *known, "--weight", "n", "--count-column", "n", "--force")
+    assert (told.exit_code, told.output.splitlines()[-1]) == (
+        2, "Error: expected --weight or --count-column, got both: leave one of them out.",
+    )  # fmt: skip
+    pd.read_csv("counted.csv").assign(n=1.5).to_csv("half.csv", index=False)
+    told = run("predict", "model", "half.csv", "--bag", "place", "--count-column", "n")
+    assert told.output.endswith(
+        "Error: half.csv: row 1 has 1.5 in column 'n', expected a count, which is a whole number; name it as --weight "
+        "if it is a survey weight.\n"
+    )
+
+
 def test_a_bag_of_one_row_is_called_that(answers):
     found = predicted(answers, "--bag", "tow").set_index("tow")
     assert found.loc["tow9", "n"].tolist() == [1, 1]
@@ -333,7 +388,16 @@ def test_evaluate_tells_the_coverage(answers):
         "nominal": 0.8, "seen": intervals.contains(bags.prevalences).mean(),
         "mean width": (intervals.upper - intervals.lower).mean(),
     })  # fmt: skip
-    assert "\nOf the 90% intervals, " in run(*arguments).output
+    assert "\nOf the 90% conformal intervals, " in run(*arguments).output
+    found = json.loads(run(*arguments, "--interval", "bayes", "--json").stdout)
+    intervals = q.predict_interval(bags, 0.9, method="bayes")
+    assert found["interval"] == "bayes"
+    assert found["coverage"] == pytest.approx({
+        "nominal": 0.9, "seen": intervals.contains(bags.prevalences).mean(),
+        "mean width": (intervals.upper - intervals.lower).mean(),
+    })  # fmt: skip
+    held = f"Of the 90% bayes intervals, {found['coverage']['seen']:.1%} contain the truth; their mean width is "
+    assert f"\n{held}{found['coverage']['mean width']:.4f}.\n" in run(*arguments, "--interval", "bayes").stdout
 
 
 def test_a_class_that_training_lacks_counts_as_estimated_0(answers):

@@ -415,7 +415,7 @@ def test_refusals_speak_the_language_of_the_command_line(tables):
     refused = run("fit", "single.csv", *KNOWN, "--method", "cc", "--calibration", 0, "-o", "m").output
     assert "--label: expected at least 2 rows of each class for cross-fitting, got 1 of 'eel'; add rows, or " in refused
     run("fit", "rows.csv", *KNOWN, "--method", "cc", "--calibration", 0, "-o", "model")
-    told = run("predict", "model", "bare.csv", "--bag", "tow", "--coverage", 0.9).output
+    told = run("predict", "model", "bare.csv", "--bag", "tow", "--interval", "conformal").output
     assert "CC is not calibrated; fit it to more bags, so that some calibrate it, or leave --coverage and" in told
     assert "Error: nowhere is not a model directory, it has no " in run("info", "nowhere").output
 

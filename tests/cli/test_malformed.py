@@ -334,7 +334,7 @@ CASES = {
     ),
     "intervals without calibration": (
         nothing,
-        ["predict", "plain", "bare.csv", "--bag", "tow", "--coverage", "0.9"],
+        ["predict", "plain", "bare.csv", "--bag", "tow", "--interval", "conformal"],
         "PACC is not calibrated; fit it to more bags",
     ),
     "no class that the model knows": (

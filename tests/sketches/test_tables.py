@@ -213,7 +213,7 @@ def test_sketches_take_no_weights(place, model, tmp_path):
 def test_methods_without_exact_sketches_read_all_rows(place):
     bags = hq.read_bags(str(place / "rows.csv"), bag="site", features=["a", "b", "c", "d"])
     found = pd.DataFrame(
-        json.loads(run("predict", place / "emq", place / "rows.csv", "--bag", "site", "--json").output)
+        json.loads(run("predict", place / "emq", place / "rows.csv", "--bag", "site", "--json").stdout)
     )
     expected = hq.load(place / "emq").predict(bags)[np.argsort(bags.ids)]
     np.testing.assert_allclose(found["estimate"], expected.ravel(), atol=1e-9)

@@ -71,7 +71,7 @@ def test_every_kind_of_table_gives_the_same_bags(table, tmp_path, kind):
 
 
 def test_all_numbers_are_features_by_default(table):
-    bags = hq.read_bags(table, bag="tow", label="species", weight="count")
+    bags = hq.read_bags(table, bag="tow", label="species", weight="count", weight_kind="count")
     assert bags.feature_names == ["length", "width"]
 
 
@@ -79,6 +79,24 @@ def test_weights(table):
     bags = hq.read_bags(table, bag="tow", weight="count", weight_kind="count", features=["width"])
     copies = table.loc[table.index.repeat(table["count"])]
     assert bags.sizes.tolist() == [int((copies["tow"] == tow).sum()) for tow in bags.ids]
+
+
+def test_whole_numbers_as_survey_weights_are_explained(table):
+    message = (
+        "source: the weights in column 'count' are whole numbers, and count as survey weights, where a row remains one "
+        "row; use --count-column, or weight_kind='count' in Python, if a row with the weight k stands for k rows."
+    )
+    with pytest.warns(UserWarning, match=exactly(message)):
+        hq.read_bags(table, bag="tow", weight="count", features=["width"])
+    table["count"] /= 2
+    hq.read_bags(table, bag="tow", weight="count", features=["width"])
+    message = (
+        "source: row 1 has 0.5 in column 'count', expected a count, which is a whole number; name it as weight= if it "
+        "is a survey weight."
+    )
+    table["count"] = 0.5
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.read_bags(table, bag="tow", weight="count", weight_kind="count", features=["width"])
 
 
 def test_several_columns_name_a_bag(table):
@@ -359,7 +377,7 @@ def scanned(monkeypatch):
 def test_every_number_of_a_table_is_scanned_once(table, tmp_path, kind, scanned):
     source = written(table, tmp_path, kind)
     scanned.clear()
-    hq.read_bags(source, bag="tow", features=["length", "width"], label="species", weight="count")
+    hq.read_bags(source, bag="tow", features=["length", "width"], label="species", weight="count", weight_kind="count")
     assert sum(scanned) == 60 * 3
 
 

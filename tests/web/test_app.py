@@ -116,6 +116,11 @@ def test_options_of_the_command_line(server, models, tmp_path):
         "/v1/models/pacc/predict", params={**options, "wide": "true"}, content=content, headers=headers
     )
     assert answer.content == (tmp_path / "estimates.csv").read_bytes()
+    counts = {**options, "weight_kind": "count", "wide": "true"}
+    flags = ["--count-column" if word == "--weight" else word for word in flags]
+    run("predict", models / "pacc", tmp_path / "rows.csv", *flags, "--wide", "-o", tmp_path / "counts.csv")
+    answer = server.client.post("/v1/models/pacc/predict", params=counts, content=content, headers=headers)
+    assert answer.content == (tmp_path / "counts.csv").read_bytes()
     told = server.client.post("/v1/models/pacc/predict", params=options, content=content, headers={"Content-Type": CSV})
     n_dropped = int(rows["length"].isna().sum())
     assert told.json()["messages"] == [f"body.csv: dropped {n_dropped} rows with missing values."]
@@ -240,10 +245,11 @@ def test_a_table_that_cannot_be_read_is_refused_and_deleted(server):
         (415, "pacc/predict", b"x", {"Content-Type": "text/plain"}, "Content-Type: expected text/csv"),
         (406, "pacc/predict", b"x", {"Content-Type": CSV, "Accept": "image/png"}, "Accept: expected application/json"),
         (422, "pacc/predict?bag=tow", b"tow\na\n", {"Content-Type": CSV}, "body.csv: has no column 'length'"),
+        (422, "pacc/predict", b'[{"tow": "a"}]', {"Content-Type": JSON}, "body.json: has no column 'length'"),
         (422, "pacc/predict?coverage=2", b"tow\na\n", {"Content-Type": CSV}, "coverage: Input should be less than 1"),
         (
             422,
-            "emq/predict?coverage=.9",
+            "emq/predict?interval=conformal",
             b"length,depth\n1,2\n",
             {"Content-Type": CSV},
             "EMQ is not calibrated; leave coverage and interval out",

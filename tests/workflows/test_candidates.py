@@ -404,7 +404,7 @@ def test_too_few_rows_are_not_calibrated_by(tmp_path, monkeypatch, table):
     table[:100].to_csv("few.csv", index=False)
     told = run("fit", "few.csv", "--label", "kind", "--method", "pacc", "-o", "model")
     assert told.exit_code == 0, told.output
-    assert "Too few rows to hold some out for intervals: predict gives only estimates, or inter" in told.output
+    assert "Too few rows to hold some out for intervals: predict gives Bayesian intervals." in told.output
     assert hq.load("model").calibration_ is None
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 
@@ -12,7 +13,8 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.workflows import fitting
+from histnetq.uncertainty import methods
+from histnetq.workflows import estimating, fitting
 from tests.serving import serving
 
 
@@ -174,6 +176,67 @@ def test_predict(stored, options, server):
         pd.testing.assert_frame_equal(read("wide.csv"), wide, check_dtype=False)
 
 
+BAYES = (
+    "The model is not calibrated, so its intervals are Bayesian, which assume that only the proportions of the classes "
+    "have changed since training; calibrate the model with bags of known proportions to get conformal intervals."
+)
+NONE = (
+    "There are no intervals, because the model is not calibrated and {}; calibrate the model with bags of known "
+    "proportions to get conformal intervals{}."
+)
+
+
+@pytest.mark.parametrize("method", [hq.PACC, hq.EMQ, hq.HDy])
+def test_intervals_without_calibration(folder, place, rows, server, method):
+    q = method(random_state=0).fit(rows[["length"]], rows["species"])
+    q.save(place / "models" / "bare", overwrite=True)
+    with pytest.warns(UserWarning, match=re.escape(BAYES)) as told:
+        mine = hq.estimate(q, "new.csv", bag="tow").to_frame()
+    assert [str(one.message) for one in told] == [BAYES]
+    assert Path(told[0].filename).name == Path(__file__).name, "the warning names the line of the caller"
+    named = hq.estimate(q, "new.csv", bag="tow", interval="bayes").to_frame()
+    pd.testing.assert_frame_equal(mine, named)
+    printed = run("predict", place / "models" / "bare", "new.csv", "--bag", "tow", "-o", "estimates.csv")
+    assert printed.stderr == f"Warning: {BAYES}\n"
+    pd.testing.assert_frame_equal(read("estimates.csv"), mine, check_dtype=False)
+    found = ask(server, "new.csv", "bare", bag=["tow"])
+    assert found["estimates.csv"] == Path("estimates.csv").read_bytes()
+    newest = server.client.get("/v1/jobs").json()["jobs"][0]
+    assert server.job(newest["id"])["messages"] == [BAYES]
+    scored = run("evaluate", place / "models" / "bare", "rows.csv", "--bag", "tow", "--label", "species")
+    assert "\nOf the 90% bayes intervals, " in scored.stdout
+    assert scored.stderr == f"Warning: {BAYES}\n"
+
+
+def test_models_without_intervals_say_why(folder, rows):
+    q = hq.MLPE().fit(rows[["length"]], rows["species"])
+    reason = "MLPE has no posteriors of labelled rows for Bayesian intervals"
+    with pytest.warns(UserWarning, match="^" + re.escape(NONE.format(reason, "")) + "$"):
+        assert "lower" not in hq.estimate(q, "new.csv", bag="tow").to_frame()
+    with pytest.raises(ValueError, match=r"^MLPE is not calibrated; "):
+        hq.estimate(q, "new.csv", bag="tow", coverage=0.8)
+    with pytest.raises(ValueError, match=r"^interval: MLPE has no posterior of counts; "):
+        hq.estimate(q, "new.csv", bag="tow", interval="bayes")
+
+
+def test_large_tables_and_sketches_have_no_bayesian_intervals_unless_named(folder, rows, monkeypatch):
+    q = hq.PACC(random_state=0).fit(rows[["length"]], rows["species"])
+    estimating.sketch(q, "new.csv", bag=["tow"]).save("new.parquet")
+    reason = "Bayesian intervals need the rows of the bags in memory, not sketches"
+    expected = "^" + re.escape(NONE.format(reason, "")) + "$"
+    with pytest.warns(UserWarning, match=expected):
+        assert "lower" not in hq.estimate(q, "new.parquet", bag="tow").to_frame()
+    monkeypatch.setattr(estimating, "_SMALL_TABLE", 100)
+    with pytest.warns(UserWarning, match=expected):
+        assert "lower" not in hq.estimate(q, "new.csv", bag="tow").to_frame()
+    assert "lower" in hq.estimate(q, "new.csv", bag="tow", interval="bayes").to_frame()
+    monkeypatch.setattr(methods, "_MOST_UNASKED", 1000)
+    reason = "Bayesian intervals of more than 500 rows take long and must be asked for by name"
+    with pytest.warns(UserWarning, match="^" + re.escape(NONE.format(reason, "")) + "$"):
+        assert "lower" not in hq.estimate(q, rows, bag="tow").to_frame()
+    assert "lower" in hq.estimate(q, rows, bag="tow", interval="bayes").to_frame()
+
+
 def test_audit(stored, rows, server):
     mine = hq.sample_table(stored, "new.csv", n=10, bag="tow")
     run("sample", stored, "new.csv", "--bag", "tow", "--n", "10", "-o", "drawn.csv")
@@ -192,14 +255,14 @@ def test_audit(stored, rows, server):
     assert server.job(newest["id"])["result"]["downloads"] == ["estimates.csv"], "a report knows no labels"
 
 
-@pytest.mark.parametrize("reference", [None, "2026-01..2026-05"])
-def test_monitor(stored, reference, server):
-    mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference)
-    typed = [] if reference is None else ["--reference", reference]
+@pytest.mark.parametrize(("reference", "accuracy"), [(None, False), ("2026-01..2026-05", False), (None, True)])
+def test_monitor(stored, reference, accuracy, server):
+    mine = hq.monitor(hq.load(stored), "new.csv", time="day", period="W", reference=reference, accuracy=accuracy)
+    typed = ["--accuracy"] * accuracy + ([] if reference is None else ["--reference", reference])
     done = run("monitor", stored, "new.csv", "--time", "day", "--period", "W", *typed, "--csv", "monitor.csv")
     theirs = read("monitor.csv", parse_dates=["start", "end"])
     pd.testing.assert_frame_equal(theirs, pd.DataFrame(mine), check_dtype=False)
-    asked = {} if reference is None else {"reference": reference}
+    asked = {"accuracy": accuracy} | ({} if reference is None else {"reference": reference})
     found = ask(server, "new.csv", "pacc", bag=["tow"], time="day", period="W", **asked)
     assert found["monitor.csv"] == Path("monitor.csv").read_bytes()
     line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"

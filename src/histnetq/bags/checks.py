@@ -525,6 +525,6 @@ def stack(pools: Sequence[Any]) -> Any:
     return np.concatenate(pools)
 
 
-def shown(names: NDArray) -> str:
+def shown(names: NDArray, most: int = 5) -> str:
     listed = names.tolist()
-    return str(listed) if len(listed) <= 5 else f"[{listed[0]!r}, {listed[1]!r}, … {listed[-1]!r}] ({len(listed)})"
+    return str(listed) if len(listed) <= most else f"[{listed[0]!r}, {listed[1]!r}, … {listed[-1]!r}] ({len(listed)})"

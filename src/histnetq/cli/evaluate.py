@@ -6,22 +6,23 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import count, main, say, write_files
-from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", *KNOWN, "weight", "missing", *KNOWN_IMAGES, "coverage")
+@options("MODEL", "TABLE", "bag", *KNOWN, *WEIGHTS, "missing", *KNOWN_IMAGES, "coverage", "interval")
 @option("-o", "--output", type=TABLE_FILE, help="File of the errors of each bag: .csv, .parquet, .xlsx or .json.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of a model on bags of known proportions.
 
     MODEL estimates the bags of TABLE. The mean absolute error (AE) and the mean relative absolute error (RAE) are
-    printed. The estimate of a class that the model does not know is 0. For a calibrated model, the coverage of its
-    intervals is measured as well.
+    printed. The estimate of a class that the model does not know is 0. The coverage and the mean width of the intervals
+    are printed as well. They are the intervals that histnetq predict writes, or those that --interval names.
 
     \b
     Examples: histnetq evaluate model rows.csv --bag tow --label species
+              histnetq evaluate model rows.csv --bag tow --label species --interval bayes
               histnetq evaluate model scans --images --label taxon
     """
     from histnetq.workflows.estimating import score
@@ -36,9 +37,9 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     lines = [sentence, *([found.learned_nothing] if found.learned_nothing else [])]
     if covered:
         lines.append(
-            f"Of the {covered['nominal']:.0%} intervals, {covered['seen']:.1%} contain the truth; "
+            f"Of the {covered['nominal']:.0%} {found.interval} intervals, {covered['seen']:.1%} contain the truth; "
             f"their mean width is {covered['mean width']:.4f}."
         )
     lines += [] if output is None else [f"Written to {output}."]
     facts = {"bags": len(errors), **means, "baseline": floor, "learned_nothing": found.learned_nothing}
-    say(as_json, facts | ({"coverage": covered} if covered else {}), lines)
+    say(as_json, facts | ({"interval": found.interval, "coverage": covered} if covered else {}), lines)

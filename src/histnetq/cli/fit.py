@@ -98,15 +98,22 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     rows_alone, images, side = known["bags"] == 1, len(model.input_shape_) > 1, model.input_shape_[-1]
     seen = f"images of {side} x {side} pixels" if images else count(len(facts["features"]), "feature")
     source = count(known["rows"], "row") if rows_alone else count(known["bags"], "bag")
-    learned = f"{facts['method']} learned {count(len(facts['classes']), 'class')}"
+    learned = (
+        f"{facts['method']} learned {count(len(facts['classes']), 'class')} from {source} and {seen}; kept in {output}."
+    )
+    if model.learned_nothing_:
+        learned = (
+            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates are "
+            "no better than one constant."
+        )
     lines = [
         *before,
-        f"{learned} from {source} and {seen}; kept in {output}.",
+        learned,
         f"Classes: {list_some(facts['classes'])}.",
         *([] if images else describe_columns(facts["features"], known, facts["scores"], model.text_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
-        else f"{known['uncalibrated'].capitalize()}: predict gives only estimates"
-        + (", or intervals by --interval bayes." if model.capabilities().posteriors is not None else "."),
+        else f"{known['uncalibrated'].capitalize()}: predict gives "
+        + ("estimates without intervals." if model.capabilities().posteriors is None else "Bayesian intervals."),
     ]
     say(as_json, {"model": str(output), **facts}, lines)

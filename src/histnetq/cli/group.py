@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.options import OutputFile, refuse_mixed
+from histnetq.cli.options import OutputFile, combine_weights, refuse_mixed
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
 from histnetq.errors import InputError, Option, Way
@@ -46,6 +46,7 @@ class _Command(click.Command):
         with speaking(progress=not given.get("as_json", False)), interruptible():
             try:
                 refuse_mixed(ctx)
+                combine_weights(ctx)
                 for param in self.params:
                     if isinstance(param.type, OutputFile) and given[str(param.name)] is not None:
                         param.type.check(given[str(param.name)], str(param.name))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from histnetq.cli.group import command_line, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, option, options
+from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, WEIGHTS, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import PERIODS
 from histnetq.tables.files import refuse_existing
@@ -41,7 +41,7 @@ _EXIT_ON_ALERT = 3
     help="Time zone of days and months, such as Europe/Madrid.  [default: the zone of the column; times without a zone "
     "are used as they are]",
 )
-@options("weight", "missing")
+@options(*WEIGHTS, "missing")
 @option(
     "--false-alarms",
     type=float,
@@ -54,6 +54,12 @@ _EXIT_ON_ALERT = 3
     type=PATH,
     help="Parquet file that keeps sketches (small summaries) of the chunks between runs. Files of NEW that an earlier "
     "run read are skipped. The state file is created or updated.",
+)
+@option(
+    "--accuracy",
+    is_flag=True,
+    help="Add the expected accuracy and F1 of the classifier in each chunk, assuming that only the class proportions "
+    "have changed. It needs a method that uses a classifier, or a model of scores, and all rows must fit into memory.",
 )
 @option("-o", "--output", type=PAGE_FILE, help="HTML page about the class proportions over time.")
 @option(
@@ -83,6 +89,7 @@ def monitor(
     fail_on_alert: bool,
     false_alarms: float,
     coverage: float,
+    accuracy: bool,
     **chunks: Any,
 ) -> None:
     """Detect changes of the class proportions over time.
@@ -90,6 +97,7 @@ def monitor(
     MODEL estimates the class proportions of NEW in chunks of time. The resulting table has one row for each chunk and
     class. Its columns are the columns of --by, and then chunk, start, end, period (reference or analysis), class, n,
     estimate, lower, upper, reference (mean of the reference chunks), threshold_lower, threshold_upper, alert, verdict.
+    With --accuracy, the last columns are accuracy and f1, which are equal for all classes of a chunk.
 
     The verdict of a chunk is "unchanged"; "moved" if a class has an alert; "rows look different" if no mix of the known
     classes explains the rows; or "no reference" if its segment has fewer than two reference chunks.
@@ -114,7 +122,7 @@ def monitor(
         refuse_existing(place, replaced[name], name)
     quantifier = load(model)
     rates: dict[str, Any] = {"false_alarms": false_alarms, "coverage": coverage}
-    table, kept = monitor_chunks(quantifier, new, How(**chunks), reference, state, **rates)
+    table, kept = monitor_chunks(quantifier, new, How(**chunks), reference, state, accuracy=accuracy, **rates)
     about: dict[str, Any] = {"method": type(quantifier).__name__, "checked": quantifier.trust_ is not None}
     about |= {"reference": table.attrs["reference"], "command": command_line()}
     contents = {

@@ -10,7 +10,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from histnetq.registry import CLASSIFIERS, MISSING, RESCALINGS
+from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS
 from histnetq.tables.files import format_to_write, require_page, require_parquet
 
 PATH = click.Path(path_type=Path)
@@ -31,8 +31,9 @@ KNOWN = ("prevalences", "counts", "label")
 IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
 KNOWN_IMAGES = ("known_images", *IMAGES[1:])  # images whose classes or proportions are known
 COLUMNS = ("features", "ignore", "proba", "prediction", "text")
-TRAINING = ("labelled", *KNOWN, *COLUMNS, "weight", "missing", "scratch", *KNOWN_IMAGES, "image_size", "color")
-_OF_TABLES = (*COLUMNS, "weight", "missing", "scratch", "dask", "audited", "rows")
+WEIGHTS = ("weight", "count_column")
+TRAINING = ("labelled", *KNOWN, *COLUMNS, *WEIGHTS, "missing", "scratch", *KNOWN_IMAGES, "image_size", "color")
+_OF_TABLES = (*COLUMNS, *WEIGHTS, "weight_kind", "missing", "scratch", "dask", "audited", "rows")
 _OF_IMAGES = ("skip_unreadable", "cache_dir", "image_size", "color")
 
 
@@ -126,7 +127,14 @@ _OPTIONS = {
     "skip_unreadable": option(
         "--skip-unreadable", is_flag=True, help="Skip images that cannot be read, with a warning.  [default: refuse]"
     ),
-    "weight": option("--weight", help="Column of survey weights."),
+    "weight": option(
+        "--weight", help="Column of survey weights, such as inverse probabilities of selection. A row remains one row."
+    ),
+    "count_column": option(
+        "--count-column",
+        help="Column of counts: a row with the count k stands for k equal rows, such as k votes. Use it instead of "
+        "--weight.",
+    ),
     "dask": option(
         "--dask",
         help="Address of the Dask scheduler whose workers read the rows, such as tcp://host:8786; or local for workers "
@@ -187,6 +195,12 @@ _OPTIONS = {
         "calibrated by cross-validation.",
     ),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
+    "interval": option(
+        "--interval",
+        type=click.Choice(list(INTERVALS)),
+        help="Interval method. Classifier-based methods have bayes, and bootstrap (wider intervals); EMNetQ has "
+        "standard-errors.  [default: conformal for calibrated models, else bayes if it is possible, else none]",
+    ),
     "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
     "table": option(
         "-o",
@@ -224,6 +238,17 @@ def refuse_mixed(ctx: click.Context) -> None:
             raise click.UsageError(f"expected {typed} only with --images: it is about images.")
     if images and len(ctx.params["bag"]) > 1:
         raise click.UsageError("expected --bag only once with --images.")
+
+
+def combine_weights(ctx: click.Context) -> None:
+    """Replace the two options of weights by the parameters `weight` and `weight_kind`."""
+    if "count_column" not in ctx.params:
+        return
+    counts = ctx.params.pop("count_column")
+    if counts is not None and ctx.params["weight"] is not None:
+        raise click.UsageError("expected --weight or --count-column, got both: leave one of them out.")
+    ctx.params["weight_kind"] = "survey" if counts is None else "count"
+    ctx.params["weight"] = counts or ctx.params["weight"]
 
 
 def how_to_read(given: dict[str, Any]) -> dict[str, Any]:

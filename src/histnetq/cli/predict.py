@@ -8,21 +8,15 @@ from typing import Any
 import click
 
 from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
-from histnetq.cli.options import IMAGES, TABLE_FILE, how_to_read, option, options
+from histnetq.cli.options import IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
 from histnetq.cli.terminal import echo
-from histnetq.registry import INTERVALS
 from histnetq.tables.files import refuse_existing
 
 
 @main.command()
-@options("MODEL", "NEW", "bags", "weight", "missing", "dask", *IMAGES)
+@options("MODEL", "NEW", "bags", *WEIGHTS, "missing", "dask", *IMAGES)
 @option("--coverage", type=float, help="Probability that an interval contains the truth.  [default: 0.9]")
-@option(
-    "--interval",
-    type=click.Choice(list(INTERVALS)),
-    help="Interval method. For models without calibration, use bayes or bootstrap (wider intervals) with classical "
-    "methods, and standard-errors with EMNetQ.  [default: conformal for calibrated models, no intervals for others]",
-)
+@options("interval")
 @option(
     "--audited",
     type=click.Path(),
@@ -68,6 +62,10 @@ def predict(
     squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
     it has only one row, or that it contains text values that were not in the training data.
 
+    A model without calibration has Bayesian intervals, which assume that only the proportions of the classes have
+    changed. A warning says so, or says why there are no intervals: networks have none, and sketches and large tables
+    have none unless --interval names a method.
+
     Most models read each row once and do not keep it, so that tables may be larger than memory. The rows must fit into
     memory for EMQ, KDEy, EMNetQ, QuaNet, and networks that pool by the median or by attention. They must also fit into
     memory with --audited, with --rows, and with any --interval except conformal.
@@ -95,6 +93,8 @@ def predict(
         )
     if audited is not None and (reading["interval"] is not None or reading["dask"] is not None):
         raise click.UsageError("expected --audited without --interval and --dask: its intervals come from the labels.")
+    if audited is not None and reading["weight_kind"] == "count":
+        raise click.UsageError("expected --audited without --count-column: every row is labelled once.")
     refuse_existing(rows, force, "rows")
     refuse_same_file(output=output, rows=rows)
     reading = how_to_read(reading)

@@ -6,11 +6,11 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import count, main, say
-from histnetq.cli.options import IMAGES, SKETCH_FILE, how_to_read, option, options
+from histnetq.cli.options import IMAGES, SKETCH_FILE, WEIGHTS, how_to_read, option, options
 
 
 @main.command()
-@options("MODEL", "TABLE", "bag", "weight", "missing", "dask", *IMAGES)
+@options("MODEL", "TABLE", "bag", *WEIGHTS, "missing", "dask", *IMAGES)
 @option("-o", "--output", type=SKETCH_FILE, required=True, help="Parquet file of the sketches.")
 @options("force", "json")
 def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:

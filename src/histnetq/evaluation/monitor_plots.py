@@ -24,12 +24,15 @@ def draw_all(table: pd.DataFrame) -> Figure:
     require_matplotlib()
     from matplotlib.figure import Figure
 
-    names = shown_classes(table)
-    figure = Figure(figsize=(8, 3 + 1.9 * len(names)), layout="constrained")
-    axes = figure.subplots(1 + len(names), 1, height_ratios=[1.5] + [1] * len(names))
+    names, rated = shown_classes(table), int("accuracy" in table)
+    n_panels = len(names) + rated
+    figure = Figure(figsize=(8, 3 + 1.9 * n_panels), layout="constrained")
+    axes = figure.subplots(1 + n_panels, 1, height_ratios=[1.5] + [1] * n_panels)
     draw_mix(table, axes[0])
-    for name, ax in zip(names, axes[1:], strict=True):
+    for name, ax in zip(names, axes[1:], strict=False):
         draw_class(table, name, ax)
+    if rated:
+        draw_performance(table, axes[-1])
     return figure
 
 
@@ -97,6 +100,23 @@ def draw_class(table: pd.DataFrame, name: Any, ax: Axes) -> Axes:
     ax.set_title(_label(name), fontsize=10, loc="left")
     high = np.nanmax([np.nanmax(values) for values in lines.values() if np.isfinite(values).any()])
     ax.set_ylim(0, min(1.02, 1.08 * high))
+    return _dated(ax)
+
+
+def draw_performance(table: pd.DataFrame, ax: Axes) -> Axes:
+    """Draw the expected accuracy and F1 of the classifier over time."""
+    one = table[table["class"] == table["class"].iloc[0]]
+    times, place = _with_gaps(one)
+    for j, (name, label) in enumerate({"accuracy": "accuracy", "f1": "F1"}.items()):
+        values = np.where(place < 0, np.nan, one[name].to_numpy(float)[place])
+        ax.plot(times, values, color=COLORS[j], linewidth=1.3, marker=".", markersize=3, label=label)
+    held = one[one["period"] == "reference"]
+    if len(held):
+        ax.axvspan(_plain(held["start"]).min(), _plain(held["end"]).max(), color="#000000", alpha=0.06, linewidth=0)
+    ax.set_title("Expected accuracy and F1 of the classifier", fontsize=10, loc="left")
+    ax.legend(loc="lower left", ncols=2, fontsize=8, frameon=False)
+    low = one[["accuracy", "f1"]].to_numpy().min()
+    ax.set_ylim(max(0, low - 0.1), 1.02)  # a decline of a few points matters, so the axis does not begin at 0
     return _dated(ax)
 
 

@@ -25,6 +25,7 @@ _FIRST_THRESHOLD = -0.9  # exp(−9) ≈ (a hundredth)²
 _PER_LOG = 10.0  # log prevalences are divided by this before they enter the factor
 _LEAST = 1e-9  # added to prevalences before the logarithm
 _SPREADS, _LEAST_SPREAD = 3.0, 1e-3  # inputs of the factor are divided by 3 standard deviations of at least this
+_LEAST_USUAL = 1e-6  # smallest usual prevalence of a class
 _TILT = 2.0  # how much the templates of the classes differ before training
 
 
@@ -174,6 +175,30 @@ class Unmixing(nn.Module):
             self.get_buffer("mean").copy_(sums.mean(0))
             # An input that hardly varies is noise and must not be scaled up.
             self.get_buffer("spread").copy_(_SPREADS * sums.std(0).clamp(min=_LEAST_SPREAD))
+
+    @torch.no_grad()
+    def restart_factor(self, usual: Tensor) -> None:
+        """Give the hidden layers of the factor random weights, and its last layer usual prevalences.
+
+        Parameters
+        ----------
+        usual : Tensor of shape (n_classes,)
+            Prevalences of a usual bag.
+
+        Examples
+        --------
+        >>> head = Unmixing(1, 2, 2)
+        >>> head.restart_factor(torch.tensor([0.2, 0.8]))
+        >>> head(torch.tensor([[0.5, 0.5]])).softmax(1).detach().round(decimals=2)
+        tensor([[0.2000, 0.8000]])
+        """
+        if self.factor is None:
+            return
+        layers = [layer for layer in self.factor.modules() if isinstance(layer, nn.Linear)]
+        for layer in layers:
+            layer.reset_parameters()
+        nn.init.zeros_(layers[-1].weight)
+        layers[-1].bias.copy_(usual.clamp(min=_LEAST_USUAL).log())
 
     def forward(self, histograms: Tensor) -> Tensor:
         """Unmix histograms.

@@ -301,8 +301,17 @@ class Quantifier(BaseEstimator):
         0       0.9  0.9
         """
         bags = self._bags_to_estimate(X)
+        if not self._has_confusions():
+            kind = type(self).__name__
+            raise TypeError(
+                f"estimate_performance: {kind} has no confusion matrix of a classifier; use a method on posteriors "
+                "such as EMQ, or fit to scores of labelled rows."
+            )
+        return self._performance(bags, check_estimates(self._predict(bags)))
+
+    def _performance(self, bags: Bags, estimates: Floats) -> pd.DataFrame:
         assigned, confusions = self._assigned(bags)
-        return expected_performance(assigned, confusions, check_estimates(self._predict(bags)), bags)
+        return expected_performance(assigned, confusions, estimates, bags)
 
     def sketch(self, X: Any) -> BagSketch:
         """Reduce rows to sketches of bags, which add up and which `predict`, `predict_interval` and `trust` accept.
@@ -546,7 +555,8 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         kind, n_classes = type(self).__name__, len(self.classes_)
-        own = self._held_out_posteriors(), self._standard_errors(), self._posterior()
+        performance = self._performance if self._has_confusions() else None
+        own = self._held_out_posteriors(), self._standard_errors(), self._posterior(), performance
         return Capabilities(kind, n_classes, self.predict, self.calibration_, *own)
 
     def trust(self, X: Any) -> pd.DataFrame:
@@ -620,8 +630,9 @@ class Quantifier(BaseEstimator):
             )
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
-        known, weight = None if means is None else tuple(means), self.provenance_.get("weight")
-        return FeatureSpec(tuple(self.feature_names_), self.double_, known, low, high, self.scores_, self.text_, weight)
+        known, double, text = None if means is None else tuple(means), self.double_, self.text_
+        weight = self.provenance_.get("weight")
+        return FeatureSpec(tuple(self.feature_names_), double, known, low, high, self.scores_, text, weight)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.
@@ -694,11 +705,11 @@ class Quantifier(BaseEstimator):
 
     def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], Floats]:
         """Return the class that the classifier predicts for each entry, and the classifier's confusion matrix."""
-        kind = type(self).__name__
-        raise TypeError(
-            f"estimate_performance: {kind} has no confusion matrix of a classifier; use a method on posteriors such as "
-            "EMQ, or fit to scores of labelled rows."
-        )
+        raise NotImplementedError
+
+    def _has_confusions(self) -> bool:
+        """Return whether the confusion matrix of a classifier is known, so that `_assigned` works."""
+        return False
 
     def _predict(self, bags: Bags) -> Floats:
         """Estimate bags that have been checked: (n_bags, n_classes)."""

@@ -9,7 +9,7 @@ from typing import Any
 import pandas as pd
 from numpy.typing import NDArray
 
-from histnetq.evaluation.monitor_plots import class_names, draw_class, draw_mix, shown_classes
+from histnetq.evaluation.monitor_plots import class_names, draw_class, draw_mix, draw_performance, shown_classes
 from histnetq.evaluation.plot_style import color_of
 from histnetq.report.figures import image
 from histnetq.report.templates import require_pages, template
@@ -40,8 +40,15 @@ def page(
         n_different=int((chunks["verdict"] == "rows look different").sum()), checked=checked, doubt=DOUBT,
         false_alarms=false_alarms, coverage=coverage, intervals=bool(table["lower"].notna().any()),
         colors=_colors(class_names(table)), overview=overview, segments=list(_segments(table, names, overview)),
-        command=command, compared=not (table["verdict"] == "no reference").any(),
+        command=command, compared=not (table["verdict"] == "no reference").any(), rated="accuracy" in table,
+        lowest=_lowest(chunks) if "accuracy" in table else None,
     )  # fmt: skip
+
+
+def _lowest(chunks: pd.DataFrame) -> dict[str, Any]:
+    """Return the chunk with the lowest expected accuracy, and the mean of the reference."""
+    lowest, held = chunks.loc[chunks["accuracy"].idxmin()], chunks[chunks["period"] == "reference"]
+    return {"accuracy": lowest["accuracy"], "chunk": _named(lowest["chunk"]), "reference": held["accuracy"].mean()}
 
 
 def _named(chunk: Any) -> str:
@@ -80,13 +87,15 @@ def _segments(table: pd.DataFrame, names: list[str], overview: list[dict[str, An
             continue
         draw = functools.partial(_draw_mix, part)
         own = [(name, image(functools.partial(_draw_class, part, name), (4.8, 2.2))) for name in shown_classes(part)]
+        rated = ["accuracy", "f1"] if "accuracy" in part else []
         rows = [
-            {**group.iloc[0][["chunk", "n", "period", "verdict"]].to_dict(), "cells": group.to_dict("records")}
+            {**group.iloc[0][["chunk", "n", "period", "verdict", *rated]].to_dict(), "cells": group.to_dict("records")}
             for _, group in reversed(list(part.groupby("chunk", sort=False)))
         ]
+        performance = image(functools.partial(_draw_performance, part), (10, 2.4)) if rated else ""
         yield {
             "name": _segment_name(names, key), "wide": image(draw, (10, 3.4)), "narrow": image(draw, (4.4, 2.6)),
-            "classes": own, "rows": rows,
+            "classes": own, "rows": rows, "performance": performance,
         }  # fmt: skip
 
 
@@ -96,3 +105,7 @@ def _draw_mix(part: pd.DataFrame, figure: Any) -> None:
 
 def _draw_class(part: pd.DataFrame, name: Any, figure: Any) -> None:
     draw_class(part, name, figure.subplots())
+
+
+def _draw_performance(part: pd.DataFrame, figure: Any) -> None:
+    draw_performance(part, figure.subplots())

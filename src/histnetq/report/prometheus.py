@@ -19,6 +19,10 @@ _METRICS = {
     "histnetq_rows": ("n", "Rows of the last chunk."),
     "histnetq_chunk_start_seconds": ("start", "Start of the last chunk, in seconds since 1970."),
 }
+_PERFORMANCE = {
+    "histnetq_expected_accuracy": ("accuracy", "Expected accuracy of the classifier in the last chunk."),
+    "histnetq_expected_f1": ("f1", "Expected F1 of the classifier in the last chunk."),
+}
 
 
 def expose(table: pd.DataFrame) -> str:
@@ -35,14 +39,15 @@ class _LastChunks(Collector):
         self.table = table
 
     def collect(self) -> Iterator[GaugeMetricFamily]:
-        """Yield one metric per column, with one value per segment and class."""
+        """Yield one metric per column, with one value per segment and class, or per segment for the performance."""
         table, segments = self.table, list(self.table.columns[: self.table.columns.get_loc("chunk")])
         newest = table.groupby(segments, sort=False)["start"].transform("max") if segments else table["start"].max()
         last = table[table["start"] == newest].to_dict("records")
-        keys = [*segments, "class"]
-        for name, (column, about) in _METRICS.items():
+        of_chunks = _PERFORMANCE if "accuracy" in table else {}
+        for name, (column, about) in (_METRICS | of_chunks).items():
+            keys = segments if name in of_chunks else [*segments, "class"]
             metric = GaugeMetricFamily(name, about, labels=list(map(_label, keys)))
-            for row in last:
+            for row in last if keys != segments else [row for row in last if row["class"] == last[0]["class"]]:
                 value = row[column].timestamp() if column == "start" else float(row[column])
                 metric.add_metric([str(row[key]) for key in keys], value)
             yield metric

@@ -8,7 +8,7 @@ from typing import Any
 
 from histnetq.quantifiers.base import Quantifier
 from histnetq.report.page import write_report
-from histnetq.workflows.estimating import COVERAGE, Place, as_model, by_class, judge
+from histnetq.workflows.estimating import COVERAGE, Place, as_model, by_class, find_intervals, judge
 from histnetq.workflows.reading import reader
 
 
@@ -30,7 +30,7 @@ def report_table(
     """
     model, read = as_model(model), reader(source, **options)
     bags, unseen = read(model)
-    intervals = model.predict_interval(bags, coverage) if model.calibration_ is not None else None
+    _, intervals = find_intervals(model, bags, coverage)
     others = {str(other): as_model(other) for other in against}
     rivals = {name: by_class(other, read(other)[0]) for name, other in others.items()}
     names = sources if sources is not None else source if isinstance(source, list) else [source]

@@ -38,6 +38,7 @@ _Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketche
 def predict_dask(
     model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
+    weight_kind: str = "survey",
 ) -> tuple[NDArray, NDArray[np.float64]]:  # fmt: skip
     """Estimate the bags of files that are too large for one machine; the rows of a bag may be in any order and file.
 
@@ -59,6 +60,8 @@ def predict_dask(
         of two processes on this machine.
     progress : bool, default=False
         Whether to show a progress bar.
+    weight_kind : {"survey", "count"}, default="survey"
+        Meaning of the weights, as in `read_bags`.
 
     Returns
     -------
@@ -71,13 +74,15 @@ def predict_dask(
     --------
     >>> ids, prevalences = predict_dask(model, "stations/*.parquet", bag="station")  # doctest: +SKIP
     """
-    found = sketch_dask(model, source, bag=bag, weight=weight, missing=missing, client=client, progress=progress)
+    how: dict[str, Any] = {"bag": bag, "weight": weight, "weight_kind": weight_kind, "missing": missing}
+    found = sketch_dask(model, source, client=client, progress=progress, **how)
     return found.ids, model.predict(found)  # type: ignore[return-value]
 
 
 def sketch_dask(
     model: SketchingModel, source: Any, *, bag: str | Sequence[str], weight: str | None = None,
     missing: str = "refuse", client: Client | str | None = None, progress: bool = False,
+    weight_kind: str = "survey",
 ) -> BagSketch:  # fmt: skip
     """Compute the sketch of all rows; the parameters are the same as in `predict_dask`."""
     model.sketch_maker()  # a model without sketches raises its error here instead of on every worker
@@ -87,7 +92,7 @@ def sketch_dask(
         # The model is a task, so that the scheduler can create it again if all workers that hold it die.
         shared = connected.submit(pickle.loads, pickle.dumps(model), pure=False)
         submit = partial(connected.submit, retries=_RETRIES, pure=False)
-        sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing) for part in parts]
+        sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing, weight_kind) for part in parts]
         while len(sketches) > 1:
             groups = [sketches[i : i + _ADDED_AT_ONCE] for i in range(0, len(sketches), _ADDED_AT_ONCE)]
             sketches = [submit(_add_up, group) for group in groups]
@@ -103,10 +108,15 @@ def sketch_dask(
 
 
 def _sketch_part(
-    model: SketchingModel, part: Part, keys: list[str], weight: str | None, missing: str = "refuse"
+    model: SketchingModel,
+    part: Part,
+    keys: list[str],
+    weight: str | None,
+    missing: str = "refuse",
+    weight_kind: str = "survey",
 ) -> _Found:
     try:
-        return sketch_numbered(model, open_part(part), keys, weight, missing, 1)
+        return sketch_numbered(model, open_part(part), keys, weight, missing, 1, weight_kind)
     except NoRowsError:
         return Codes(part.path, keys), None
 

@@ -19,21 +19,27 @@ from histnetq.tables.table_files import Table, open_table, release_memory
 
 def sketch_table(
     model: SketchingModel, source: Any, *, bag: Sequence[str], weight: str | None = None, missing: str = "refuse",
-    n_threads: int | None = None,
+    n_threads: int | None = None, weight_kind: str = "survey",
 ) -> BagSketch:  # fmt: skip
     """Sketch the bags of a table that has the model's columns, in the order of their first occurrence.
 
     The parameters are the same as in `read_bags`. By default there is one thread for each core, and at most 8.
     """
     table = open_table(source, "source")
-    return name_bags(*sketch_numbered(model, table, bag, weight, missing, n_threads))
+    return name_bags(*sketch_numbered(model, table, bag, weight, missing, n_threads, weight_kind))
 
 
 def sketch_numbered(
-    model: SketchingModel, table: Table, bag: Sequence[str], weight: str | None, missing: str, n_threads: int | None
+    model: SketchingModel,
+    table: Table,
+    bag: Sequence[str],
+    weight: str | None,
+    missing: str,
+    n_threads: int | None,
+    weight_kind: str = "survey",
 ) -> tuple[Codes, BagSketch | None]:
     """Return the bags of a table, and their sketches with the codes of the bags as ids; None if all weights are 0."""
-    rows = _Rows(model, table, list(bag), weight, missing)
+    rows = _Rows(model, table, list(bag), weight, missing, weight_kind)
     try:
         found = model.sketch_stream(rows, n_threads=n_threads)
     except NoSketchError:
@@ -55,8 +61,10 @@ def name_bags(bags: Codes, found: BagSketch | None) -> BagSketch:
 class _Rows:
     """An iterator over the rows of a table that counts the rows with unknown categories in each bag."""
 
-    def __init__(self, model: SketchingModel, table: Table, keys: list[str], weight: str | None, missing: str) -> None:
-        self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing)
+    def __init__(
+        self, model: SketchingModel, table: Table, keys: list[str], weight: str | None, missing: str, weight_kind: str
+    ) -> None:
+        self.table = LongTable(table, keys, model.reading(), weight=weight, missing=missing, weight_kind=weight_kind)
         self.bags, self.unseen = self.table.bags, np.zeros(0, np.int64)
 
     def __iter__(self) -> Iterator[CheckedRows]:

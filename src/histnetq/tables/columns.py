@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from histnetq.bags.text_features import TextFeatures
 
 _MOST_CATEGORIES = 1000
+MOST_COUNTED = 1e15  # largest count, far below the numbers that a float cannot tell apart
 OTHER = "1 - "  # before the name of a score column: the scores of the second of two classes
 
 
@@ -344,15 +345,26 @@ def read_numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int)
     return values
 
 
-def read_weights(batch: pa.RecordBatch, column: str, table: str, first_row: int) -> NDArray[np.float64]:
-    """Return the weights of the rows, (n_rows,); raise an error for a negative weight."""
+def read_weights(
+    batch: pa.RecordBatch, column: str, table: str, first_row: int, kind: str = "survey"
+) -> NDArray[np.float64] | NDArray[np.int64]:
+    """Return the weights of the rows, (n_rows,); raise an error for a negative weight, and for a count in parts."""
     weights = read_numbers(batch, column, table, first_row)
     negative = np.flatnonzero(weights < 0)
     if negative.size:
         row, weight = counted(first_row + int(negative[0])), weights[negative[0]]
         problem = f"{row} has {weight:g} in column {column!r}, expected a weight of at least 0"
         raise InputError(table, problem=problem, remedy="correct it or drop the row")
-    return weights
+    if kind == "survey":
+        return weights
+    counts = weights.astype(np.int64)
+    wrong = np.flatnonzero((counts != weights) | (weights > MOST_COUNTED))
+    if wrong.size:
+        row, weight = counted(first_row + int(wrong[0])), weights[wrong[0]]
+        problem = f"{row} has {weight:g} in column {column!r}, expected a count, which is a whole number"
+        remedy = ("name it as ", Option("weight"), " if it is a survey weight")
+        raise InputError(table, problem=problem, remedy=remedy)
+    return counts
 
 
 def _numbers(batch: pa.RecordBatch, column: str, table: str, first_row: int, held: Any) -> NDArray:

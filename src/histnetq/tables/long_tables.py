@@ -20,6 +20,7 @@ from histnetq.registry import MISSING
 from histnetq.tables.budget import current_budget, name_array
 from histnetq.tables.column_inspection import Watch, find_copies
 from histnetq.tables.columns import (
+    MOST_COUNTED,
     Codes,
     FeatureSpec,
     Plan,
@@ -99,7 +100,7 @@ def read_bags(
     weight : str, optional
         The column with the weight of each row.
     weight_kind : {"survey", "count"}, default "survey"
-        Meaning of the weights, as in `Bags`.
+        Meaning of the weights, as in `Bags`: a row with the count k is k equal rows, such as k votes.
     prevalences : table, optional
         The proportions of the classes in each bag, in any kind of table that `source` accepts. In addition to the bag
         columns, it has one column per class, or the columns ``class`` and ``value``.
@@ -155,8 +156,8 @@ def read_bags(
         if scores is not None or isinstance(features, FeatureSpec):
             raise ValueError("text: expected none beside scores or the features of a model, got some; leave one out.")
         opened, features = with_text(opened, learned), [*(features or ()), *learned.names]
-    table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or ())
-    bags = table.as_bags(table.read(scratch), weight_kind, prevalences, counts, classes)
+    table = LongTable(opened, bag, features, label, weight, missing, scores, ignore or (), weight_kind)
+    bags = table.as_bags(table.read(scratch), prevalences, counts, classes)
     if learned is not None:
         bags = bags.replaced(text=learned)
     if scores is not None and bags.labels is not None and bags.feature_names is not None:
@@ -170,10 +171,10 @@ def _key_columns(bag: Names) -> list[str]:
 
 def read_bags_and_unseen(
     source: Any, *, bag: Names, features: Any, label: Any = None, weight: Any = None, missing: str = "refuse",
-    scratch: Any = None, **known: Any,
+    scratch: Any = None, weight_kind: str = "survey", **known: Any,
 ) -> tuple[Bags, NDArray[np.float64]]:  # fmt: skip
     """Return the bags as `read_bags` does, and the fraction of rows with an unknown category in each bag, (n_bags,)."""
-    table = LongTable(open_table(source, "source"), bag, features, label, weight, missing)
+    table = LongTable(open_table(source, "source"), bag, features, label, weight, missing, weight_kind=weight_kind)
     read = table.read(scratch)
     return table.as_bags(read, **known), np.bincount(read.bags, read.unseen) / np.bincount(read.bags)
 
@@ -216,6 +217,8 @@ class LongTable:
         The class of each feature, if the features are class probabilities.
     ignore : sequence of str, default ()
         Columns to exclude if no features are named.
+    weight_kind : {"survey", "count"}, default "survey"
+        Meaning of the weights.
 
     Attributes
     ----------
@@ -240,10 +243,13 @@ class LongTable:
     def __init__(
         self, table: Table, bag: Names, features: Sequence[str] | FeatureSpec | None, label: str | None = None,
         weight: Any = None, missing: str = "refuse", scores: Sequence[Any] | None = None, ignore: Sequence[str] = (),
+        weight_kind: str = "survey",
     ) -> None:  # fmt: skip
         if isinstance(features, FeatureSpec) and features.text is not None:
             table = with_text(table, features.text)
         self.table, self.weight, self.missing = table, weight, check_choice("missing", missing, MISSING)
+        self.weight_kind, self._whole = check_choice("weight_kind", weight_kind, ("survey", "count")), True
+        self._largest = 0.0
         keys = _key_columns(bag)
         self.bags, self._dropped_bags = (Codes(table.name, keys, table.written) for _ in range(2))
         self.labels = None if label is None else Codes(table.name, [label], table.written)
@@ -278,7 +284,7 @@ class LongTable:
         table, plan = self.table, self.plan
         for n, batch in table.batches([*plan.numbers, *self._numbers], [*self._names, *plan.texts]):
             rows, unseen = read_features(batch, plan, table.name, n, self._dtype)
-            weights = None if self.weight is None else read_weights(batch, self.weight, table.name, n)
+            weights = self._read_weights(batch, n)
             refuse_nothing(batch, self._names, table.name, n)
             kept = self._complete(rows, n)
             if self._scored:
@@ -310,6 +316,23 @@ class LongTable:
             warnings.warn(
                 f"{table.name}: no row of bag {lost[0]!r}{more} has all features: left out.",
                 UserWarning, stacklevel=2,
+            )  # fmt: skip
+
+    def _read_weights(self, batch: Any, first_row: int) -> NDArray | None:
+        if self.weight is None:
+            return None
+        weights = read_weights(batch, self.weight, self.table.name, first_row, self.weight_kind)
+        self._whole = self._whole and bool((weights == np.floor(weights)).all())
+        self._largest = max(self._largest, float(weights.max(initial=0)))
+        return weights
+
+    def _warn_of_counts(self) -> None:
+        """Warn of survey weights that look like counts, when a model is fitted."""
+        if self.reading is None and self.weight_kind == "survey" and self._whole and 1 < self._largest <= MOST_COUNTED:
+            warnings.warn(
+                f"{self.table.name}: the weights in column {self.weight!r} are whole numbers, and count as survey "
+                "weights, where a row remains one row; use --count-column, or weight_kind='count' in Python, if a row "
+                "with the weight k stands for k rows.", UserWarning, stacklevel=4,
             )  # fmt: skip
 
     def _complete(self, rows: NDArray, first_row: int) -> NDArray[np.bool_]:
@@ -392,15 +415,12 @@ class LongTable:
                 UserWarning, stacklevel=2,
             )  # fmt: skip
 
-    def as_bags(
-        self, read: Piece, weight_kind: str = "survey", prevalences: Any = None, counts: Any = None, classes: Any = None
-    ) -> Bags:
+    def as_bags(self, read: Piece, prevalences: Any = None, counts: Any = None, classes: Any = None) -> Bags:
         """Group the rows by bag, with proportions from another table or from the labels."""
         order, weights = np.argsort(read.bags, kind="stable"), None
-        if self.weight is None:
-            weight_kind = "count"
-        else:
-            check_choice("weight_kind", weight_kind, ("count", "survey"))
+        weight_kind = "count" if self.weight is None else self.weight_kind
+        if self.weight is not None:
+            self._warn_of_counts()
             weights = check_weights(read.weights[order], weight_kind, len(order))  # type: ignore[index]
             lost = np.flatnonzero(np.bincount(read.bags, read.weights) == 0)
             if lost.size:

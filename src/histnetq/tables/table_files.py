@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
 BATCH_ROWS = 1 << 17
+_MOST_SHOWN = 20  # columns that an error lists in full, so that the right one is among them
 OTHER_FEATURES = (
     Way(", or name the features without this column", on=("python", "service")),
     Way(", or name other columns by ", Option("features"), on=("command",)),
@@ -78,7 +79,7 @@ class Table:
         """Raise an error if a column is missing; `learned` says that a model was trained on these columns."""
         for name in names:
             if name not in self.types:
-                columns, near = shown(np.array(self.columns)), nearest_name(name, self.columns)
+                columns, near = shown(np.array(self.columns), _MOST_SHOWN), nearest_name(name, self.columns)
                 way_out = "add it, as the model has learned from it" if learned else "name one of them"
                 perhaps = "" if near is None else f", perhaps {near!r}"
                 raise ValueError(f"{self.name}: has no column {name!r}, its columns are {columns}; {way_out}{perhaps}.")

@@ -32,6 +32,8 @@ from histnetq.training.options import LearnedNothing, Training, TrainingInterrup
 from histnetq.training.processes import Processes
 from histnetq.training.supervision import Supervision, check_sampler
 
+_CHEAP = 20_000_000  # largest number of values in all rows for a refit that nobody asked for
+
 Make = Callable[[Supervision, Supervision], BagNetwork]
 
 
@@ -130,15 +132,23 @@ class Task:
     ----------
     quantifier : Quantifier
         The quantifier that trains a network; its parameters have been checked.
+    refits : bool
+        Whether the network learns from all data in the end, if `Training.refit` is None and this is cheap.
     """
 
-    def __init__(self, quantifier: Any) -> None:
+    def __init__(self, quantifier: Any, refits: bool = False) -> None:
+        self.refits = refits
         self.name, self.params = type(quantifier).__name__, quantifier.get_params(deep=False)
         self.training: Training = self.params["training"]
         self.label_weight, self.random_state = self.params.get("label_weight", 0.0), self.params["random_state"]
 
     def train(
-        self, given: Supervision, make: Make, validation: Bags | None = None, start: Start | None = None
+        self,
+        given: Supervision,
+        make: Make,
+        validation: Bags | None = None,
+        start: Start | None = None,
+        alternative: Make | None = None,
     ) -> TrainedNetwork:
         """Train a network: split the data, pretrain, run the training loop, and refit on all data if asked to.
 
@@ -152,6 +162,8 @@ class Task:
             Bags that choose the best epoch. By default, a part of the data is held out.
         start : callable, optional
             Pretrains the network in place and returns whether that succeeded.
+        alternative : callable, optional
+            Builds another network. The one with the lower validation loss after pretraining is trained.
 
         Returns
         -------
@@ -159,11 +171,11 @@ class Task:
             The network, its history and a description of the validation data.
         """
         plan = self._plan(given, make, validation, start)
-        first = self._pretrained(plan, plan.learned, self.training)
+        first, plan = self._better_start(plan, alternative)
         result = first.train()
         network, interrupted = first.network, result["interrupted"]
         learned_nothing = self._judge(result["best_loss"], first.unbeaten(plan.learned.prevalences()))
-        if self.training.refit and not interrupted:
+        if self._should_refit(first, given) and not interrupted:
             try:
                 network = self._refitted(plan, result["best_epoch"], result["rates"])
             except KeyboardInterrupt:
@@ -180,6 +192,27 @@ class Task:
             learned_nothing,
         )
 
+    def _better_start(self, plan: _Plan, alternative: Make | None) -> tuple[Run, _Plan]:
+        """Pretrain a network, and an alternative if there is one; return the better one, and the plan that makes it."""
+        first = self._pretrained(plan, plan.learned, self.training)
+        # The weights in a checkpoint are of one network, and a run without pretraining cannot be judged in advance.
+        if alternative is None or not first.started or self.training.checkpoint is not None:
+            return first, plan
+        other_plan = dataclasses.replace(plan, make=alternative)
+        other = self._pretrained(other_plan, plan.learned, self.training)
+        spent = first.spent + other.spent
+        if other.started and other.starting_loss() < first.starting_loss():
+            first, plan = other, other_plan
+        first.spent = spent
+        return first, plan
+
+    def _should_refit(self, run: Run, given: Supervision) -> bool:
+        """Return whether to train again on all data; by default, if this is cheap for a pretrained network."""
+        if self.training.refit is not None:
+            return self.training.refit
+        limited = self.training.minutes is not None or self.training.checkpoint is not None
+        return self.refits and run.started and not limited and given.n_values <= _CHEAP
+
     def _plan(self, given: Supervision, make: Make, validation: Bags | None, start: Start | None) -> _Plan:
         """Split the data, draw the validation bags, and choose how training bags are drawn."""
         seed = int(Processes.started().agree(int(np.random.default_rng(self.random_state).integers(2**31)))[0])
@@ -188,13 +221,17 @@ class Task:
         bags = held.validation_bags(sampler, self.training.validation_bags, seed)
         return _Plan(learned, held, everything, bags, learned.choose_sampler(self.params["sampler"]), make, start, seed)
 
+    @property
+    def _may_refit(self) -> bool:
+        return self.refits if self.training.refit is None else self.training.refit
+
     def _hold_out(self, given: Supervision, validation: Bags | None, seed: int) -> tuple[Supervision, ...]:
         """Return the training data, the held-out data, and the training data of a refit."""
         if validation is None:
             return *given.split(self.training.validation, seed), given
         bags = given.check_validation(validation)
         held = Supervision(None, bags, how=f"{len(bags)} bags given for it")
-        return given, held, given.joined(bags) if self.training.refit else given
+        return given, held, given.joined(bags) if self._may_refit else given
 
     def _pretrained(self, plan: _Plan, part: Supervision, training: Training, rates: NDArray | None = None) -> Run:
         """Build a network, pretrain it on a part of the data, and return the training run that continues from it."""

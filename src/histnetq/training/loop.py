@@ -165,6 +165,10 @@ class Run:
             "rates": history["lr"][: at.best_epoch][~np.isin(history["epoch"][: at.best_epoch], at.undone)],
         }
 
+    def starting_loss(self) -> float:
+        """Return the mean loss of the network on the validation bags."""
+        return self.processes.agree(float(self._losses(self._estimate_validation()).mean()))[0]
+
     def unbeaten(self, mean: NDArray[np.float64]) -> float | None:
         """Return the mean loss of a constant estimate that the network does not clearly beat on the validation bags.
 

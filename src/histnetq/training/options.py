@@ -80,9 +80,10 @@ class Training:
         Fraction of the bags, or of the labelled rows, that is held out to choose the best epoch.
     validation_bags : int, default=200
         Number of validation bags drawn, once, from held-out labelled rows.
-    refit : bool, default=False
+    refit : bool, default=None
         After the best epoch is known, train again up to this epoch with the same learning rates on all data, including
-        the held-out data and bags given for validation. This takes up to twice as long.
+        the held-out data and bags given for validation. This takes up to twice as long. None does so for a pretrained
+        `HistNetQ` on at most 20 million values, without `minutes` and `checkpoint`.
     standardize : bool, default=True
         Standardise inputs to mean 0 and variance 1 (sparse rows: variance only; images: per channel).
     dtype : str, default="float32"
@@ -121,7 +122,7 @@ class Training:
     clip: float | None = None
     validation: float = 0.3
     validation_bags: int = 200
-    refit: bool = False
+    refit: bool | None = None
     standardize: bool = True
     dtype: str = "float32"
     device: str = "auto"

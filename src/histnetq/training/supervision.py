@@ -106,6 +106,12 @@ class Supervision:
         return self._first.rows
 
     @property
+    def n_values(self) -> int:
+        """Return the number of values in the rows of all pools."""
+        parts = [part for part in (self.rows, None if self.one_pool else self.bags) if part is not None]
+        return sum(int(np.prod(part.rows.shape)) for part in parts)
+
+    @property
     def feature_names(self) -> list[str] | None:
         return self._first.feature_names
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,6 +13,9 @@ from histnetq.bags.bags import Bags
 from histnetq.simplex import Floats, Ints
 from histnetq.sketches.sketch import BagSketch
 from histnetq.uncertainty.conformal import Calibration
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 # Posteriors (n_rows, n_classes), the row of each entry, offsets and weights of bags -> estimates (n_bags, n_classes).
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
@@ -82,6 +86,8 @@ class Capabilities:
         Bags -> standard errors of the estimates.
     posterior : PosteriorOfParts, or None
         The method's own posterior distribution.
+    performance : callable, or None
+        Bags and their estimates -> expected accuracy and F1 of the classifier in each bag.
     """
 
     kind: str
@@ -91,3 +97,4 @@ class Capabilities:
     posteriors: HeldOutPosteriors | None = None
     standard_errors: Callable[[Bags], Floats] | None = None
     posterior: PosteriorOfParts | None = None
+    performance: Callable[[Bags, Floats], pd.DataFrame] | None = None

@@ -270,12 +270,14 @@ def _add_models(app: FastAPI) -> None:
         request: Request, name: str, bag: Annotated[schemas.Columns, Query()] = [],  # noqa: B006
         coverage: schemas.Coverage | None = None, interval: schemas.INTERVAL | None = None,
         weight: schemas.Text | None = None, missing: schemas.MISSING = "refuse", wide: bool = False,
+        weight_kind: schemas.WEIGHT_KIND = "survey",
     ) -> Response:  # fmt: skip
         """Estimate the bags of a table: CSV, Parquet, Excel, or a list with one JSON object per row."""
         service: Service = app.state.service
         service.shelf.find(name)
         suffix, as_text = _body_suffix(request), _wants_csv(request)
         options = {"bag": bag, "coverage": coverage, "interval": interval, "weight": weight, "missing": missing}
+        options["weight_kind"] = weight_kind
         with service.places.take(service.client(request)), service.spool.temporary() as folder:
             path = folder / f"body{suffix}"
             limits = service.body_limits

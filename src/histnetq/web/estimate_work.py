@@ -115,12 +115,12 @@ class EstimateWork:
 
     def _monitor(self, model: Any, time_: str, file: serializers.UploadedFile) -> dict[str, Any]:
         asked, coverage = self.asked, self.asked.coverage or serializers.COVERAGE
-        options = asked.model_dump(include={"period", "reference", "by", "missing"})
+        options = asked.model_dump(include={"period", "reference", "by", "missing", "accuracy"})
         table, reference, messages = serializers.monitor_file(model, file, time=time_, coverage=coverage, **options)
         with self._sent_messages(messages):
             (self.folder / MONITOR_CSV).write_text(serializers.as_csv(table), encoding="utf-8", newline="\n")
         shown = {"period": asked.period, "reference": reference, "by": asked.by, "coverage": asked.coverage}
-        line = self._command("monitor", time=time_, **shown, csv=MONITOR_CSV)
+        line = self._command("monitor", time=time_, **shown, accuracy=asked.accuracy or None, csv=MONITOR_CSV)
         self._write_monitor_page(table, model, reference, coverage, line)
         chunks = serializers.describe_chunks(table, len(model.classes_))
         return {

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     PERIOD = str
     MISSING = str
     INTERVAL = str
+    WEIGHT_KIND = str
 else:
     PERIOD = Literal[tuple(registry.PERIODS)]
     MISSING = Literal[tuple(registry.MISSING)]
     INTERVAL = Literal[tuple(registry.INTERVALS)]
+    WEIGHT_KIND = Literal["survey", "count"]
 
 
 def _plain(text: str) -> str:
@@ -44,7 +46,8 @@ class EstimateJob(_Asked):
     """Estimate the bags of a table.
 
     With `sample`, that many rows of each bag are drawn for labelling. With `audited`, the key of a table with their
-    labels, estimates come from the labels.
+    labels, estimates come from the labels. With `time`, the chunks of time are compared, and with `accuracy` the
+    expected accuracy of the classifier is added to each of them.
     """
 
     kind: Literal["estimate"]
@@ -57,6 +60,7 @@ class EstimateJob(_Asked):
     period: PERIOD = "W"
     reference: Text | None = None
     by: Columns = []
+    accuracy: bool = False
     sample: Annotated[int, Field(ge=FEWEST_LABELS, le=100_000)] | None = None
     audited: Text | None = None
 

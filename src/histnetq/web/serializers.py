@@ -104,7 +104,7 @@ def sample_file(model: Quantifier, file: UploadedFile, n: int, **options: Any) -
 
 def monitor_file(
     model: Quantifier, file: UploadedFile, *, time: str, period: str, reference: str | None, by: Sequence[str],
-    coverage: float, missing: str,
+    coverage: float, missing: str, accuracy: bool = False,
 ) -> tuple[pd.DataFrame, str, list[str]]:  # fmt: skip
     """Return the table of `histnetq monitor` for a file, the reference, and warnings.
 
@@ -113,7 +113,9 @@ def monitor_file(
     with file.reading() as messages:
         how = How(time, period, by=tuple(by), missing=missing)
         asked = model, [str(file.path)], how, reference
-        table, _ = monitor_chunks(*asked, check=_check_chunks, false_alarms=FALSE_ALARMS, coverage=coverage)
+        table, _ = monitor_chunks(
+            *asked, check=_check_chunks, false_alarms=FALSE_ALARMS, coverage=coverage, accuracy=accuracy
+        )
     return table, table.attrs["reference"], messages
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from pyarrow import parquet
 
-from histnetq.web.errors import as_refusals
+from histnetq.web.errors import RefusedError, as_refusals
 from histnetq.web.estimate_work import EstimateWork
 from histnetq.web.json_rows import rows_as_table
 from histnetq.web.limits import TableLimits
@@ -38,7 +38,11 @@ def predict(
     bounds = TableLimits(**limits)
     with as_refusals():
         file = _as_table(Path(path), bounds)
-    found, messages = estimate_file(shelf.model(model), UploadedFile(file, bounds), **options)
+    try:
+        found, messages = estimate_file(shelf.model(model), UploadedFile(file, bounds), **options)
+    except RefusedError as error:
+        raise RefusedError(error.status, error.sentence.replace(file.name, Path(path).name)) from error
+    messages = [message.replace(file.name, Path(path).name) for message in messages]
     facts = {"summary": summarise(found)}
     with as_refusals():
         parts = (csv_parts if as_text else json_parts)(found, wide)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -26,13 +27,16 @@ from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import sketch_table
 from histnetq.tables.budget import require
 from histnetq.tables.images import is_image_table
-from histnetq.uncertainty.methods import INTERVALS
+from histnetq.tables.table_files import find_files
+from histnetq.uncertainty.intervals import Intervals
+from histnetq.uncertainty.methods import INTERVALS, choose_interval
 from histnetq.workflows.reading import Reader, columns_of, reader, require_known
 from histnetq.workflows.row_probabilities import refuse_without_rows, row_table, stored_sketches
 
 Place = str | os.PathLike[str]
 COVERAGE = 0.9  # probability that an interval contains the truth
 _BAG_BYTES, _NUMBER_BYTES = 3500, 100  # memory of a bag's estimates and report: for the bag, and for each class
+_SMALL_TABLE = 1 << 25  # bytes of files whose rows are kept in memory for Bayesian intervals that nobody asked for
 _DIGITS = 9  # decimals of written estimates, more than are significant
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the result
 
@@ -58,7 +62,7 @@ class Estimates:
     --------
     >>> import histnetq as hq
     >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
-    >>> len(hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0]})))
+    >>> len(hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0]}), interval="bayes"))
     1
     """
 
@@ -103,9 +107,10 @@ class Estimates:
         --------
         >>> import histnetq as hq
         >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
-        >>> hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0, 1.0]})).to_frame(wide=True)
-           bag     a     b  n      trust
-        0  all  0.25  0.75  4  unchecked
+        >>> found = hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0, 1.0]}), interval="bayes")
+        >>> found.to_frame(wide=True)[["bag", "a", "b", "n"]]
+           bag     a     b  n
+        0  all  0.25  0.75  4
         """
         if not wide:
             repeated = np.repeat(np.arange(len(self)), len(self.classes))
@@ -136,6 +141,7 @@ def estimate(
     rows: bool = False,
     images: bool = False,
     dask: str | None = None,
+    weight_kind: str = "survey",
     **options: Any,
 ) -> Estimates:
     """Estimate the bags of a table, with intervals and trust; this is what ``histnetq predict`` does.
@@ -153,21 +159,24 @@ def estimate(
     bag : str or sequence of str, default=None
         Columns that name the bag of each row; None takes all rows as one bag.
     weight : str, default=None
-        Column of survey weights.
+        Column of weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
         "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
         by the training mean.
     coverage : float, default=None
-        Probability that an interval contains the truth; None means 0.9 for calibrated models and no intervals
-        for others.
+        Probability that an interval contains the truth; None means 0.9.
     interval : str, default=None
-        Interval method, see `Quantifier.predict_interval`; None means "conformal" for calibrated models.
+        Interval method, see `Quantifier.predict_interval`. None means "conformal" for calibrated models. For other
+        models it means "bayes" if the method has a classifier and the table is small; if not, there are no intervals.
+        A warning then gives the reason.
     rows : bool, default=False
         Also compute the class probabilities of each row.
     images : bool, default=False
         Whether `table` names images, as in `read_images`.
     dask : str, default=None
         Address of a Dask scheduler whose workers read the table, or "local".
+    weight_kind : {"survey", "count"}, default="survey"
+        Meaning of the weights: survey weights, or counts, where a row with the count k is k equal rows.
     **options : dict
         Options of `read_images` for images; ``progress=True`` shows the progress of Dask.
 
@@ -180,12 +189,13 @@ def estimate(
     --------
     >>> import pandas as pd, histnetq as hq
     >>> q = hq.CC().fit(pd.DataFrame({"x": [0.0, 1.0] * 10}), ["a", "b"] * 10)
-    >>> hq.estimate(q, pd.DataFrame({"x": [0.0, 1.0, 1.0], "site": ["n", "n", "s"]}), bag="site").to_frame()
-      site class  estimate  n      trust
-    0    n     a       0.5  2  unchecked
-    1    n     b       0.5  2  unchecked
-    2    s     a       0.0  1    one row
-    3    s     b       1.0  1    one row
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0, 1.0], "site": ["n", "n", "s"]})
+    >>> hq.estimate(q, rows, bag="site", interval="bayes").to_frame().round(1)
+      site class  estimate  lower  upper  n      trust
+    0    n     a       0.5    0.5    0.5  2  unchecked
+    1    n     b       0.5    0.5    0.5  2  unchecked
+    2    s     a       0.0    0.0    0.0  1    one row
+    3    s     b       1.0    1.0    1.0  1    one row
     """
     model, keys = as_model(model), columns_of(bag)
     if images:
@@ -195,7 +205,10 @@ def estimate(
     if rows:
         refuse_without_rows(table, missing, dask)
         needs_rows = needs_rows or "probabilities are of rows"
-    found, unseen = _find_bags(model, table, needs_rows, bag=keys, weight=weight, missing=missing, dask=dask, **options)
+    if interval is None and _should_keep_rows(model, table, dask):
+        needs_rows = needs_rows or INTERVALS["bayes"].needs_rows
+    options |= {"weight": weight, "weight_kind": weight_kind, "missing": missing, "dask": dask}
+    found, unseen = _find_bags(model, table, needs_rows, bag=keys, **options)
     keys = keys or (isinstance(found, BagSketch) and list(found.maker.keys or ())) or ["bag"]
     return _estimated(model, found, unseen, keys, coverage, interval, rows)
 
@@ -225,20 +238,51 @@ def _estimated(
     interval: str | None,
     with_rows: bool = False,
 ) -> Estimates:
-    """Estimate bags with trust, and with intervals if they are requested or the model is calibrated."""
+    """Estimate bags with trust, and with intervals if a method is named or possible."""
     n_bytes = len(bags) * (_BAG_BYTES + _NUMBER_BYTES * len(model.classes_))
     require(n_bytes, f"estimates of {len(bags):,} bags", "use fewer bags")
-    if interval is None and (coverage is not None or model.calibration_ is not None):
-        interval = "conformal"
-    if interval is None:
+    level = COVERAGE if coverage is None else coverage
+    _, found = find_intervals(model, bags, level, interval, required=coverage is not None, stacklevel=4)
+    if found is None:
         values = {"estimate": model.predict(bags)}
     else:
-        found = model.predict_interval(bags, COVERAGE if coverage is None else coverage, method=interval)
         values = {"estimate": found.estimates, "lower": found.lower, "upper": found.upper}
     names = name_columns(np.asarray(bags.ids), keys)
     rows = row_table(model, bags, values["estimate"], names) if with_rows and isinstance(bags, Bags) else None
     trust = judge(model, bags, unseen)["trust"].to_numpy()
     return replace(sort_estimates(names, np.asarray(bags.sizes), trust, model.classes_, values), rows=rows)
+
+
+def find_intervals(
+    model: Quantifier,
+    bags: Bags | BagSketch,
+    coverage: float = COVERAGE,
+    name: str | None = None,
+    *,
+    required: bool = False,
+    stacklevel: int = 3,
+) -> tuple[str, Intervals | None]:
+    """Return the name of the interval method and the intervals of bags; without a name, `choose_interval` chooses it.
+
+    A warning gives the reason if the chosen intervals are not conformal. If no method is possible, there are no
+    intervals; if they are required, this is an error.
+    """
+    if name is None:
+        choice = choose_interval(model.capabilities(), bags)
+        name = "conformal" if choice.name is None and required else choice.name
+        if choice.note and name != "conformal":
+            warnings.warn(choice.note, UserWarning, stacklevel=stacklevel)
+    if name is None:
+        return "", None
+    return name, model.predict_interval(bags, coverage, method=name)
+
+
+def _should_keep_rows(model: Quantifier, source: Any, dask: str | None) -> bool:
+    """Return whether Bayesian intervals are possible and the table is small enough to keep its rows in memory."""
+    can = model.capabilities()
+    if dask is not None or can.calibration is not None or can.posteriors is None or stored_sketches(source):
+        return False
+    return hasattr(source, "columns") or sum(map(os.path.getsize, find_files(source, "source"))) <= _SMALL_TABLE
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:
@@ -311,12 +355,15 @@ class Score:
         intervals.
     learned_nothing : str
         A sentence if the network learned nothing, else empty.
+    interval : str
+        The interval method; empty without intervals.
     """
 
     errors: pd.DataFrame
     floor: dict[str, float]
     coverage: dict[str, float]
     learned_nothing: str
+    interval: str = ""
 
     @property
     def means(self) -> dict[str, float]:
@@ -324,8 +371,20 @@ class Score:
         return {name: float(self.errors[name].mean()) for name in self.floor}
 
 
-def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE, **options: Any) -> Score:
-    """Measure the errors of a model on bags of known proportions; options are those of `reader`."""
+def score(
+    model: Quantifier | Place,
+    source: Any,
+    *,
+    coverage: float = COVERAGE,
+    interval: str | None = None,
+    **options: Any,
+) -> Score:
+    """Measure the errors and intervals of a model on bags of known proportions.
+
+    `interval` is as in `estimate`, and the other options are those of `reader`.
+    """
+    if interval is not None:
+        check_choice("interval", interval, tuple(INTERVALS))
     model = as_model(model)
     bags = _known_reader(source, **options)(model)[0]
     errors = evaluate(model, bags)
@@ -333,13 +392,16 @@ def score(model: Quantifier | Place, source: Any, *, coverage: float = COVERAGE,
     assert known is not None
     floor = add_columns(np.tile(model.train_prevalences_, (len(bags), 1)), known.shape[1])
     means = {name: float(MEASURES[name](known, floor, bags.sizes).mean()) for name in ("ae", "rae")}
+    name, found = find_intervals(model, bags, coverage, interval)
     covered: dict[str, float] = {}
-    if model.calibration_ is not None:
-        found = model.predict_interval(bags, coverage)
+    if found is not None:
         held = found.contains(known[:, : len(model.classes_)]).mean()
-        width = (found.upper - found.lower).mean()
-        covered = {"nominal": coverage, "seen": float(held), "mean width": float(width)}
-    return Score(errors, means, covered, model.learned_nothing_)
+        covered = {
+            "nominal": found.coverage,
+            "seen": float(held),
+            "mean width": float((found.upper - found.lower).mean()),
+        }
+    return Score(errors, means, covered, model.learned_nothing_, name)
 
 
 def _known_reader(source: Any, *, label: str | None = None, images: bool = False, **options: Any) -> Reader:
@@ -381,6 +443,7 @@ def _find_bags(
     weight: str | None,
     missing: str,
     dask: str | None,
+    weight_kind: str,
     progress: bool = False,
 ) -> tuple[Bags | BagSketch, Floats]:
     """Return bags or their sketches, and the fraction of each bag's rows with texts not seen in training."""
@@ -392,9 +455,10 @@ def _find_bags(
     if stored:
         found = _add_up(stored, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not needs_rows):
-        found = sketch(model, source, bag=bag, weight=weight, missing=missing, dask=dask, progress=progress)
+        how: dict[str, Any] = {"bag": bag, "weight": weight, "weight_kind": weight_kind, "missing": missing}
+        found = sketch(model, source, dask=dask, progress=progress, **how)
     else:
-        return reader(source, bag=bag, weight=weight, missing=missing)(model)
+        return reader(source, bag=bag, weight=weight, weight_kind=weight_kind, missing=missing)(model)
     return found, found.unseen / found.n_rows
 
 

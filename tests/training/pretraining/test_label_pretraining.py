@@ -409,3 +409,37 @@ def test_bags_of_judged_rows_follow_the_protocol():
     )
     means = np.stack([examples.rows.numpy()[part].mean(0) for part in np.split(rows, drawn.offsets[1:-1])])
     assert means.std(0).max() > 0.4 * examples.rows.numpy().std(0).max()
+
+
+def polling_places(n_bags=160, n_parties=8, one_row_each=True):
+    """Bags of one-hot party votes of known candidate totals, where each party votes for candidates its own way."""
+    rng = np.random.default_rng(0)
+    choices = rng.dirichlet(np.full(3, 0.4), n_parties)
+    votes = np.stack([rng.multinomial(80, rng.dirichlet(np.ones(n_parties))) for _ in range(n_bags)])
+    totals = np.stack([sum(rng.multinomial(n, p) for n, p in zip(row, choices, strict=True)) for row in votes])
+    bag, party = np.nonzero(votes)
+    rows, offsets = np.eye(n_parties, dtype=np.float32), np.searchsorted(bag, np.arange(n_bags + 1))
+    known = {"prevalences": totals / 80, "classes": list("abc")}
+    if one_row_each:
+        return hq.Bags(rows, party, offsets, weights=votes[bag, party], **known)
+    return hq.Bags.from_arrays([np.repeat(rows, row, axis=0) for row in votes], **known)
+
+
+@pytest.mark.parametrize(("one_row_each", "encoder"), [(True, None), (True, ()), (False, ())])
+def test_categorical_rows_are_learned_from(one_row_each, encoder):
+    bags = polling_places(one_row_each=one_row_each)
+    learned, new = bags[:120], bags[120:]
+    training = hq.Training(epochs=12, progress=False)
+    q = hq.HistNetQ(encoder=encoder, training=training, random_state=0).fit(learned)
+    assert not q.learned_nothing_
+    constant = np.tile(learned.prevalences.mean(0), (len(new), 1))
+    error, floor = (hq.metrics.ae(new.prevalences, p).mean() for p in (q.predict(new), constant))
+    assert error < 0.6 * floor
+
+
+def test_few_distinct_rows_that_hardly_repeat_are_not_learned_by_heart():
+    rng = np.random.default_rng(0)
+    few = hq.Bags.from_arrays([rng.normal(size=(5, 2)) for _ in range(6)], prevalences=[[0.5, 0.5]] * 6)
+    network = hq.HistNetQ()._network((2,), 2, None)
+    rows = TrainingRows.of(Supervision.of(few, None, None), network, rng)
+    assert learn_scores(network.encoder[0], rows, 0.01, 0.0, rng) is None

@@ -241,6 +241,54 @@ def test_from_files_to_a_page_and_a_table(files, model, rows):
     assert float(start[1]) == pd.Timestamp("2026-04-20").timestamp()
 
 
+def test_the_expected_accuracy_of_each_chunk(files, model, rows):
+    found = watch(model, rows, accuracy=True)
+    assert list(found) == [*COLUMNS, "accuracy", "f1"]
+    pd.testing.assert_frame_equal(found[COLUMNS], watch(model, rows), check_frame_type=False)
+    week = rows["ts"].dt.to_period("W-SUN").dt.start_time.dt.strftime("%Y-%m-%d").to_numpy()
+    arrays = [rows.loc[week == name, ["x", "z"]] for name in np.unique(week)]
+    expected = model.estimate_performance(hq.Bags.from_arrays(arrays))
+    for name in ("accuracy", "f1"):
+        np.testing.assert_allclose(one_class(found)[name], expected[name], atol=1e-8)
+        np.testing.assert_array_equal(one_class(found, "a")[name], one_class(found)[name])
+    right = (rows["x"] > 1.5) == (rows["y"] == "b")
+    np.testing.assert_allclose(one_class(found)["accuracy"], right.groupby(week).mean(), atol=0.06)
+    done = run(*files, *TYPED, "--accuracy", "-o", "a.html", "--csv", "a.csv", "--prometheus", "a.prom")
+    assert done.exit_code == 0, done.output
+    written = pd.read_csv("a.csv", parse_dates=["start", "end"])
+    pd.testing.assert_frame_equal(written, pd.DataFrame(found), check_dtype=False)
+    text, worst = Path("a.html").read_text(encoding="utf-8"), one_class(found).set_index("chunk")["accuracy"]
+    assert f"on <b>{worst.min():.1%}</b> of the rows in its worst chunk, {worst.idxmin()}" in text
+    assert '<th scope="col">expected accuracy</th>' in text
+    assert text.count("data:image/png") == 5
+    assert f"histnetq_expected_accuracy {worst.iloc[-1]}\n" in Path("a.prom").read_text(encoding="utf-8")
+    assert "expected accuracy" not in page_of(watch(model, rows))
+    assert len(found.plot().axes) == 4
+
+
+def test_segments_have_an_expected_accuracy_of_their_own(model):
+    rows = make_rows([0.5] * 8)
+    found = watch(model, rows, by="region", accuracy=True)
+    north = watch(model, rows[rows["region"] == "n"], accuracy=True)
+    np.testing.assert_array_equal(found.loc[found["region"] == "n", "accuracy"], north["accuracy"])
+    assert expose(found).count("histnetq_expected_f1{region=") == 2
+
+
+def test_the_expected_accuracy_needs_a_classifier_and_the_rows(files, model, rows):
+    refused = run(*files, *TYPED, "--accuracy", "--state", "kept.parquet", "--csv", "a.csv")
+    sentence = "--accuracy: expected the rows of all chunks, got a --state of sketches; leave one of them out."
+    assert (refused.exit_code, refused.output.splitlines()[-1]) == (2, f"Error: {sentence}")
+    with pytest.raises(
+        ValueError, match=r"^accuracy: expected the rows of all chunks, got a state= of sketches; leave"
+    ):
+        watch(model, rows, accuracy=True, state="kept.parquet")
+    known = hq.APP(100).draw(hq.Bags.from_labels(rows[["x", "z"]], rows["y"]), 40, random_state=0)
+    network = hq.MLPE().fit(rows[["x", "z"]], rows["y"]).calibrate(known)
+    expected = "a model with a confusion matrix, which methods such as EMQ learn from labelled rows, got MLPE"
+    with pytest.raises(TypeError, match=f"^accuracy: expected {expected}; use one of them, or leave it out\\.$"):
+        watch(network, rows, accuracy=True)
+
+
 def test_names_of_segments_and_classes_are_quoted_for_prometheus():
     times = pd.to_datetime(["2026-01-05", "2026-01-12", "2026-01-05"])
     values = {"estimate": [0.1, 0.25, 0.5], "reference": 0.5, "threshold_lower": 0.2, "threshold_upper": 0.8}

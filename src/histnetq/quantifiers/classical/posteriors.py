@@ -449,11 +449,12 @@ class PosteriorQuantifier(Quantifier):
         return log_likelihoods(p, self.train_prevalences_), index
 
     def _assigned(self, bags: Bags) -> tuple[Ints, Floats]:
-        if not self.resamples:
-            return super()._assigned(bags)
         p, index = self._bag_posteriors(bags)
         known, labels = self.training_posteriors_, self.training_labels_.astype(np.int64)
         return p.argmax(1)[index], confusions_of(known, labels, self.training_weights_)
+
+    def _has_confusions(self) -> bool:
+        return self.resamples
 
     def _learn_all(self, posteriors: Floats, labels: Ints, weights: NDArray | None, classes: NDArray) -> None:
         prevalences = np.bincount(labels, weights, minlength=len(classes)).astype(float)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -49,6 +50,7 @@ class DeepQuantifier(Quantifier):
     random_state: int | None = None
     ridge: float | None = None
 
+    refits: ClassVar[bool] = False  # whether it learns from all data in the end if this is cheap
     stored: ClassVar[tuple[Stored, ...]] = (StoredNetwork(), StoredArrays(confusions_="share: classes classes?"))
 
     def fit(self, X: Any, y: Any = None, *, bags: Bags | None = None, validation: Bags | None = None) -> Self:
@@ -77,16 +79,18 @@ class DeepQuantifier(Quantifier):
         if not given.input_shape:
             raise TypeError("rows: networks expect numbers, got texts; embed or vectorise them first.")
 
-        def make(learned: Supervision, held: Supervision) -> BagNetwork:
+        def make(learned: Supervision, held: Supervision, own: DeepQuantifier = self) -> BagNetwork:
             change = _log_odds if scored else np.asarray
             statistics = learned.statistics(change) if self.training.standardize else None
             for part in (given.rows, given.bags):
                 if part is not None and not scored:
                     require_range(part, *_reach(statistics, given.input_shape))
-            return self._network(given.input_shape, len(given.classes), make_standardize(statistics, scored))
+            return own._network(given.input_shape, len(given.classes), make_standardize(statistics, scored))
 
-        scored = given.are_scores
-        keep_trained(self, Task(self).train(given, make, validation, self._start()))
+        scored, other = given.are_scores, self._alternative(given.input_shape)
+        alternative = None if other is None else partial(make, own=other)
+        trained = Task(self, self.refits).train(given, make, validation, self._start(), alternative)
+        keep_trained(self, trained)
         known = given.classes, given.input_shape, given.feature_names, given.prevalences()
         self._learned_from(*known, needs_double(given.pool), scored, given.text)
         self.confusions_: NDArray[np.float64] | None = None
@@ -134,6 +138,10 @@ class DeepQuantifier(Quantifier):
         """Return the function that pretrains the network, or None to start from random weights."""
         return None
 
+    def _alternative(self, shape: tuple[int, ...]) -> DeepQuantifier | None:
+        """Return a copy with other parameters, whose network is trained instead if it starts better."""
+        return None
+
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         """Build the network for rows of this shape, with random weights."""
         raise NotImplementedError
@@ -160,10 +168,12 @@ class DeepQuantifier(Quantifier):
         return log_likelihoods(p, self.train_prevalences_), index
 
     def _assigned(self, bags: Bags) -> tuple[NDArray[np.int64], NDArray[np.float64]]:
-        if self.confusions_ is None:
-            return super()._assigned(bags)
+        assert self.confusions_ is not None
         p, index = given_posteriors(bags, len(self.classes_))
         return p.argmax(1)[index], self.confusions_
+
+    def _has_confusions(self) -> bool:
+        return getattr(self, "confusions_", None) is not None
 
     def _require_same_features(self, bags: Bags, streamed: bool = False) -> None:
         super()._require_same_features(bags, streamed)

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import partial
+from typing import ClassVar
 
 from torch import nn
 
 from histnetq.bags.checks import check_choice, check_flag, check_integer
 from histnetq.bags.limits import MOST_BINS
-from histnetq.nn import BINS, Cumulative, LogOdds, Pooling, Unmixing
+from histnetq.nn import BINS, BagNetwork, Cumulative, LogOdds, Pooling, Unmixing
+from histnetq.persistence.saving import Arrays
 from histnetq.quantifiers.networks.deep_quantifier import PooledQuantifier
 from histnetq.quantifiers.networks.encoders import DEFAULT_ENCODER, make_scores
 from histnetq.training.fitting import Start
@@ -35,8 +38,9 @@ class HistNetQ(PooledQuantifier):
         Number of bins per feature.
     encoder : None, tuple of int, nn.Module or factory, default=None
         Maps rows to features. None is a small MLP (a CNN for images), and a tuple has the layer sizes of an MLP; with
-        ``head="unmix"``, a layer of class scores follows. A module is copied, never trained in place. A factory is
-        called with the shape of a row.
+        ``head="unmix"``, a layer of class scores follows. With None, this layer alone is used if its pretrained network
+        has the lower loss on the validation bags. A module is copied, never trained in place. A factory is called with
+        the shape of a row.
     loss : str or callable, default="ae"
         A name from `histnetq.metrics`, or any differentiable ``(p_true, p_pred)`` or ``(p_true, p_pred, sizes)``.
     sampler : "auto", None or protocol, default="auto"
@@ -50,8 +54,8 @@ class HistNetQ(PooledQuantifier):
         Seed of weights, splits and draws; None draws a new seed each time.
     ridge : float or None, default=0.01
         Penalty of the logistic regressions that recover unknown labels of rows from the proportions of the bags. If the
-        encoder has no hidden layers, it is also such a regression. With None, or if fewer than 100 rows are distinct,
-        training starts from random weights.
+        encoder has no hidden layers, it is also such a regression. Training starts from random weights with None, and
+        if fewer than 100 rows are distinct, unless these occur often and in more bags than there are distinct rows.
     head : "unmix" or tuple of int, default="unmix"
         Maps histograms to prevalences: "unmix" finds the mixture of class histograms, and a tuple has the sizes of
         hidden layers, as in the paper.
@@ -96,6 +100,8 @@ class HistNetQ(PooledQuantifier):
     (2,)
     """
 
+    refits: ClassVar[bool] = True
+
     bins: str = field(default="hard", kw_only=False)
     n_bins: int = field(default=16, kw_only=False)
     head: Sequence[int] | str = "unmix"
@@ -120,6 +126,21 @@ class HistNetQ(PooledQuantifier):
         from histnetq.training.pretraining.histnetq_start import start_histograms
 
         return partial(start_histograms, self.ridge)
+
+    def _alternative(self, shape: tuple[int, ...]) -> HistNetQ | None:
+        if self.encoder is not None or self._start() is None or len(shape) != 1:
+            return None
+        return self._without_hidden_layers()
+
+    def _without_hidden_layers(self) -> HistNetQ:
+        other = copy.copy(self)
+        other.encoder = ()
+        return other
+
+    def _rebuilt(self, arrays: Arrays) -> BagNetwork:
+        layers = [name for name, array in arrays.items() if name.startswith("encoder.0.") and array.ndim == 2]
+        chosen = self.encoder is None and self.head == "unmix" and len(self.input_shape_) == 1 and len(layers) == 1
+        return PooledQuantifier._rebuilt(self._without_hidden_layers() if chosen else self, arrays)
 
     def _encoder(self, shape: tuple[int, ...], n_classes: int) -> nn.Module:
         if self.head != "unmix":

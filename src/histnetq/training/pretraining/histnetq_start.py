@@ -29,6 +29,7 @@ _INNER = 0.2  # the sigmoid maps this quantile of the log-odds to 0.2, and the q
 _WIDEST = 2.0
 _SMOOTHING = 0.3  # rows per bin that are added to the templates of each class
 _JUDGING_BAGS = 1000  # largest number of bags on which the trained head must be better
+_MIXED_BAGS = 100  # bags of an update of the head on mixed bags
 _RATES = {"factor": 1e-3, "other": 3e-2}  # learning rates of the head
 
 
@@ -58,7 +59,8 @@ def start_histograms(ridge: float, task: Pretraining) -> bool:
     weights = None if bags.weights is None else torch.from_numpy(bags.weights)
     histograms = pooling.of_rows(odds)(torch.from_numpy(bags.offsets), torch.from_numpy(rows), weights)
     head.set_usual(histograms, float(np.exp(np.log(bags.sizes).mean())))
-    odds, shares = blur(odds, shares, rng)
+    if not scored.categorical:
+        odds, shares = blur(odds, shares, rng)
     pool = pooling.of_rows(odds)
     known = training_rows.bags
     protocol = row_protocol(task.sampler) if known is None else None
@@ -69,8 +71,52 @@ def start_histograms(ridge: float, task: Pretraining) -> bool:
         return head(pool(offsets, rows)).softmax(1)
 
     n_steps = pretraining_steps(training_rows, task.training)
-    _pretrain_if_useful(head, partial(draw, estimate, rng), (bags, histograms), task.loss, n_steps)
+    if not scored.categorical:
+        _pretrain_if_useful(head, partial(draw, estimate, rng), (bags, histograms), task.loss, n_steps)
+        return True
+    for parameter in scores.parameters():  # a move of a common row into the next bin would change all estimates
+        parameter.requires_grad_(False)
+    batch = partial(draw, estimate, rng) if known is None else partial(_mixed_batch, head, bags, histograms, rng)
+    _pretrain_if_useful(head, batch, (bags, histograms), task.loss, n_steps)
+    if known is not None:
+        _start_again_if_useful(head, batch, (bags, histograms), task.loss, n_steps)
     return True
+
+
+def _start_again_if_useful(
+    head: Unmixing,
+    estimate_batch: Callable[[], tuple[Tensor, ...]],
+    judging: tuple[Bags, Tensor],
+    loss: Measure,
+    n_steps: int,
+) -> None:
+    """Train the head again from equal templates of all classes, and keep it if it is better on the bags for judging.
+
+    The estimates then come from its hidden layer alone. This is better if the rows of a class differ between bags, so
+    that no mixture of templates explains them.
+    """
+    trained, before = (
+        {name: value.clone() for name, value in head.state_dict().items()},
+        _mean_loss(head, *judging, loss),
+    )
+    head.set_templates(torch.full_like(head.templates, 1 / head.n_bins))
+    head.restart_factor(torch.as_tensor(judging[0].prevalences).mean(0))
+    _pretrain_if_useful(head, estimate_batch, judging, loss, n_steps)
+    if not _mean_loss(head, *judging, loss) < before:
+        head.load_state_dict(trained)
+
+
+def _mixed_batch(head: Unmixing, bags: Bags, histograms: Tensor, rng: np.random.Generator) -> tuple[Tensor, ...]:
+    """Mix pairs of real bags, whose histograms are mixed like their proportions, and return p_true, p_pred and sizes.
+
+    Few distinct rows often tell the proportions of their class by themselves, such as the votes of a group. Then the
+    rows of a class differ between bags, and bags that are simulated from the rows of each class are not like real ones.
+    """
+    pair = rng.integers(len(bags), size=(2, _MIXED_BAGS))
+    part = torch.from_numpy(rng.random(_MIXED_BAGS)).to(histograms.dtype)[:, None]
+    truth, sizes = (torch.as_tensor(a, dtype=histograms.dtype) for a in (bags.prevalences, bags.sizes))
+    p_true, mixed = (part * values[pair[0]] + (1 - part) * values[pair[1]] for values in (truth, histograms))
+    return p_true, head(mixed).softmax(1), sizes[pair[0]]
 
 
 @torch.no_grad()

@@ -59,11 +59,14 @@ class ScoredRows:
         Log-likelihoods of the classes, up to a constant per row.
     bags : (n_bags,)
         Numbers of the bags whose rows are all scored.
+    categorical : bool
+        Whether there are few distinct rows, which all have been learned from.
     """
 
     rows: Ints
     scores: Tensor
     bags: Ints
+    categorical: bool = False
 
 
 def learn_scores(
@@ -99,7 +102,7 @@ def learn_scores(
     groups = training_rows.groups()
     n_groups = int(groups.max()) + 1
     if n_groups < _FEWEST_ROWS:
-        return None
+        return _learn_categories(encoder, training_rows, groups, ridge, weight_decay, rng)
     folds = rng.permutation(np.arange(n_groups) % _FOLDS)[groups]
     linear = _Learner(_zero_layer(training_rows), partial(_regress, ridge=ridge), rng)
     if training_rows.has_implied_labels:
@@ -117,6 +120,34 @@ def learn_scores(
     if alone:
         layers[0].load_state_dict(linear.module.state_dict())
     return scored
+
+
+def _learn_categories(
+    encoder: nn.Module,
+    training_rows: TrainingRows,
+    groups: Ints,
+    ridge: float,
+    weight_decay: float,
+    rng: np.random.Generator,
+) -> ScoredRows | None:
+    """Train an encoder on few distinct rows, such as combinations of categories, without cross-validation.
+
+    All rows of a new bag are known, so their scores need not be those of unknown rows. But each distinct row must occur
+    many times, in more bags than there are distinct rows, because its labels would be learned by heart otherwise.
+    """
+    if not training_rows.has_many_of(groups):
+        return None
+    if training_rows.has_implied_labels:
+        training_rows.recover_groups(groups)
+    layers = [layer for layer in encoder.modules() if isinstance(layer, nn.Linear)]
+    alone, every_row = type(encoder) is MLP and len(layers) == 1, np.arange(len(groups))
+    linear = _Learner(_zero_layer(training_rows), partial(_regress, ridge=ridge), rng)
+    learner = linear if alone else _Learner(encoder, partial(_learn, weight_decay=weight_decay), rng)
+    learner.fit(learner.module, training_rows, every_row)
+    if alone:
+        layers[0].load_state_dict(linear.module.state_dict())
+    scores = apply_in_batches(encoder, training_rows.rows, every_row)
+    return ScoredRows(every_row, scores, training_rows.every_bag(), categorical=True)
 
 
 def _recover_all(linear: _Learner, training_rows: TrainingRows, folds: Ints, rng: np.random.Generator) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from scipy.sparse import csr_matrix
 from torch import Tensor
 
 from histnetq.bags.bags import Bags
@@ -17,6 +18,7 @@ from histnetq.training.pretraining.label_recovery import memberships, recover_la
 from histnetq.training.supervision import Supervision
 
 _MOST_NUMBERS = 1 << 28  # largest number of values in the rows; bags and rows are drawn at random to stay below it
+_OFTEN = 10  # times that each of few distinct rows must occur on average
 _CERTAIN = 30.0  # score of a known label
 
 Floats = NDArray[np.float64]
@@ -148,6 +150,33 @@ class TrainingRows:
         self.labels[mine] = recover_labels(members[:, mine], self.bags.prevalences[of_bags], logits[mine])
         self.labels[known] = truth
         # Each row counts once: a class may be common in many bags only because they share a few rows.
+        self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
+
+    def has_many_of(self, groups: Ints) -> bool:
+        """Return whether distinct rows, numbered by `groups`, occur often, and there are more bags than of them."""
+        n_groups, n = int(groups.max()) + 1, self.n_recovered
+        enough = self.bags is None or len(self.bags) > n_groups
+        n_entries = (0.0 if self.bags is None else float(self.members.sum())) + len(groups) - n
+        return n_groups > 1 and enough and n_entries >= _OFTEN * n_groups
+
+    def recover_groups(self, groups: Ints) -> None:
+        """Recover the labels of distinct rows, which have the same probabilities in all bags.
+
+        Parameters
+        ----------
+        groups : (n_rows,)
+            Numbers of the distinct rows, from `groups`.
+        """
+        n = self.n_recovered
+        assert self.bags is not None
+        assert self.bags.prevalences is not None
+        belongs = csr_matrix((np.ones(n), (np.arange(n), groups[:n])), shape=(n, int(groups.max()) + 1))
+        logits = np.tile(_logarithm(self.bags.prevalences.mean(0), n), (belongs.shape[1], 1))
+        recovered = recover_labels((self.members @ belongs).tocsr(), self.bags.prevalences, logits)
+        known = self.known()[:n]
+        self.labels[:n][~known] = recovered[groups[:n][~known]]
+        if self.codes is not None:
+            self.labels[:n][known] = np.eye(self.n_classes)[self.codes[known]]
         self.priors[:n] = _logarithm(np.average(self.labels[:n], axis=0, weights=self.weights[:n]), n)
 
     def bags_among(

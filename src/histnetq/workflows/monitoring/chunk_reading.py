@@ -31,6 +31,7 @@ class How:
     by: tuple[str, ...] = ()
     weight: str | None = None
     missing: str = "refuse"
+    weight_kind: str = "survey"
 
     def __post_init__(self) -> None:
         given = [name for name in ("period", "chunk_size", "chunk_number") if getattr(self, name) is not None]
@@ -44,9 +45,12 @@ class How:
 
 
 def read_chunks(
-    model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False
+    model: Quantifier, source: Any, how: How, clock: Clock, kept: bool = False, as_rows: bool = False
 ) -> tuple[Bags | BagSketch, Chunks]:
-    """Read the chunks of a table as bags, or as sketches if these are exact or `kept`, with ids of `chunk_id`."""
+    """Read the chunks of a table as bags, or as sketches if these are exact or `kept`, with ids of `chunk_id`.
+
+    With `as_rows`, they are always bags.
+    """
     table = open_table(source, "source")
     table.require([how.time, *how.by])
     for argument, names in (("time", (how.time,)), ("by", how.by), ("weight", (how.weight,))):
@@ -59,11 +63,13 @@ def read_chunks(
         chunks = Runs(table, how.time, how.by, clock, how.chunk_size, how.chunk_number)
     divided, column = with_chunks(table, how.time, how.by, chunks)
     keys = [column, *how.by]
-    if model.sketch_kind != "exact" and not kept:
-        long = LongTable(divided, keys, model.reading(), weight=how.weight, missing=how.missing)
+    if as_rows or (model.sketch_kind != "exact" and not kept):
+        long = LongTable(
+            divided, keys, model.reading(), weight=how.weight, missing=how.missing, weight_kind=how.weight_kind
+        )
         bags = long.as_bags(long.read())
         return bags.replaced(ids=name_array([chunk_id(*key) for key in long.bags.place])), chunks
-    codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None)
+    codes, found = sketch_numbered(model, divided, keys, how.weight, how.missing, None, how.weight_kind)
     if found is None:
         raise ValueError(f"{table.name}: all rows have weight 0, expected some positive weights; check the weights.")
     known = list(codes.place)

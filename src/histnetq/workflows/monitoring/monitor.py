@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_fraction
+from histnetq.errors import InputError, InputTypeError, Option
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
@@ -35,6 +36,7 @@ COLUMNS = (
     "chunk", "start", "end", "period", "class", "n", "estimate", "lower", "upper", "reference", "threshold_lower",
     "threshold_upper", "alert", "verdict",
 )  # fmt: skip
+PERFORMANCE = ("accuracy", "f1")  # columns of the expected performance of the classifier
 
 
 class Monitored(pd.DataFrame):
@@ -59,7 +61,7 @@ class Monitored(pd.DataFrame):
         return [str(column) for column in self.columns[: self.columns.get_loc("chunk")]]
 
     def plot(self, **segment: Any) -> Figure:
-        """Draw the mix over time, and each class with its intervals, thresholds and alerts.
+        """Draw the mix over time, each class with its intervals, thresholds and alerts, and the expected accuracy.
 
         Parameters
         ----------
@@ -69,7 +71,7 @@ class Monitored(pd.DataFrame):
         Returns
         -------
         matplotlib.figure.Figure
-            A figure with one panel for the mix and one for each class.
+            A figure with one panel for the mix, one for each class, and one for the expected accuracy if it is known.
 
         Examples
         --------
@@ -129,6 +131,8 @@ def monitor(
     coverage: float = _COVERAGE,
     random_state: int = 0,
     state: str | os.PathLike[str] | None = None,
+    accuracy: bool = False,
+    weight_kind: str = "survey",
 ) -> Monitored:
     """Estimate the class mix in chunks of time, and find the chunks whose mix differs from a reference.
 
@@ -162,7 +166,7 @@ def monitor(
         Time zone of days and months, such as ``Europe/Madrid``; None takes the zone of the column, or leaves the times
         unchanged if it has none.
     weight : str, default=None
-        Column of survey weights.
+        Column of weights.
     missing : {"refuse", "drop", "mean"}, default="refuse"
         "refuse" raises an error if values are missing, "drop" leaves out their rows, and "mean" replaces missing values
         by the training mean.
@@ -175,6 +179,12 @@ def monitor(
     state : path, default=None
         A Parquet file that keeps the sketches of the chunks between calls; it is created if it does not exist. Files
         that an earlier call read are skipped.
+    accuracy : bool, default=False
+        Whether to add the expected accuracy and F1 of the classifier in each chunk, see
+        `Quantifier.estimate_performance`: for methods that use a classifier, and for models of scores of labelled rows.
+        All rows are then read into memory, and there can be no `state`.
+    weight_kind : {"survey", "count"}, default="survey"
+        Meaning of the weights: survey weights, or counts, where a row with the count k is k equal rows.
 
     Returns
     -------
@@ -183,7 +193,8 @@ def monitor(
         period ("reference" or "analysis"), class, n, estimate, lower, upper (NaN if not calibrated), reference,
         threshold_lower, threshold_upper, alert and verdict. The verdict is "unchanged"; "moved" if any class has an
         alert; "rows look different" if no mix of the classes explains the rows (see `Quantifier.trust`), so that the
-        estimate is doubtful; or "no reference" in a segment with fewer than two chunks in the reference.
+        estimate is doubtful; or "no reference" in a segment with fewer than two chunks in the reference. With
+        `accuracy`, the last columns are accuracy and f1, with equal values for all classes of a chunk.
 
     Examples
     --------
@@ -199,9 +210,9 @@ def monitor(
     30  2026-04-20   analysis  7  False  unchanged
     """
     by = (by,) if isinstance(by, str) else tuple(by)
-    how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing)
+    how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing, weight_kind)
     given = quantifier, source, how, reference, state, random_state
-    table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage)
+    table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage, accuracy=accuracy)
     if state is not None and kept is not None:
         with whole_file(Path(state), "state") as partial:
             kept.save(partial)
@@ -219,6 +230,7 @@ def monitor_chunks(
     *,
     false_alarms: float,
     coverage: float,
+    accuracy: bool = False,
 ) -> tuple[Monitored, MonitorState | None]:
     """Return the table of `monitor`, and the updated state, which the caller saves, if there is one.
 
@@ -230,8 +242,10 @@ def monitor_chunks(
     check_rate(false_alarms)
     check_fraction("coverage", coverage)
     drawing_of(model)
+    if accuracy:
+        _check_accuracy(model, state)
     if state is None:
-        kept, (bags, chunks) = None, read_chunks(model, source, how, Clock(how.timezone))
+        kept, (bags, chunks) = None, read_chunks(model, source, how, Clock(how.timezone), as_rows=accuracy)
     else:
         kept = MonitorState.load(Path(state), how, model)
         bags, chunks = kept.add(model, source)
@@ -240,7 +254,19 @@ def monitor_chunks(
     if reference is None:
         reference = _first_half(bags, chunks, how)
     rates = {"false_alarms": false_alarms, "coverage": coverage}
-    return judge_chunks(model, bags, chunks, how.by, reference, random_state=random_state, **rates), kept
+    table = judge_chunks(model, bags, chunks, how.by, reference, random_state=random_state, accuracy=accuracy, **rates)
+    return table, kept
+
+
+def _check_accuracy(model: Quantifier, state: Any) -> None:
+    """Refuse the expected accuracy for a model without a confusion matrix, and together with a state."""
+    can = model.capabilities()
+    if can.performance is None:
+        expected = "a model with a confusion matrix, which methods such as EMQ learn from labelled rows"
+        raise InputTypeError("accuracy", expected, can.kind, "use one of them, or leave it out")
+    if state is not None:
+        got = ("a ", Option("state"), " of sketches")
+        raise InputError("accuracy", "the rows of all chunks", got, "leave one of them out")
 
 
 def _first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
@@ -253,13 +279,15 @@ def _first_half(bags: Bags | BagSketch, chunks: Chunks, how: How) -> str:
 
 def judge_chunks(
     model: Quantifier, bags: Bags | BagSketch, chunks: Chunks, by: Sequence[str], reference: str, *,
-    false_alarms: float, coverage: float, random_state: int = 0,
+    false_alarms: float, coverage: float, random_state: int = 0, accuracy: bool = False,
 ) -> Monitored:  # fmt: skip
     """Estimate chunks, compare them with the reference, and return the table."""
     keys = [json.loads(str(name)) for name in np.asarray(bags.ids)]
     numbers = np.array([key[0] for key in keys], np.int64)
     about = chunks.describe(numbers)
-    segments = pd.DataFrame([key[1:] for key in keys], columns=[f"by_{c}" if c in COLUMNS else c for c in by])
+    segments = pd.DataFrame(
+        [key[1:] for key in keys], columns=[f"by_{c}" if c in (*COLUMNS, *PERFORMANCE) else c for c in by]
+    )
     held = chunks.is_reference(about, reference)
     if not held.any():
         first, last = about["start"].min(), about["end"].max()
@@ -268,6 +296,7 @@ def judge_chunks(
             f"ends at {last}; give another range."
         )
     estimates, ends = _estimate(model, bags, coverage)
+    expected = _expected_performance(model, bags, estimates) if accuracy else None
     sizes, classes = np.asarray(bags.sizes), np.asarray(model.classes_)
     different = _look_different(model, bags)
     order = np.lexsort([numbers, *(segments[c] for c in reversed(segments.columns))])
@@ -279,7 +308,8 @@ def judge_chunks(
         moved = np.where(alerts["alert"].any(1), "moved", "unchanged" if known else "no reference")
         verdict = np.where(different[some], "rows look different", moved)
         flat = {"estimate": estimates[some], "lower": ends[0][some], "upper": ends[1][some], **alerts}
-        parts.append(_long(about.iloc[some], segments.iloc[some], held[some], sizes[some], classes, flat, verdict))
+        part = _long(about.iloc[some], segments.iloc[some], held[some], sizes[some], classes, flat, verdict)
+        parts.append(part if expected is None else part.assign(**_repeated(expected.iloc[some], len(classes))))
     table = Monitored(pd.concat(parts, ignore_index=True))
     table.attrs["reference"] = reference
     return table
@@ -291,6 +321,18 @@ def _estimate(model: Quantifier, bags: Bags | BagSketch, coverage: float) -> tup
         return estimates, (np.full_like(estimates, np.nan), np.full_like(estimates, np.nan))
     found = model.predict_interval(bags, coverage)
     return found.estimates, (found.lower, found.upper)
+
+
+def _expected_performance(model: Quantifier, bags: Bags | BagSketch, estimates: Floats) -> pd.DataFrame:
+    """Return the expected accuracy and F1 of the classifier in each chunk."""
+    performance = model.capabilities().performance
+    assert isinstance(bags, Bags)
+    assert performance is not None
+    return performance(bags, estimates)
+
+
+def _repeated(expected: pd.DataFrame, times: int) -> dict[str, NDArray]:
+    return {name: np.repeat(expected[name].to_numpy().round(_DIGITS), times) for name in PERFORMANCE}
 
 
 def _look_different(model: Quantifier, bags: Bags | BagSketch) -> NDArray[np.bool_]:

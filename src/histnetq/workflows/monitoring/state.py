@@ -120,7 +120,8 @@ class MonitorState:
     def _about(self) -> dict[str, Any]:
         """Return the metadata of the file."""
         files = [asdict(file) for file in self.files]
-        return {"how": asdict(self.how), "zone": self.clock.zone, "aware": self.clock.aware, "files": files}
+        how = {name: value for name, value in asdict(self.how).items() if (name, value) != ("weight_kind", "survey")}
+        return {"how": how, "zone": self.clock.zone, "aware": self.clock.aware, "files": files}
 
     def _checksum(self) -> str:
         """Return a checksum of the whole state, which does not depend on the types of stored numbers."""
