@@ -464,7 +464,7 @@ def test_learning_that_fails_says_why(server, models):
     job = server.start(kind="learn", name="odd", table=table, bag=["tow"], label="species", method="nonsense")
     found = server.wait(job)
     assert found["state"] == "failed"
-    assert found["error"].startswith("method: expected one of 'auto', 'histnetq'")
+    assert found["error"].startswith("method: expected one of 'auto', 'search', 'histnetq'")
     assert not (models / "odd").exists()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -86,6 +86,17 @@ class Calibration:
         joint = _scale(_size_terms(sizes)[:, None], self.joint_coefficients, floors)[:, 0]
         radius = _quantiles(self.joint_scores[:, None], coverage, 0)[0] * joint
         return Intervals.around(estimates, estimates - reach, estimates + reach, sizes, coverage, radius)
+
+    def with_model_part(self, factor: float) -> Calibration:
+        """Return a copy whose expected squared errors that do not depend on the size of a bag are multiplied.
+
+        These are the errors of the model. The model to be used may have learned from more rows than the models that
+        were calibrated, so that its errors are smaller.
+        """
+        of_classes, joint = self.coefficients.copy(), self.joint_coefficients.copy()
+        of_classes[:, :2] *= factor  # the first terms of `_class_terms` do not depend on the size
+        joint[0] *= factor
+        return replace(self, coefficients=of_classes, joint_coefficients=joint)
 
     def _refuse_few(self, coverage: float) -> None:
         n = len(self.joint_scores)
