@@ -142,7 +142,8 @@ def test_the_first_epoch_leaves_nothing_to_keep(tables, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("keep", [(), ("--keep-interrupted",)])
 def test_the_choice_of_a_method_stops(tables, monkeypatch, tmp_path, keep):
-    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda *names: [Candidate("deepsets"), Candidate("cc")])
+    few = [Candidate("deepsets"), Candidate("cc")]
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda *names: few)
     monkeypatch.setattr(hq.CC, "cross_fit", lambda *given: pytest.fail("the next method is not tried"))
     interrupt_epoch(monkeypatch, 3)
     ended = run("fit", "rows.csv", *KNOWN, "--method", "search", "-o", "model", *keep)
@@ -334,7 +335,7 @@ def test_lines_in_logs(tables, monkeypatch):
     assert silent.stderr == ""
     fit = ("fit", "rows.csv", "--label", "species", "--features", "length", "--method", "cc", "--force", "-o", "model")
     assert run(*fit, "--bag", "tow").stderr == "CC: learning from 75 bags.\n"
-    assert run(*fit).stderr == "CC: learning from 900 rows.\n"
+    assert run(*fit).stderr == "CC: learning from 1,200 rows.\n"
     assert run(*fit, "--json").stderr == ""
     assert not logging.getLogger("histnetq.progress").handlers, "Python users are told if they ask"
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 
 import numpy as np
@@ -112,11 +111,11 @@ def test_search(folder, monkeypatch):
 
 @pytest.mark.parametrize("sizes", [[], [50, 200]], ids=str)
 def test_default_fit_of_all_surfaces(folder, server, sizes):
-    how = {"label": "species", "ignore": ["tow", "weight"]}
+    how = {"label": "species", "ignore": ["tow", "day"]}
     mine, comparison = hq.fit_best("rows.csv", **how, bag_size=sizes or None)
     assert comparison is None
     typed = [word for size in sizes for word in ("--bag-size", size)]
-    run("fit", "rows.csv", "--label", "species", "--ignore", "tow,weight", *typed, "-o", "typed")
+    run("fit", "rows.csv", "--label", "species", "--ignore", "tow,day", *typed, "-o", "typed")
     table, name = server.upload(Path("rows.csv").read_bytes(), "rows.csv"), f"learned{len(sizes)}"
     job = server.wait(server.start(kind="learn", name=name, table=table, bag_size=sizes, **how))
     assert job["state"] == "done", job

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
 @option(
     "--method",
     default="auto",
-    help="Method to fit, such as histnetq, emq or pacc. By default, labelled rows are learned by EMQ on the best of a few "
-    "classifiers; search compares several methods for some minutes and fits the best.",
+    help="Method to fit, such as histnetq, emq or pacc. By default, labelled rows are learned by EMQ on the best of "
+    "a few classifiers; search compares several methods for some minutes and fits the best.",
 )
 @options("classifier", "rescaling")
 @option(
@@ -41,8 +41,8 @@ def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool,
     bag column: intervals are then calibrated on bags of all sizes that are drawn from random halves of the rows.
 
     For bags of known proportions, LinearQ, HistNetQ, EMNetQ and DeepSets are compared on held-out bags, and the method
-    with the lowest mean absolute error (AE) is fitted. With --method search, labelled rows are learned this way, too, by
-    HistNetQ, EMNetQ, or EMQ, KDEy or PACC on one of the three classifiers; this takes minutes.
+    with the lowest mean absolute error (AE) is fitted. With --method search, labelled rows are learned this way, too:
+    HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with the three classifiers are compared, which takes minutes.
 
     Scores of your own classifier can replace features. With --proba, EMQ is fitted to them; with --prediction, ACC. The
     classifier must have been trained on other rows.

@@ -217,7 +217,7 @@ class Workbench:
         """Return a model; refuse a loss that the model does not minimise."""
         if self.loss != "ae" and "loss" not in model.get_params(deep=False):
             kind = type(model).__name__
-            raise ValueError(f"loss: {kind} is not a network and has no loss; leave it out, or name a network.")
+            raise ValueError(f"loss: {kind} is not a network and has no loss; leave it out.")
         return model
 
     def _check_bag_size(self) -> tuple[int, ...]:
