@@ -27,7 +27,7 @@ _MOST_ROWS = 50_000  # largest number of rows whose posteriors are learned from
 # Halves have twice the sampling variance of all rows, both for learning and for the rows that bags are drawn from. The
 # factor for as many new rows as labelled rows would be 1/2. It is larger because the classifier of all rows differs
 # from the classifiers of the folds: with 1/2, the intervals of bags of 10,000 rows were too narrow on real tables.
-_OF_ALL_ROWS = 0.75
+_OF_ALL_ROWS = 0.65
 
 Learn = Callable[[Bags], Callable[[Bags], Floats]]
 
