@@ -17,7 +17,8 @@ from histnetq.registry import CLASSIFIERS
 from histnetq.training.progress import report_event
 
 COMPARED = ("logistic", "forest", "boosting")
-_MOST_ROWS = 10_000  # largest number of rows that classifiers are compared on
+_MOST_ROWS = 5_000  # largest number of rows that classifiers are compared on
+_HELD_OUT = 0.3  # fraction of these rows that is held out once, if they are a part of the rows
 _FEWEST_OF_CLASS = 2  # rows in that part
 _LEAST = 1e-12  # smallest posterior whose logarithm is taken
 _NUMBERS_PER_UNIT = 200_000  # a boosted tree on this many numbers takes twice as long as the smallest tree
@@ -52,7 +53,7 @@ def affordable(names: Sequence[str], rows: Bags) -> tuple[list[str], str]:
     if "boosting" not in names:
         return list(names), ""
     assert rows.classes is not None
-    n_rows, n_classes = min(len(rows.index), _MOST_ROWS), len(rows.classes)
+    n_rows, n_classes = len(rows.index), len(rows.classes)
     n_sets = 1 if n_classes == 2 else n_classes  # of trees
     is_sparse = sparse.issparse(rows.rows)
     if not is_sparse and n_sets * (1 + n_rows * rows.n_features / _NUMBERS_PER_UNIT) <= _MOST_UNITS:
@@ -65,21 +66,25 @@ def affordable(names: Sequence[str], rows: Bags) -> tuple[list[str], str]:
 def choose_classifier(make: Callable[[str], PosteriorQuantifier], bags: Bags, random_state: int) -> Choice:
     """Cross-fit several classifiers and return the one with the lowest log-loss.
 
-    The posteriors are rescaled before the comparison, as the quantifier rescales them. More than 10,000 rows are
+    The posteriors are rescaled before the comparison, as the quantifier rescales them. More than 5,000 rows are
     compared on a part; the chosen classifier is then cross-fitted on all.
     """
     names, skipped = affordable(COMPARED, bags)
-    compared = _part(bags, random_state) if len(bags.index) > _MOST_ROWS else bags
+    is_part = len(bags.index) > _MOST_ROWS
+    compared, folds = (_part(bags, random_state), {"cv": _HELD_OUT}) if is_part else (bags, {})
     found, losses, seconds = dict[str, CrossFitted](), dict[str, float](), dict[str, float]()
     for name in names:
         began = time.process_time()
-        found[name] = make(name).cross_fit(compared)
-        seconds[name] = (time.process_time() - began) * len(bags.index) / len(compared.index)
+        found[name] = make(name).set_params(**folds).cross_fit(compared)
+        seconds[name] = time.process_time() - began
         losses[name] = log_loss(found[name])
         report_event("note", text=f"  {name}: log-loss {losses[name]:.4f} on held-out rows.")
     best = min(losses, key=losses.__getitem__)
-    crossed = found[best] if compared is bags else make(best).cross_fit(bags)
-    return Choice(best, crossed, losses, seconds[best], skipped)
+    if is_part:
+        began = time.process_time()
+        found[best] = make(best).cross_fit(bags)
+        seconds[best] = time.process_time() - began
+    return Choice(best, found[best], losses, seconds[best], skipped)
 
 
 def log_loss(crossed: CrossFitted) -> float:
