@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -56,12 +56,15 @@ class Calibration:
         Absolute errors of the bags, in units of their scales.
     joint_scores : (n_bags,), rising
         Hellinger distances of the bags, in units of their scales.
+    least : (1,)
+        Smallest scale, in rows of the bag; 1 in models that were stored without it.
     """
 
     coefficients: Floats
     joint_coefficients: Floats
     scores: Floats
     joint_scores: Floats
+    least: Floats = field(default_factory=lambda: np.ones(1))
 
     @classmethod
     def of(cls, p_true: ArrayLike, p_pred: ArrayLike, sizes: ArrayLike, random_state: int = 0) -> Calibration:
@@ -76,13 +79,14 @@ class Calibration:
             _fit_scales(distances, joint_terms, floors)[0],
             np.sort(_cross_scores(errors, terms, floors, fold), axis=0),
             np.sort(_cross_scores(distances, joint_terms, floors, fold)[:, 0]),
+            np.array([_LEAST_SCALE]),
         )
 
     def intervals(self, estimates: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
         """Return intervals around the estimates ``(n_bags, n_classes)`` of bags of these sizes."""
         coverage, sizes = check_fraction("coverage", coverage), np.asarray(sizes, dtype=np.float64)
         self._refuse_few(coverage)
-        floors = _LEAST_SCALE / sizes[:, None]
+        floors = self.least[0] / sizes[:, None]
         scales = _scale(_class_terms(estimates, sizes), self.coefficients, floors)
         reach = _quantiles(self.scores, coverage, _BORROWED) * scales
         joint = _scale(_size_terms(sizes)[:, None], self.joint_coefficients, floors)[:, 0]
