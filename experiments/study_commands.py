@@ -348,3 +348,56 @@ def defaults_(r_library: Path, splits: int, most_rows: int, output: Path) -> Non
     write_frame(output / "defaults", found, f"{about}\n\n{text}")
     click.echo(text)
     wrote(output / "defaults.csv", output / "defaults.md")
+
+
+@main.command(name="default-fit")
+@click.option("--r-library", type=click.Path(path_type=Path, exists=True), required=True,
+              help="Directory with the folders mlbench, kernlab and MASS of R packages.")  # fmt: skip
+@click.option(
+    "--splits", default=5, show_default=True, type=click.IntRange(1), help="Splits of each table, seeded 0, 1, …"
+)
+@click.option(
+    "--most-rows", default=20_000, show_default=True, type=click.IntRange(100), help="Rows of a table, at most."
+)
+@click.option("--on", help="Tables, with commas between.  [default: all; for intervals, five]")
+@click.option("--part", type=click.Choice(["errors", "intervals", "both"]), default="both", show_default=True)
+@click.option("--bags", default=400, show_default=True, type=click.IntRange(20), help="Bags of each size.")
+@click.option("--bayes-bags", default=400, show_default=True, type=click.IntRange(1),
+              help="How many of these bags also have Bayes intervals, which are slow for large bags.")  # fmt: skip
+@options("output")
+def default_fit(
+    r_library: Path, splits: int, most_rows: int, on: str | None, part: str, bags: int, bayes_bags: int, output: Path
+) -> None:
+    """The default fit to labelled rows: errors and seconds, and intervals by the size of bags.
+
+    Finished tables are in the CSV files and are not repeated.
+
+    Example: python -m experiments default-fit --r-library DIRECTORY
+    """
+    import pandas as pd
+
+    from experiments import default_fit as measured
+    from experiments.development_tables import read_tables
+    from experiments.tables import to_markdown, write_frame
+
+    known = {table.name: table.first(most_rows) for table in read_tables(r_library)}
+    parts: dict[str, Any] = {
+        "errors": (measured.errors_of, list(known), measured.errors_table),
+        "intervals": (
+            partial(measured.intervals_of, n_bags=bags, n_bayes=bayes_bags), measured.TABLES_OF_INTERVALS,
+            measured.intervals_table,
+        ),
+    }  # fmt: skip
+    about = (
+        f"Development tables of at most {most_rows:,} rows, {splits} split(s) into a labelled and a test half; bags of "
+        "the test half with uniformly drawn mixes. Made by `python -m experiments default-fit`."
+    )
+    for name in parts if part == "both" else [part]:
+        run, usual, summary = parts[name]
+        chosen, path = usual if on is None else choose(on, list(known), "--on"), output / f"default-fit-{name}"
+        measured.run_all(run, [known[table] for table in chosen], splits, path.with_suffix(".csv"), click.echo)
+        found = pd.read_csv(path.with_suffix(".csv"))
+        text = to_markdown(summary(found))
+        write_frame(path, found, f"{about}\n\n{text}")
+        click.echo(text)
+        wrote(path.with_suffix(".csv"), path.with_suffix(".md"))

@@ -142,10 +142,11 @@ def test_the_first_epoch_leaves_nothing_to_keep(tables, monkeypatch, tmp_path):
 
 @pytest.mark.parametrize("keep", [(), ("--keep-interrupted",)])
 def test_the_choice_of_a_method_stops(tables, monkeypatch, tmp_path, keep):
-    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("deepsets"), Candidate("cc")])
+    few = [Candidate("deepsets"), Candidate("cc")]
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda *names: few)
     monkeypatch.setattr(hq.CC, "cross_fit", lambda *given: pytest.fail("the next method is not tried"))
     interrupt_epoch(monkeypatch, 3)
-    ended = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", *keep)
+    ended = run("fit", "rows.csv", *KNOWN, "--method", "search", "-o", "model", *keep)
     assert ended.exit_code == 130
     assert "Interrupted: nothing was kept" in ended.output
     assert not list(tmp_path.glob("*model*"))
@@ -227,9 +228,9 @@ def test_python_keeps_the_best_epoch_and_knows(monkeypatch, tmp_path):
 
 @pytest.mark.parametrize(("charset", "shown"), [("cp1252", "±"), ("ascii", "+-"), ("utf-8", "±")])
 def test_any_terminal_shows_the_choice_and_the_model_is_kept(tables, monkeypatch, charset, shown):
-    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda: [Candidate("pacc"), Candidate("cc")])
+    monkeypatch.setattr("histnetq.workflows.fitting.from_labels", lambda *names: [Candidate("pacc"), Candidate("cc")])
     monkeypatch.setattr("histnetq.evaluation.comparison.Comparison.__str__", lambda self: "a ≤ b ± c █ д")
-    told = run("fit", "rows.csv", *KNOWN, "--method", "auto", "-o", "model", charset=charset)
+    told = run("fit", "rows.csv", *KNOWN, "--method", "search", "-o", "model", charset=charset)
     assert told.exit_code == 0, told.output
     lines = told.stdout_bytes.decode(charset)
     assert f"{'≤' if charset == 'utf-8' else '<='} b {shown} c" in lines
@@ -334,7 +335,7 @@ def test_lines_in_logs(tables, monkeypatch):
     assert silent.stderr == ""
     fit = ("fit", "rows.csv", "--label", "species", "--features", "length", "--method", "cc", "--force", "-o", "model")
     assert run(*fit, "--bag", "tow").stderr == "CC: learning from 75 bags.\n"
-    assert run(*fit).stderr == "CC: learning from 900 rows.\n"
+    assert run(*fit).stderr == "CC: learning from 1,200 rows.\n"
     assert run(*fit, "--json").stderr == ""
     assert not logging.getLogger("histnetq.progress").handlers, "Python users are told if they ask"
 

@@ -95,6 +95,7 @@ TESTED_BY = {
         "cli/monitor evaluation/monitor_plots report/monitor_page report/prometheus workflows/monitoring/chunk_reading"
         " workflows/monitoring/chunks workflows/monitoring/state"
     ),
+    "workflows/test_calibrating.py": "uncertainty/half_splits",
     "workflows/test_candidates.py": "quantifiers/classical/classifiers workflows/fitting workflows/hold_out",
     "workflows/test_workflows.py": "workflows/auditing workflows/estimating",
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import re
 from pathlib import Path
 
@@ -86,6 +87,22 @@ def test_classifiers():
     assert all(hasattr(made(name), "fit") for name in names)
     documented = (DOCS / "tables.md").read_text(encoding="utf-8")
     assert [name for name in names if f"`{name}`" not in documented] == []
+
+
+def test_sizes_of_bags(service):
+    for command in ("fit", "tune"):
+        assert next(param for param in main.commands[command].params if param.name == "bag_size").multiple
+    assert "bag_size" in service["components"]["schemas"]["LearnJob"]["properties"]
+    assert "bag_size" in inspect.signature(hq.fit_best).parameters
+
+
+def test_methods():
+    names = ["auto", "search", *registry.METHODS]
+    assert refused_choices(lambda: hq.fit_best(np.zeros((4, 1)), [0, 1, 0, 1], method="?")) == names
+    page = (Path(hq.__file__).parent / "web/assets/learn.js").read_text(encoding="utf-8")
+    assert set(re.findall(r'\["([a-z]+)", "', page.partition("];")[0])) <= set(names)
+    documented = (DOCS / "tables.md").read_text(encoding="utf-8")
+    assert "`--method search`" in documented
 
 
 def test_rescalings(model):

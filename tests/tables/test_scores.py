@@ -225,7 +225,8 @@ def test_the_best_of_methods_on_scores(files, monkeypatch):
     assert [candidate.name for candidate in from_scores()] == ["EMQ", "KDEy", "PACC", "EMNetQ", "HistNetQ"]
     few = [candidate for candidate in from_scores() if candidate.method not in ("emnetq", "histnetq")]
     monkeypatch.setattr("histnetq.workflows.fitting.from_scores", lambda: few)
-    told = run("fit", "scored.csv", "--bag", "site", "--label", "species", "--proba", "p_*", "-o", "model")
+    known = ["--bag", "site", "--label", "species", "--proba", "p_*", "--method", "search"]
+    told = run("fit", "scored.csv", *known, "-o", "model")
     assert told.exit_code == 0, told.output
     assert "Comparing EMQ, KDEy, PACC on " in told.output
     assert hq.load("model").scores_

@@ -291,3 +291,28 @@ def test_an_interruption_of_one_fold_ends_all(monkeypatch):
     monkeypatch.setattr(hq.CC, "fit", interrupted)
     with pytest.raises(KeyboardInterrupt):
         hq.CC().cross_calibrate(two_normals(20, 0))
+
+
+def test_small_bags_of_an_accurate_model_have_no_wider_intervals_than_needed():
+    rng = np.random.default_rng(0)
+    sizes = np.repeat([20, 200, 10_000], 300)
+    p_true = np.stack([rng.integers(n + 1) / n for n in sizes])[:, None] * [1, -1] + [0, 1]
+    # The estimate of one bag in ten of 20 rows is off by a row; the errors of large bags have a normal distribution.
+    off = np.where(sizes < 100, (rng.random(900) < 0.1) / sizes, 0.3 / np.sqrt(sizes) * np.abs(rng.normal(size=900)))
+    p_pred = np.clip(p_true + off[:, None] * [1, -1], 0, 1)
+    found = Calibration.of(p_true, p_pred, sizes).intervals(p_pred, sizes, 0.9)
+    width = (found.upper - found.lower)[(sizes == 20) & (p_pred[:, 0] > 0.2) & (p_pred[:, 0] < 0.8)]
+    assert width.mean() < 0.14
+
+
+def test_the_part_of_the_model_does_not_depend_on_sizes():
+    p_true, p_pred, sizes = pretended(500, seed=0)
+    calibration = Calibration.of(p_true, p_pred + 0.05 * np.array([1, -1, 0]), sizes)
+    less = calibration.with_model_part(0.25)
+    estimates, sizes = np.full((2, 3), 1 / 3), np.array([20, 10**8])
+    wide, narrow = (c.intervals(estimates, sizes, 0.9) for c in (calibration, less))
+    ratio = (narrow.upper - narrow.lower) / (wide.upper - wide.lower)
+    np.testing.assert_allclose(ratio[1], 0.5, atol=1e-3)
+    assert (ratio[0] > 0.6).all()
+    assert narrow.region.radius[1] == pytest.approx(wide.region.radius[1] / 2, rel=1e-3)
+    np.testing.assert_array_equal(less.scores, calibration.scores)

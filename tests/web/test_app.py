@@ -470,7 +470,7 @@ def test_learning_that_fails_says_why(server, models):
     job = server.start(kind="learn", name="odd", table=table, bag=["tow"], label="species", method="nonsense")
     found = server.wait(job)
     assert found["state"] == "failed"
-    assert found["error"].startswith("method: expected one of 'auto', 'histnetq'")
+    assert found["error"].startswith("method: expected one of 'auto', 'search', 'histnetq'")
     assert not (models / "odd").exists()
 
 
@@ -566,7 +566,8 @@ def test_a_chosen_model_keeps_the_errors_that_it_was_chosen_by(tmp_path, monkeyp
 
     monkeypatch.setattr(fitting, "from_labels", lambda *_: [fitting.Candidate("cc"), fitting.Candidate("pacc")])
     fish(40).to_csv(tmp_path / "rows.csv", index=False)
-    run("fit", tmp_path / "rows.csv", "--bag", "tow", "--label", "species", "-o", tmp_path / "model")
+    known = ["--bag", "tow", "--label", "species", "--method", "search"]
+    run("fit", tmp_path / "rows.csv", *known, "-o", tmp_path / "model")
     errors = hq.load(tmp_path / "model").provenance_["errors"]
     assert errors["bags"] == 10
     assert set(errors["ae"]) == {"CC", "PACC", "training mean"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import time
 from pathlib import Path
 
 import numpy as np
@@ -91,12 +90,13 @@ def run(*arguments):
     return found
 
 
-def test_default_fit(folder, monkeypatch):
+def test_search(folder, monkeypatch):
     monkeypatch.setattr(fitting, "installed", lambda candidates: (candidates[:3], ""))  # the networks take minutes
     notes = []
-    how = {"bag": "tow", "label": "species", "features": ["length"]}
+    how = {"bag": "tow", "label": "species", "features": ["length"], "method": "search"}
     mine, comparison = hq.fit_best("rows.csv", **how, on_event=notes.append)
-    printed = run("fit", "rows.csv", "--bag", "tow", "--label", "species", "--features", "length", "-o", "model")
+    typed = ["--bag", "tow", "--label", "species", "--features", "length", "--method", "search"]
+    printed = run("fit", "rows.csv", *typed, "-o", "model")
     theirs = hq.load("model")
     assert type(mine) is type(theirs)
     assert mine.provenance_["errors"] == theirs.provenance_["errors"]
@@ -111,21 +111,22 @@ def test_default_fit(folder, monkeypatch):
     np.testing.assert_array_equal(*ends)
 
 
-@pytest.mark.hard
-def test_default_fit_of_all_surfaces(folder, server):
-    how = {"bag": "tow", "label": "species"}
-    mine, _ = hq.fit_best("rows.csv", **how)
-    run("fit", "rows.csv", "--bag", "tow", "--label", "species", "-o", "typed")
-    table = server.upload(Path("rows.csv").read_bytes(), "rows.csv")
-    job = server.start(kind="learn", name="learned", table=table, bag=["tow"], label="species")
-    while job["state"] in ("queued", "running"):
-        time.sleep(1)
-        job = server.job(job["id"])
+@pytest.mark.parametrize("sizes", [[], [50, 200]], ids=str)
+def test_default_fit_of_all_surfaces(folder, server, sizes):
+    how = {"label": "species", "ignore": ["tow", "day"]}
+    mine, comparison = hq.fit_best("rows.csv", **how, bag_size=sizes or None)
+    assert comparison is None
+    typed = [word for size in sizes for word in ("--bag-size", size)]
+    run("fit", "rows.csv", "--label", "species", "--ignore", "tow,day", *typed, "-o", "typed")
+    table, name = server.upload(Path("rows.csv").read_bytes(), "rows.csv"), f"learned{len(sizes)}"
+    job = server.wait(server.start(kind="learn", name=name, table=table, bag_size=sizes, **how))
     assert job["state"] == "done", job
+    assert ("--bag-size 50 --bag-size 200" in job["result"]["command"]) == bool(sizes)
     new = hq.read_bags("new.csv", bag="tow", features=mine.feature_names_)
-    for place in ("typed", server.models / "learned"):
+    for place in ("typed", server.models / name):
         theirs = hq.load(place)
-        assert theirs.provenance_["errors"] == mine.provenance_["errors"]
+        assert theirs.provenance_["log_losses"] == mine.provenance_["log_losses"]
+        assert theirs.provenance_["why"] == mine.provenance_["why"]
         np.testing.assert_array_equal(theirs.predict(new), mine.predict(new))
         np.testing.assert_array_equal(theirs.predict_interval(new).upper, mine.predict_interval(new).upper)
 

@@ -23,7 +23,8 @@ if TYPE_CHECKING:
 @option(
     "--method",
     default="auto",
-    help="Method to fit, such as histnetq, emq or pacc; auto compares a few and fits the best.",
+    help="Method to fit, such as histnetq, emq or pacc. By default, labelled rows are learned by EMQ on the best of "
+    "a few classifiers; search compares several methods for some minutes and fits the best.",
 )
 @options("classifier", "rescaling")
 @option(
@@ -31,22 +32,25 @@ if TYPE_CHECKING:
     default="ae",
     help="Loss that networks minimise, such as ae (absolute error) or rae (relative absolute error).",
 )
-@options("calibration", "seed", "model", "force", "keep_interrupted", "json")
+@options("calibration", "bag_size", "seed", "model", "force", "keep_interrupted", "json")
 def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool, **given: Any) -> None:
     """Fit a model to labelled rows or bags of known proportions.
 
-    TRAIN are Parquet or CSV files. By default, a few methods are compared on held-out bags, and the method with the
-    lowest mean absolute error (AE) is fitted to all bags that are not held out for intervals. For labelled rows, these
-    methods are HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with two classifiers, a logistic regression and a
-    random forest. For bags of known proportions, they are LinearQ, HistNetQ, EMNetQ and DeepSets. Labelled rows need no
-    bag column: held-out bags are then drawn from held-out rows.
+    TRAIN are Parquet or CSV files. By default, labelled rows are learned by EMQ, rescaled by bcts, on a logistic
+    regression, a random forest or boosting, whichever has the lowest log-loss on held-out rows. Labelled rows need no
+    bag column: intervals are then calibrated on bags of all sizes that are drawn from random halves of the rows.
 
-    Scores of your own classifier can replace features. With --proba, EMQ, KDEy, PACC, EMNetQ and HistNetQ are compared
-    on them; with --prediction, ACC is fitted. The classifier must have been trained on other rows.
+    For bags of known proportions, LinearQ, HistNetQ, EMNetQ and DeepSets are compared on held-out bags, and the method
+    with the lowest mean absolute error (AE) is fitted. With --method search, labelled rows are learned this way, too:
+    HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with the three classifiers are compared, which takes minutes.
+
+    Scores of your own classifier can replace features. With --proba, EMQ is fitted to them; with --prediction, ACC. The
+    classifier must have been trained on other rows.
 
     \b
     Examples: histnetq fit rows.csv --label species -o model
-              histnetq fit rows.csv --bag tow --label species -o model
+              histnetq fit rows.csv --label species --bag-size 500 -o model
+              histnetq fit rows.csv --bag tow --label species --method search -o model
               histnetq fit rows.csv --bag tow --prevalences tows.csv -o model
               histnetq fit rows.csv --bag tow --label species --method emq --classifier forest -o model
               histnetq fit scored.csv --bag tow --label species --proba 'p_*' -o model
@@ -103,8 +107,8 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     )
     if model.learned_nothing_:
         learned = (
-            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates are "
-            "no better than one constant."
+            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates "
+            "are no better than one constant."
         )
     lines = [
         *before,

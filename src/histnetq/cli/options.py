@@ -46,6 +46,10 @@ def _listed(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) 
     return list(value)
 
 
+def _sizes(ctx: click.Context, param: click.Parameter, value: tuple[int, ...]) -> list[int] | None:
+    return list(value) or None
+
+
 def _of_bags(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str]:
     """Require a column that names the bags of rows; the bag of an image is its folder."""
     if not value and not ctx.params.get("images"):
@@ -85,10 +89,10 @@ _OPTIONS = {
         "--bag", multiple=True, callback=_listed, help=f"{_BAG}  [default: the table has no bag column]"
     ),
     "classifier": _classifier(
-        f"{_CLASSIFIER}  [default: logistic; with --method auto, logistic and forest are compared]"
+        f"{_CLASSIFIER}  [default: logistic; with --method auto or search, logistic, forest and boosting are compared]"
     ),
     "compared_classifier": _classifier(
-        f"{_CLASSIFIER}  [default: logistic; without --methods, logistic and forest are compared]"
+        f"{_CLASSIFIER}  [default: logistic; without --methods, logistic, forest and boosting are compared]"
     ),
     "tuned_classifier": _classifier(
         "Classifier whose parameters are searched, for classifier-based methods.  [default: all classifiers are tried]"
@@ -190,9 +194,17 @@ _OPTIONS = {
         "--calibration",
         type=click.FloatRange(0, 0.9),
         default=0.25,
-        help="Fraction of the bags that is held out to calibrate intervals; 0 means no intervals. If this holds out "
-        "fewer than 100 bags and a fit takes at most 24 seconds, the model is instead fitted to all bags and "
-        "calibrated by cross-validation.",
+        help="Fraction of the bags, or of labelled rows without bags, that is held out to calibrate intervals if a fit "
+        "takes more than 24 seconds; 0 means no intervals. Faster methods are fitted to everything and calibrated by "
+        "cross-validation.",
+    ),
+    "bag_size": option(
+        "--bag-size",
+        multiple=True,
+        type=click.IntRange(1),
+        callback=_sizes,
+        help="Expected number of rows of new bags, for labelled rows without bags: intervals are calibrated for it. "
+        "Repeat it for several sizes.  [default: sizes from 20 to 10,000]",
     ),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
     "interval": option(

@@ -20,7 +20,7 @@ from histnetq.cli.options import TRAINING, option, options
     help="File or database URL in which trials are stored. Run the same command again to continue an interrupted "
     "search.",
 )
-@options("calibration", "seed", "model", "force", "keep_interrupted", "json")
+@options("calibration", "bag_size", "seed", "model", "force", "keep_interrupted", "json")
 def tune(
     train: list[str],
     method: str,

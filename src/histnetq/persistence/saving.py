@@ -108,7 +108,9 @@ class StoredParts(Stored):
             setattr(model, self.attribute, self.kind.from_stored(found, n_features, len(model.classes_)))
             return
         known = {"classes": len(model.classes_)}
-        if found.keys() != {field.name for field in dataclasses.fields(self.kind)}:
+        fields = dataclasses.fields(self.kind)
+        optional = {field.name for field in fields if field.default_factory is not dataclasses.MISSING}
+        if {*found} | optional != {field.name for field in fields}:
             raise ValueError(f"path: arrays of {self.prefix} are missing or unknown; calibrate and save again.")
         for name in (name for name in self.sizes if name in found):
             checked_numbers(f"{self.prefix}{name}", found[name], self.sizes[name], known)
@@ -182,7 +184,7 @@ class StoredText(Stored):
 
 _CALIBRATED = (
     StoredParts("calibration_", Calibration, coefficients="amount: classes 4", joint_coefficients="amount: 2",
-                scores="amount: scores classes", joint_scores="amount: scores"),
+                scores="amount: scores classes", joint_scores="amount: scores", least="amount: 1"),
     StoredParts("trust_", Trust),
     StoredText(),
 )  # fmt: skip

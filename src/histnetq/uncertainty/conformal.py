@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -26,6 +26,7 @@ Floats = NDArray[np.float64]
 _FEWEST = 6  # smallest number of calibration bags
 _FOLDS = 10
 _MOST_ALIKE = 0.1  # largest share of copied rows; if their errors were 0, a coverage of 90 % would be 2 % lower
+_LEAST_SCALE = 0.5  # rows of a bag; with a whole row, accurate models would get too wide intervals for small bags
 _REFITS = 3  # number of fits of the scales, each with weights from the previous fit
 _BORROWED = 20  # number of bags that the pooled scores of all classes count for
 
@@ -35,10 +36,11 @@ class Calibration:
     """Errors of a quantifier on calibration bags, in units of their expected size.
 
     The error of class *c* in a bag of size *n* with estimate *p̂* is divided by its scale,
-    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with nonnegative coefficients; the scale is at least 1 / n. This
-    makes bags of different sizes, and rare and common classes, comparable. The coefficients are the same for all
-    classes. The factor ``f_c`` of a class is shrunk towards 1 if there are few bags. The error of a whole bag is the
-    Hellinger distance between its prevalences and their estimate, divided by ``√(a + b / n)`` in the same way.
+    ``σ_c² = f_c (a + b / n + p̂ (1 − p̂) (d + e / n))`` with nonnegative coefficients; the scale is at least half a
+    row of the bag. This makes bags of different sizes, and rare and common classes, comparable. The coefficients are
+    the same for all classes. The factor ``f_c`` of a class is shrunk towards 1 if there are few bags. The error of a
+    whole bag is the Hellinger distance between its prevalences and their estimate, divided by ``√(a + b / n)`` in the
+    same way.
 
     Each bag is scored with scales that were fitted to the remaining folds, so its score is distributed like the score
     of a new bag and no bag is spent on fitting scales. The half-width of an interval is a quantile of the scores of its
@@ -54,12 +56,15 @@ class Calibration:
         Absolute errors of the bags, in units of their scales.
     joint_scores : (n_bags,), rising
         Hellinger distances of the bags, in units of their scales.
+    least : (1,)
+        Smallest scale, in rows of the bag; 1 in models that were stored without it.
     """
 
     coefficients: Floats
     joint_coefficients: Floats
     scores: Floats
     joint_scores: Floats
+    least: Floats = field(default_factory=lambda: np.ones(1))
 
     @classmethod
     def of(cls, p_true: ArrayLike, p_pred: ArrayLike, sizes: ArrayLike, random_state: int = 0) -> Calibration:
@@ -67,25 +72,37 @@ class Calibration:
         p_true, p_pred, sizes = (np.asarray(a, dtype=np.float64) for a in (p_true, p_pred, sizes))
         _refuse_few_bags(len(p_true))
         fold = np.random.default_rng(random_state).permutation(len(p_true)) % _FOLDS
-        errors, terms, floors = np.abs(p_true - p_pred), _class_terms(p_pred, sizes), 1 / sizes[:, None]
+        errors, terms, floors = np.abs(p_true - p_pred), _class_terms(p_pred, sizes), _LEAST_SCALE / sizes[:, None]
         distances, joint_terms = hellinger(p_true, p_pred)[:, None], _size_terms(sizes)[:, None]
         return cls(
             _fit_scales(errors, terms, floors),
             _fit_scales(distances, joint_terms, floors)[0],
             np.sort(_cross_scores(errors, terms, floors, fold), axis=0),
             np.sort(_cross_scores(distances, joint_terms, floors, fold)[:, 0]),
+            np.array([_LEAST_SCALE]),
         )
 
     def intervals(self, estimates: Floats, sizes: ArrayLike, coverage: float) -> Intervals:
         """Return intervals around the estimates ``(n_bags, n_classes)`` of bags of these sizes."""
         coverage, sizes = check_fraction("coverage", coverage), np.asarray(sizes, dtype=np.float64)
         self._refuse_few(coverage)
-        floors = 1 / sizes[:, None]
+        floors = self.least[0] / sizes[:, None]
         scales = _scale(_class_terms(estimates, sizes), self.coefficients, floors)
         reach = _quantiles(self.scores, coverage, _BORROWED) * scales
         joint = _scale(_size_terms(sizes)[:, None], self.joint_coefficients, floors)[:, 0]
         radius = _quantiles(self.joint_scores[:, None], coverage, 0)[0] * joint
         return Intervals.around(estimates, estimates - reach, estimates + reach, sizes, coverage, radius)
+
+    def with_model_part(self, factor: float) -> Calibration:
+        """Return a copy whose expected squared errors that do not depend on the size of a bag are multiplied.
+
+        These are the errors of the model. The model to be used may have learned from more rows than the models that
+        were calibrated, so that its errors are smaller.
+        """
+        of_classes, joint = self.coefficients.copy(), self.joint_coefficients.copy()
+        of_classes[:, :2] *= factor  # the first terms of `_class_terms` do not depend on the size
+        joint[0] *= factor
+        return replace(self, coefficients=of_classes, joint_coefficients=joint)
 
     def _refuse_few(self, coverage: float) -> None:
         n = len(self.joint_scores)

@@ -12,8 +12,8 @@ from histnetq.training.progress import listening, report_event
 from histnetq.web.children import end_with
 
 
-def main(parent: int, source: str, method: str, output: str, about: dict[str, Any], reading: dict[str, Any]) -> int:
-    """Learn a model from a table and save it; return the exit code."""
+def main(parent: int, source: str, output: str, reading: dict[str, Any], **how: Any) -> int:
+    """Learn a model from a table and save it; return the exit code. The arguments `how` are those of `_learn`."""
     end_with(parent)
     pipe = os.dup(1)
     os.dup2(2, 1)  # printed text must not mix with the events
@@ -32,7 +32,7 @@ def main(parent: int, source: str, method: str, output: str, about: dict[str, An
     warnings.showwarning = warn
     try:
         with listening(send):
-            _learn([source], method, output, about, reading)
+            _learn([source], output, reading, **how)
     except (MemoryError, SystemError):  # a failed allocation in compiled code may raise the latter
         send({"kind": "error", "text": "memory: expected enough for the rows, got less; use fewer rows."})
         return 2
@@ -42,12 +42,19 @@ def main(parent: int, source: str, method: str, output: str, about: dict[str, An
     return 0
 
 
-def _learn(source: list[str], method: str, output: str, about: dict[str, Any], reading: dict[str, Any]) -> None:
+def _learn(
+    source: list[str],
+    output: str,
+    reading: dict[str, Any],
+    method: str,
+    about: dict[str, Any],
+    bag_size: list[int] | None,
+) -> None:
     from histnetq.workflows.fitting import Workbench, check_method
     from histnetq.workflows.reading import read_training
 
     check_method(method)
-    model, _ = Workbench(read_training(source, **reading), about=about).fit(method)
+    model, _ = Workbench(read_training(source, **reading), bag_size=bag_size, about=about).fit(method)
     report_event("saving")
     model.save(output)
     known = model.provenance_

@@ -62,7 +62,8 @@ class LearnTask:
             "fit", source, bag=job.bag, label=job.label, prevalences=proportions,
             counts=True if job.counts else None, ignore=_quoted(job.ignore),
             missing=None if job.missing == "refuse" else job.missing,
-            method=None if job.method == "auto" else job.method, output=job.name,
+            method=None if job.method == "auto" else job.method,
+            bag_size=[str(size) for size in job.bag_size] or None, output=job.name,
         )  # fmt: skip
 
     def arguments(self) -> dict[str, Any]:
@@ -71,7 +72,8 @@ class LearnTask:
         reading = job.model_dump(include={"bag", "label", "missing", "counts"})
         reading |= {"ignore": job.ignore or None, "prevalences": proportions}
         about = {"command": self.command, "sources": [source]}
-        return {"source": source, "method": job.method, "output": job.name, "about": about, "reading": reading}
+        how = {"method": job.method, "bag_size": job.bag_size or None, "about": about}
+        return {"source": source, "output": job.name, "reading": reading, **how}
 
 
 class Learner:

@@ -78,6 +78,7 @@ class LearnJob(_Asked):
     ignore: Annotated[list[Text], Field(max_length=10_000)] = []
     missing: MISSING = "refuse"
     method: Annotated[str, Field(pattern=r"^[a-z]{1,30}$")] = "auto"
+    bag_size: Annotated[list[Annotated[int, Field(ge=1, le=1_000_000_000)]], Field(max_length=20)] = []
 
 
 AskedJob = Annotated[EstimateJob | LearnJob, Field(discriminator="kind")]

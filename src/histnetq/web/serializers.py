@@ -235,7 +235,7 @@ def command(*words: Any, **options: Any) -> str:
     """
     line = ["histnetq", *map(str, words)]
     for name, value in options.items():
-        flag = "-o" if name == "output" else f"--{name}"
+        flag = "-o" if name == "output" else f"--{name.replace('_', '-')}"
         for one in value if isinstance(value, list) else [] if value is None else [value]:
             line += [flag] if one is True else [flag, str(one)] if not str(one).startswith("-") else [f"{flag}={one}"]
     return shlex.join(line)

@@ -1,4 +1,4 @@
-"""The methods that `fit_best` compares when no method is named."""
+"""The default method of `fit_best`, and the methods that its search compares."""
 
 from __future__ import annotations
 
@@ -37,7 +37,10 @@ class Candidate:
         return name if self.classifier is None else f"{name} ({self.classifier})"
 
 
-def from_labels(classifiers: Sequence[str | None] = ("logistic", "forest")) -> list[Candidate]:
+DEFAULT = Candidate("emq", None, {"rescaling": "bcts"})  # for labelled rows and for scores of them
+
+
+def from_labels(classifiers: Sequence[str | None] = ("logistic", "forest", "boosting")) -> list[Candidate]:
     """Return methods for labelled rows; methods on one classifier are adjacent, because they share its posteriors."""
     methods: tuple[tuple[str, dict[str, Any]], ...] = (("emq", {"rescaling": "bcts"}), ("kdey", {}), ("pacc", {}))
     classical = [Candidate(method, name, params) for name in classifiers for method, params in methods]

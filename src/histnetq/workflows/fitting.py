@@ -21,11 +21,15 @@ from histnetq.evaluation.comparison import BASELINE, Comparison
 from histnetq.evaluation.errors import compare
 from histnetq.metrics import ae
 from histnetq.quantifiers.base import Quantifier
+from histnetq.quantifiers.classical.posteriors import PosteriorQuantifier
 from histnetq.registry import CLASSIFIERS, METHODS
 from histnetq.tables.files import are_processes_together
 from histnetq.training.options import TrainingInterrupted
 from histnetq.training.progress import LOG, Listener, in_words, listening, report_event
+from histnetq.uncertainty.half_splits import can_halve, check_sizes
+from histnetq.workflows.calibrating import calibrate_on_rows
 from histnetq.workflows.candidates import (
+    DEFAULT,
     MINUTES_TO_COMPARE,
     MINUTES_TO_FIT,
     Candidate,
@@ -36,6 +40,7 @@ from histnetq.workflows.candidates import (
     from_scores,
     installed,
 )
+from histnetq.workflows.classifier_choice import COMPARED, affordable, choose_classifier
 from histnetq.workflows.hold_out import (
     FEWEST_TO_CALIBRATE,
     Split,
@@ -45,11 +50,12 @@ from histnetq.workflows.hold_out import (
     hold_out_to_compare,
     take_part,
     why_uncalibrated,
+    words_of_drawn,
 )
 from histnetq.workflows.reading import read_training
 
-_ENOUGH_TO_CALIBRATE = 100  # held-out bags; with fewer, all bags calibrate by cross-validation
 _ON_PREDICTIONS = ("acc", "cc", "mlpe")  # methods for predicted classes
+CHOICES = ("auto", "search")  # ways to choose a method
 _MOST_ROWS = 30_000  # largest number of rows that methods learn from in a comparison
 
 
@@ -62,14 +68,16 @@ def fit_best(
     rescaling: str = "auto",
     loss: str = "ae",
     calibration: float = 0.25,
+    bag_size: int | Sequence[int] | None = None,
     random_state: int = 0,
     on_event: Listener | None = None,
     **reading: Any,
 ) -> tuple[Quantifier, Comparison | None]:
-    """Compare a few methods, fit the best one to everything, and calibrate its intervals.
+    """Fit a good method to everything, and calibrate its intervals.
 
-    This is what ``histnetq fit`` does. Methods are compared by mean absolute error on held-out bags. Labelled rows
-    without bags are enough: bags are then drawn from held-out rows.
+    This is what ``histnetq fit`` does. By default, labelled rows are learned by `EMQ` on the classifier with the lowest
+    log-loss on held-out rows: a logistic regression, a random forest or boosting. For bags of known proportions without
+    labels, methods are compared by mean absolute error on held-out bags. Labelled rows need no bags.
 
     Parameters
     ----------
@@ -79,18 +87,22 @@ def fit_best(
     y : array, default=None
         The label of each row of an array.
     method : str, default="auto"
-        Fit this method instead of comparing some, such as "emq" or "histnetq".
+        Fit this method, such as "emq" or "histnetq". The method "search" takes minutes: it compares several methods by
+        mean absolute error on held-out bags, and fits the best one.
     classifier : str, default=None
-        Name of the classifier of classical methods. None means a logistic regression; with the method "auto", a
-        logistic regression and a random forest are compared.
+        Name of the classifier of classical methods. None means a logistic regression; with the methods "auto" and
+        "search", a logistic regression, a random forest and boosting are compared.
     rescaling : str, default="auto"
         How the named method rescales posteriors, see `EMQ`; "none" for no rescaling. Only for methods that rescale.
     loss : str, default="ae"
         Loss that networks minimise, a name from `histnetq.metrics`.
     calibration : float, default=0.25
-        Fraction of the bags, or of rows without bags, that is held out to calibrate intervals; 0 means no intervals. If
-        this holds out fewer than 100 bags and a fit takes at most 24 seconds, the quantifier is instead fitted to all
-        bags and calibrated by cross-validation.
+        Fraction of the bags, or of rows without bags, that is held out to calibrate intervals if a fit takes more than
+        24 seconds; 0 means no intervals. Faster methods are fitted to everything and calibrated by cross-validation:
+        over bags, or over random halves of rows without bags.
+    bag_size : int or sequence of int, default=None
+        Expected sizes of new bags, for labelled rows without bags; intervals are calibrated for these sizes. None means
+        sizes from 20 to 10,000.
     random_state : int, default=0
         Seed of everything that is drawn.
     on_event : callable, default=None
@@ -103,7 +115,7 @@ def fit_best(
     quantifier : Quantifier
         The fitted quantifier. Its attribute `provenance_` says how it came about.
     comparison : Comparison or None
-        Errors of the compared methods on held-out bags; None if none were compared.
+        Errors of the compared methods on held-out bags; None if only classifiers, or none, were compared.
 
     Examples
     --------
@@ -111,10 +123,11 @@ def fit_best(
     >>> rng = np.random.default_rng(0)
     >>> y = rng.integers(2, size=400)
     >>> q, comparison = hq.fit_best(rng.normal(size=(400, 1)) + 4 * y[:, None], y, method="pacc")
-    >>> q.provenance_["calibration_bags"]
-    200
+    >>> q.provenance_["rows"]
+    400
     """
-    chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "random_state": random_state}
+    chosen = {"loss": loss, "classifier": classifier, "calibration": calibration, "bag_size": bag_size}
+    chosen["random_state"] = random_state
     with listening(on_event):
         check_method(method)
         check_number("calibration", calibration, 0, 0.9, what="a fraction of the bags", remedy="pass 0.25 for 25 %")
@@ -132,8 +145,8 @@ def read_workbench(train: Any, y: Any = None, **options: Any) -> Workbench:
 
 
 def check_method(method: Any) -> str:
-    """Return the name of a method in lower case, or "auto"; refuse anything else."""
-    return check_choice("method", method, ("auto", *METHODS))
+    """Return the name of a method in lower case, "auto" or "search"; refuse anything else."""
+    return check_choice("method", method, (*CHOICES, *METHODS))
 
 
 @dataclass(frozen=True)
@@ -157,32 +170,69 @@ class Workbench:
     classifier: str | None = None
     rescaling: str = "auto"
     calibration: float = 0.25
+    bag_size: int | Sequence[int] | None = None
     random_state: int = 0
     keep_interrupted: bool = False
     hard: bool = False
     about: Mapping[str, Any] = field(default_factory=dict)
 
     def fit(self, method: str) -> tuple[Quantifier, Comparison | None]:
-        """Fit a method by its name in lower case, or with "auto" the best of a few, and calibrate it."""
-        if method == "auto" and self.rescaling != "auto":
+        """Fit a method by its name in lower case, the default ("auto") or the best of a few, and calibrate it."""
+        if method in CHOICES and self.rescaling != "auto":
             remedy = ("name one by ", Option("method"))
-            raise InputError("rescaling", "a named method that rescales posteriors, such as emq", "auto", remedy)
-        if method == "auto" and not self.hard:
+            raise InputError("rescaling", "a named method that rescales posteriors, such as emq", method, remedy)
+        self._check_bag_size()
+        if method == "search" or (method == "auto" and self.bags.labels is None):
             return self._fit_best()
+        if method == "auto" and not self.hard:
+            return self._fit_default(), None
         chosen = None if self.rescaling == "none" else self.rescaling
         params = {} if chosen == "auto" else {"rescaling": chosen}
-        model = self.make(Candidate("acc" if method == "auto" else method, self.classifier, params))
-        if self.loss != "ae" and "loss" not in model.get_params(deep=False):
-            raise ValueError(f"loss: {type(model).__name__} is not a network and has no loss; leave it out.")
+        model = self._without_loss(self.make(Candidate("acc" if method == "auto" else method, self.classifier, params)))
         began = time.perf_counter()
-        return self._finished(*self._learned(model, self._hold_out()), began), None
+        return self._finished(*self._learned(model, self._hold_out(model)), began), None
+
+    def _fit_default(self) -> Quantifier:
+        """Fit the default method for labelled rows, on the given classifier or on the best of a few."""
+        began, model = time.perf_counter(), self.make(replace(DEFAULT, classifier=self.classifier))
+        self._without_loss(model)
+        split = self._hold_out(model)
+        if self.classifier is not None or self.bags.scores is not None:
+            return self._finished(*self._learned(model, split), began)
+
+        def make(name: str) -> PosteriorQuantifier:
+            found = self.make(replace(DEFAULT, classifier=name))
+            assert isinstance(found, PosteriorQuantifier)
+            return found
+
+        report_event("note", text="Choosing a classifier:")
+        choice = choose_classifier(make, split.learned, self.random_state)
+        model = make(choice.name)
+        seconds = time.process_time()
+        model.fit_crossed(choice.crossed)
+        model, split = self._calibrated(model, split, choice.seconds + time.process_time() - seconds)
+        return self._finished(model, split, began, why=choice.words, log_losses=choice.rounded)
+
+    def _without_loss(self, model: Quantifier) -> Quantifier:
+        """Return a model; refuse a loss that the model does not minimise."""
+        if self.loss != "ae" and "loss" not in model.get_params(deep=False):
+            kind = type(model).__name__
+            raise ValueError(f"loss: {kind} is not a network and has no loss; leave it out.")
+        return model
+
+    def _check_bag_size(self) -> tuple[int, ...]:
+        """Return the sizes of calibration bags that are drawn from labelled rows."""
+        if self.bag_size is not None and not are_rows_alone(self.bags):
+            expected, got = "none for bags, whose own sizes count", self.bag_size
+            raise InputError("bag_size", expected, got, "leave it out, or leave out the bag column")
+        return check_sizes(self.bag_size)
 
     def _fit_best(self) -> tuple[Quantifier, Comparison | None]:
         """Compare a few methods on held-out bags, and fit the one with the lowest mean AE to everything.
 
         With too few bags of known proportions for a comparison, the first method is fitted.
         """
-        began, split = time.perf_counter(), self._hold_out()
+        began, split = time.perf_counter(), self._hold_out(None)
         suited, skipped = self._candidates(None)
         candidates = {candidate.name: candidate for candidate in suited}
         comparison = None
@@ -192,9 +242,10 @@ class Workbench:
         else:
             comparison = replace(self, bags=split.learned).compare(None)
             best, why = _best(comparison)
+        model = self.make(candidates[best], MINUTES_TO_FIT)
         report_event("note", text=f"Fitting {best} to all rows that are not held out for intervals.")
         report_event("fitting", name=best)
-        model, split = self._learned(self.make(candidates[best], MINUTES_TO_FIT), split)
+        model, split = self._learned(model, self._hold_out(model) if are_rows_alone(self.bags) else split)
         errors = None if comparison is None else _mean_errors(comparison)
         return self._finished(model, split, began, why=f"{why} {skipped}".rstrip(), errors=errors), comparison
 
@@ -240,7 +291,7 @@ class Workbench:
         if not space:
             on_scores = " on scores" if self.bags.scores is not None else ""
             raise ValueError(f"method: {type(model).__name__} has nothing to tune{on_scores}; fit it.")
-        split = self._hold_out()
+        split = self._hold_out(model)
         options: dict[str, Any] = {"measure": "ae", "storage": storage, "random_state": self.random_state}
         with self._keeping():
             found = tune(model, space, split.learned, trials=trials, **options)
@@ -251,7 +302,7 @@ class Workbench:
         stopped = {"interrupted": f"after {n_done} of {trials} trials"} if found.interrupted else {}
         model = found.quantifier
         if not stopped:
-            model, split = self._cross_calibrated(model, split, float(found.trials["seconds"].median()))
+            model, split = self._calibrated(model, split, float(found.trials["seconds"].median()))
         return self._finished(model, split, began, why=why, **stopped)
 
     @property
@@ -298,10 +349,18 @@ class Workbench:
             return installed(from_proportions())
         if self.bags.scores is not None:
             return installed([Candidate("acc"), Candidate("cc")] if self.hard else from_scores())
-        return installed(from_labels() if self.classifier is None else from_labels([self.classifier]))
+        if self.classifier is not None:
+            return installed(from_labels([self.classifier]))
+        names, slow = affordable(COMPARED, self.bags)
+        found, skipped = installed(from_labels(names))
+        return found, f"{skipped} {slow}".strip()
 
-    def _hold_out(self) -> Split:
-        return hold_out_to_calibrate(self.bags, self.calibration, self.random_state)
+    def _hold_out(self, model: Quantifier | None) -> Split:
+        """Hold out bags to calibrate a model (None: any model); classifier-based models need no held-out rows."""
+        needs_none = model is None or (isinstance(model, PosteriorQuantifier) and model.resamples)
+        if are_rows_alone(self.bags) and needs_none:
+            return Split(self.bags)
+        return hold_out_to_calibrate(self.bags, self.calibration, self._check_bag_size(), self.random_state)
 
     def _learned(self, model: Quantifier, split: Split) -> tuple[Quantifier, Split]:
         """Fit a model to the bags that are not held out, or to all bags if few are; return it with its final split."""
@@ -311,15 +370,17 @@ class Workbench:
         began = time.process_time()  # unlike wall time, it does not depend on other work of the machine
         with self._keeping():
             model = model.fit(learned)
-        return self._cross_calibrated(model, split, time.process_time() - began)
+        return self._calibrated(model, split, time.process_time() - began)
 
-    def _cross_calibrated(self, model: Quantifier, split: Split, seconds: float) -> tuple[Quantifier, Split]:
-        """If few bags are held out and a fit is fast, fit a model to all bags and calibrate by cross-validation."""
+    def _calibrated(self, model: Quantifier, split: Split, seconds: float) -> tuple[Quantifier, Split]:
+        """If a fit of this many seconds is fast, fit a model to everything and calibrate it by cross-validation."""
+        if self.calibration == 0 or model.interrupted_:
+            return model, split
+        if are_rows_alone(self.bags):
+            return self._calibrated_on_rows(model, split, seconds)
         n_bags, folds = len(self.bags), affordable_folds(seconds)
-        few = n_bags >= FEWEST_TO_CALIBRATE and 0 < self.calibration * n_bags < _ENOUGH_TO_CALIBRATE
-        interrupted = bool(model.interrupted_)
         # Processes that train together would have to make the same decision, and each has its own clock.
-        if not few or interrupted or are_processes_together():
+        if n_bags < FEWEST_TO_CALIBRATE or are_processes_together():
             return model, split
         if folds == 0:
             words = f"{split.words}, because a fit takes {in_words(seconds)} and cross-validation needs several fits"
@@ -335,6 +396,21 @@ class Workbench:
             report_event("note", text=f"Intervals cannot be calibrated by cross-validation: {reason}")
             return model, split
         return model, Split(self.bags, self.bags, f"cross-validated estimates of {n_bags} bags")
+
+    def _calibrated_on_rows(self, model: Quantifier, split: Split, seconds: float) -> tuple[Quantifier, Split]:
+        """Calibrate on random halves of labelled rows without bags, unless the fits take too long."""
+        is_whole = split.learned is self.bags
+        folds = 0 if are_processes_together() else affordable_folds(seconds)
+        if not can_halve(self.bags) or not (folds or model.capabilities().posteriors is not None):
+            return model, split
+        report_event("note", text="Calibrating intervals on bags drawn from random halves of the rows.")
+        if not is_whole:
+            model = copy.copy(model).fit(self.bags)
+        sizes = self._check_bag_size()
+        model = calibrate_on_rows(model, self.bags, sizes, folds, self.random_state)
+        assert model.calibration_ is not None
+        n_bags, n_rows = len(model.calibration_.joint_scores), len(self.bags.index)
+        return model, Split(self.bags, self.bags, words_of_drawn(n_bags, sizes, f"random halves of {n_rows:,} rows"))
 
     @contextlib.contextmanager
     def _keeping(self) -> Iterator[None]:
@@ -364,7 +440,7 @@ class Workbench:
             **self.table_facts,
             "bags": len(learned),
             "rows": len(learned.index),
-            "calibration_bags": 0 if held is None else len(held),
+            "calibration_bags": 0 if model.calibration_ is None else len(model.calibration_.joint_scores),
             "seconds": round(time.perf_counter() - began, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).strftime("%Y-%m-%d %H:%M UTC"),
             "versions": {"python": platform.python_version(), **versions},

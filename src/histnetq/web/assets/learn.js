@@ -9,7 +9,8 @@ import { commandRow } from "./result.js";
 import { bagField, missingField, preview, step, tableField } from "./upload.js";
 
 const METHODS = [
-  ["auto", "The best of several, in some minutes"], ["emq", "EMQ: quick, learns from labels"],
+  ["auto", "Default: quick with labels"], ["search", "The best of several, in some minutes"],
+  ["emq", "EMQ: quick, learns from labels"],
   ["histnetq", "HistNetQ: a network, learns from proportions too"],
   ["emnetq", "EMNetQ: a network, learns from proportions too"],
 ];
@@ -28,7 +29,7 @@ async function drawForm(context) {
   const title = [
     el("h1", {}, "Learn a model"),
     el("p", { class: "lead" },
-      "Drop a table where the classes are known. Several methods are compared, and the best one is kept."),
+      "Drop a table where the classes are known. The server keeps the model that it learns from them."),
   ];
   const { can_learn: can, limits } = await api.models();
   if (!can) {
@@ -44,9 +45,11 @@ async function drawForm(context) {
     title: "Letters, digits, dots, hyphens and underscores; the first is a letter or digit.",
   });
   const method = select(METHODS, "auto", () => {});
+  const size = el("input", { type: "number", min: "1", max: "1000000000", step: "1" });
   const third = step(3, "Model", el("div", { class: "fields wide" },
     field("Name of the model", name, "Letters, digits, dots, hyphens and underscores."),
-    field("Method", method, "Methods are compared by their errors on held-out bags.")));
+    field("Method", method, "With proportions only, the default compares methods by their errors on held-out bags."),
+    field("Rows per new bag", size, "Only for labelled rows without bags; empty for any size.")));
   const button = el("button", { class: "button big" }, "Learn");
   const actions = el("div", { class: "actions" }, button);
   const file = tableField({
@@ -69,6 +72,7 @@ async function drawForm(context) {
     button.disabled = true;
     try {
       const asked = { kind: "learn", name: name.value.trim(), method: method.value, ...known.asked() };
+      if (size.value) asked.bag_size = [Number(size.value)];
       location.hash = `#/learn/${encodeURIComponent((await api.start(asked)).id)}`;
     } catch (error) {
       report(error);

@@ -1,0 +1,136 @@
+"""Calibration from labelled rows without bags: a method learns from random halves, and estimates bags of the others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from histnetq.bags.bags import Bags
+from histnetq.bags.checks import check_integer
+from histnetq.bags.protocols import APP
+from histnetq.errors import InputError
+from histnetq.simplex import Floats
+from histnetq.uncertainty.capabilities import HeldOutPosteriors
+from histnetq.uncertainty.conformal import Calibration
+
+SIZES = (20, 56, 159, 447, 1259, 3549, 10_000)  # of calibration bags, if no size is named
+FEWEST_ROWS = 40  # smallest number of labelled rows for calibration
+_FEWEST_OF_CLASS = 2  # rows, so that each half has one
+_SPLITS = 20  # number of random halves, if learning is as cheap as from posteriors
+_BAGS = 500  # number of calibration bags, at least
+_LARGEST_DRAWN = 10_000  # the scales extrapolate to larger bags
+_MOST_SIZES, _LARGEST = 20, 1_000_000_000
+_MOST_ROWS = 50_000  # largest number of rows whose posteriors are learned from
+# Halves have twice the sampling variance of all rows, both for learning and for the rows that bags are drawn from. The
+# factor for as many new rows as labelled rows would be 1/2. It is larger because the classifier of all rows differs
+# from the classifiers of the folds: with 1/2, the intervals of bags of 10,000 rows were too narrow on real tables.
+_OF_ALL_ROWS = 0.65
+
+Learn = Callable[[Bags], Callable[[Bags], Floats]]
+
+
+def check_sizes(bag_size: Any) -> tuple[int, ...]:
+    """Return the distinct sizes of calibration bags in rising order; None gives sizes from 20 to 10,000.
+
+    Examples
+    --------
+    >>> check_sizes([500, 50]), check_sizes(100)
+    ((50, 500), (100,))
+    """
+    if bag_size is None:
+        return SIZES
+    given = list(bag_size) if isinstance(bag_size, list | tuple | np.ndarray) else [bag_size]
+    sizes = tuple(sorted({check_integer("bag_size", size, 1, _LARGEST) for size in given}))
+    if not 1 <= len(sizes) <= _MOST_SIZES:
+        raise InputError("bag_size", f"1 to {_MOST_SIZES} sizes", len(sizes), "name a few typical ones")
+    return sizes
+
+
+def can_halve(bags: Bags) -> bool:
+    """Return whether there are enough labelled rows, with at least two of each class that occurs."""
+    assert bags.labels is not None
+    labels = bags.labels[np.unique(bags.index)]
+    counts = np.bincount(labels[labels >= 0])
+    return bool(counts.sum() >= FEWEST_ROWS and counts[counts > 0].min() >= _FEWEST_OF_CLASS)
+
+
+def draw_sizes(source: Bags, sizes: Sequence[int], n_bags: int, rng: np.random.Generator) -> Bags:
+    """Draw at least `n_bags` bags from labelled rows, as many of each size, uniformly over all mixes."""
+    each = -(-n_bags // len(sizes))
+    return Bags.concat([APP(min(size, _LARGEST_DRAWN)).draw(source, each, rng) for size in sizes])
+
+
+def calibrate_by_halves(
+    learn: Learn, labelled: Bags, sizes: Sequence[int], n_splits: int = _SPLITS, random_state: int = 0
+) -> Calibration:
+    """Calibrate a method that learns from labelled rows, on bags of other rows.
+
+    In each of several repetitions, the method learns from a random half of the rows of each class, and estimates bags
+    that are drawn from the other half. The errors thus include the variation of what the method learns. The part of the
+    squared errors that does not depend on the size of a bag is then reduced, because halves have fewer rows.
+
+    Parameters
+    ----------
+    learn : callable
+        Labelled rows -> function from bags on the same pool to estimates (n_bags, n_classes).
+    labelled : Bags
+        Labelled rows; entries without a label are ignored.
+    sizes : sequence of int
+        Sizes of the bags.
+    """
+    rng = np.random.default_rng(random_state)
+    truth, estimates, drawn = list[Floats](), list[Floats](), list[NDArray]()
+    for _ in range(n_splits):
+        first, second = _halves(labelled, rng)
+        bags = draw_sizes(second, sizes, -(-_BAGS // n_splits), rng)
+        assert bags.prevalences is not None
+        truth.append(bags.prevalences)
+        estimates.append(learn(first)(bags))
+        drawn.append(bags.sizes)
+    joined = np.concatenate(truth), np.concatenate(estimates), np.concatenate(drawn)
+    found = Calibration.of(*joined, random_state)
+    return found.with_model_part(_OF_ALL_ROWS)
+
+
+def calibrate_from_posteriors(
+    known: HeldOutPosteriors, n_classes: int, sizes: Sequence[int], random_state: int = 0
+) -> Calibration:
+    """Calibrate a classifier-based method from the held-out posteriors of its training rows."""
+    n_rows, rng = len(known.labels), np.random.default_rng(random_state)
+    used = np.arange(n_rows) if n_rows <= _MOST_ROWS else np.sort(rng.permutation(n_rows)[:_MOST_ROWS])
+    posteriors, labels = known.posteriors[used].astype(np.float64), known.labels[used].astype(np.int64)
+    weights = None if known.weights is None else known.weights[used]
+    kind = "count" if weights is None or weights.dtype.kind in "iu" else "survey"
+    every, ends = np.arange(len(used)), np.array([0, len(used)])
+    parts = {"labels": labels, "classes": np.arange(n_classes), "weights": weights, "weight_kind": kind}
+
+    def learn(half: Bags) -> Callable[[Bags], Floats]:
+        own = None if weights is None else weights[half.index]
+        quantify = known.relearn(posteriors[half.index], labels[half.index], own)
+        return lambda bags: quantify(posteriors, bags.index, bags.offsets, bags.weights)
+
+    found = calibrate_by_halves(learn, Bags.trusted(posteriors, every, ends, **parts), sizes, _SPLITS, random_state)
+    return found if len(used) == n_rows else found.with_model_part(len(used) / n_rows)
+
+
+def _halves(labelled: Bags, rng: np.random.Generator) -> tuple[Bags, Bags]:
+    """Divide the labelled rows of each class at random; the two parts have no row in common."""
+    assert labelled.labels is not None
+    labels, order = labelled.labels[labelled.index], np.empty(labelled.rows.shape[0])
+    order[rng.permutation(len(order))] = np.arange(len(order))  # of rows, not entries: a row may have several
+    is_first = np.zeros(len(order), bool)
+    for code in np.unique(labels[labels >= 0]):
+        rows = np.unique(labelled.index[labels == code])
+        # An odd row goes to either half, so that no class always has more rows in the same half.
+        n_first = (len(rows) + int(rng.integers(2))) // 2
+        is_first[rows[np.argsort(order[rows])[:n_first]]] = True
+    chosen = is_first[labelled.index]
+    return _part(labelled, (labels >= 0) & chosen), _part(labelled, (labels >= 0) & ~chosen)
+
+
+def _part(labelled: Bags, chosen: NDArray[np.bool_]) -> Bags:
+    index, weights = labelled.index[chosen], None if labelled.weights is None else labelled.weights[chosen]
+    return labelled.drawn(index, np.array([0, len(index)]), weights, None)
