@@ -103,8 +103,8 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
     )
     if model.learned_nothing_:
         learned = (
-            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates are "
-            "no better than one constant."
+            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates "
+            "are no better than one constant."
         )
     lines = [
         *before,
