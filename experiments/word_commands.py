@@ -119,7 +119,7 @@ def default_call(on: str, loss: str, data: Path, output: Path) -> None:
     errors = hq.evaluate(q, compact(found.test))
     table = pd.DataFrame([{**row, "ae": errors["ae"].mean(), "rae": errors["rae"].mean(), "n_bags": len(errors)}])
     about = f"Made by `python -m experiments default-call --on {on} --loss {loss}`; one seed, one core."
-    write_frame(output / f"default-call-{on}", table.round(6), f"{about}\n\n{to_markdown(table)}")
+    write_frame(output / f"default-call-{on}-{loss}", table.round(6), f"{about}\n\n{to_markdown(table)}")
     click.echo(table.to_string(index=False))
 
 
