@@ -45,12 +45,18 @@ def describe(tasks: Path, bags: Path) -> None:
 
 
 @pretrain.command()
-@click.option("--bags", type=click.Path(path_type=Path, exists=True), required=True, help="Folder of described bags.")
+@click.option(
+    "--bags",
+    type=click.Path(path_type=Path, exists=True),
+    required=True,
+    multiple=True,
+    help="Folder of described bags; may be given several times.",
+)
 @click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File of the weights.")
 @click.option("--minutes", type=float, default=15.0, show_default=True, help="Time to train.")
 @click.option("--width", type=int, default=64, show_default=True, help="Width of the layers.")
 @click.option("--seed", type=int, default=0, show_default=True, help="Seed of the weights and of the batches.")
-def train(bags: Path, output: Path, minutes: float, width: int, seed: int) -> None:
+def train(bags: tuple[Path, ...], output: Path, minutes: float, width: int, seed: int) -> None:
     """Train the network, and write its weights and a record of the run.
 
     Example: python -m experiments pretrain train --bags bags -o pretrained.safetensors

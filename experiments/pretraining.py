@@ -11,7 +11,7 @@ import math
 import os
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -28,6 +28,7 @@ BAGS = 48  # of a task
 _SCORED = 3  # simulated tasks without rows, added for each shard of tasks
 _KEPT_OUT = 12  # every 12th shard validates
 _PINBALL = (0.05, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.95)
+_RATE, _DECAY, _BATCH, _MOST_LOSS = 2e-3, 0.02, 384, 20.0  # of the optimiser; the largest loss of a bag
 _SMALLEST = 0.002  # error below which differences between methods count less
 
 
@@ -255,57 +256,52 @@ def loss_of(layers: Any, bags: DescribedBags) -> tuple[Any, Any]:
 
 
 def train(
-    place: Path, out: Path, minutes: float, width: int = 64, seed: int = 0, say: Callable[[str], Any] = print
+    places: Sequence[Path],
+    out: Path,
+    minutes: float,
+    width: int = 64,
+    seed: int = 0,
+    say: Callable[[str], Any] = print,
 ) -> None:
-    """Train the network on described bags, and write its weights and a record of the run."""
+    """Train the network on described bags; write the weights with the lowest held-out loss, and a record of the run."""
     import torch
 
     torch.set_num_threads(1)
     torch.manual_seed(seed)
     rng = np.random.default_rng(seed)
-    paths = sorted(place.glob("bags-*.npz"))
-    kept_out = [path for i, path in enumerate(paths) if i % _KEPT_OUT == 0]
-    data, held = read_described([path for path in paths if path not in kept_out]), read_described(kept_out)
+    paths = [path for place in places for path in sorted(place.glob("bags-*.npz"))]
+    data, held = (
+        read_described([path for i, path in enumerate(paths) if i % _KEPT_OUT]),
+        read_described(paths[::_KEPT_OUT]),
+    )
     classes = np.array(sorted(data))
     n_bags = np.array([len(data[k].sizes) for k in classes])
-    say(f"{n_bags.sum():,} bags of {len(paths) - len(kept_out)} shards; {len(kept_out)} shards validate")
-    layers = make_network(width)
-    optimiser = torch.optim.AdamW(layers.parameters(), 2e-3, weight_decay=1e-4)
-    began, step, seen, curve = time.time(), 0, [], []
+    say(f"{n_bags.sum():,} bags of {len(paths)} shards, every {_KEPT_OUT}th of which validates")
+    layers, curve, seen, began = make_network(width), list[dict[str, Any]](), list[float](), time.time()
+    optimiser = torch.optim.AdamW(layers.parameters(), _RATE, weight_decay=_DECAY)
     while (done := (time.time() - began) / (60 * minutes)) < 1:
         for group in optimiser.param_groups:
-            group["lr"] = 2e-3 * min(1, (step + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
+            group["lr"] = _RATE * min(1, (len(seen) + 1) / 200) * (0.01 + 0.99 * 0.5 * (1 + math.cos(math.pi * done)))
         k = int(rng.choice(classes, p=n_bags / n_bags.sum()))
-        some = torch.as_tensor(rng.integers(len(data[k].sizes), size=256))
-        loss = loss_of(layers, data[k].part(some))[0].clamp(max=20).mean()
+        some = torch.as_tensor(rng.integers(len(data[k].sizes), size=_BATCH))
+        loss = loss_of(layers, data[k].part(some))[0].clamp(max=_MOST_LOSS).mean()
         optimiser.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
         optimiser.step()
         seen.append(float(loss.detach()))
-        step += 1
-        if step % 1000 == 0:
-            found = validate(layers, held)
-            curve.append(
-                {
-                    "step": step,
-                    "minutes": round(60 * done * minutes / 60, 1),
-                    "loss": float(np.mean(seen[-1000:])),
-                    **found,
-                }
-            )
+        if len(seen) % 1000 == 0:
+            facts = {
+                "step": len(seen),
+                "minutes": round(done * minutes, 1),
+                "loss": round(float(np.mean(seen[-1000:])), 4),
+            }
+            curve.append(facts | validate(layers, held))
             say(json.dumps(curve[-1]))
-            write_weights(layers, out)
-    write_weights(layers, out)
-    facts = {
-        "width": width,
-        "seed": seed,
-        "minutes": minutes,
-        "bags": int(n_bags.sum()),
-        "shards": len(paths),
-        "curve": curve,
-    }
-    out.with_suffix(".json").write_text(json.dumps(facts, indent=1))
+            if curve[-1]["held"] <= min(row["held"] for row in curve):
+                write_weights(layers, out)
+    run = {"width": width, "seed": seed, "minutes": minutes, "bags": int(n_bags.sum()), "shards": len(paths)}
+    out.with_suffix(".json").write_text(json.dumps(run | {"curve": curve}, indent=1))
 
 
 def validate(layers: Any, held: dict[int, DescribedBags]) -> dict[str, float]:
@@ -332,7 +328,7 @@ def validate(layers: Any, held: dict[int, DescribedBags]) -> dict[str, float]:
             totals["ratio"].append(torch.log((by_task[0] + 0.001) / (by_task[1] + 0.001)))
     ratio = torch.cat(totals["ratio"]).mean(0).exp()
     return {
-        "held": round(float(torch.cat(totals["loss"]).clamp(max=20).mean()), 4),
+        "held": round(float(torch.cat(totals["loss"]).clamp(max=_MOST_LOSS).mean()), 4),
         **{f"ratio {j}": round(float(value), 4) for j, value in enumerate(ratio)},
         "coverage": round(float(np.concatenate(totals["inside"]).mean()), 4),
     }

@@ -23,29 +23,29 @@ if TYPE_CHECKING:
 @option(
     "--method",
     default="auto",
-    help="Method to fit, such as histnetq, emq or pacc. By default, labelled rows are learned by EMQ on the best of "
-    "a few classifiers; search compares several methods for some minutes and fits the best.",
+    help="Method to fit, such as histnetq, emq or pacc. By default, labelled rows are learned by Pretrained on "
+    "the best of a few classifiers; search compares several methods for some minutes and fits the best.",
 )
 @options("classifier", "rescaling")
 @option(
     "--loss",
     default="ae",
-    help="Loss that networks minimise, such as ae (absolute error) or rae (relative absolute error).",
+    help="Loss that estimates of networks and of pretrained minimise, such as ae (absolute error) or rae (relative absolute error).",
 )
 @options("calibration", "bag_size", "seed", "model", "force", "keep_interrupted", "json")
 def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool, **given: Any) -> None:
     """Fit a model to labelled rows or bags of known proportions.
 
-    TRAIN are Parquet or CSV files. By default, labelled rows are learned by EMQ, rescaled by bcts, on a logistic
-    regression, a random forest or boosting, whichever has the lowest log-loss on held-out rows. Labelled rows need no
+    TRAIN are Parquet or CSV files. By default, labelled rows are learned by Pretrained on a logistic regression, a
+    random forest or boosting, whichever has the lowest log-loss on held-out rows. Labelled rows need no
     bag column: intervals are then calibrated on bags of all sizes that are drawn from random halves of the rows.
 
     For bags of known proportions, LinearQ, HistNetQ, EMNetQ and DeepSets are compared on held-out bags, and the method
     with the lowest mean absolute error (AE) is fitted. With --method search, labelled rows are learned this way, too:
     HistNetQ, EMNetQ, and each of EMQ, KDEy and PACC with the three classifiers are compared, which takes minutes.
 
-    Scores of your own classifier can replace features. With --proba, EMQ is fitted to them; with --prediction, ACC. The
-    classifier must have been trained on other rows.
+    Scores of your own classifier can replace features. With --proba, Pretrained is fitted to them; with --prediction,
+    ACC. The classifier must have been trained on other rows.
 
     \b
     Examples: histnetq fit rows.csv --label species -o model

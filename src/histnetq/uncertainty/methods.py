@@ -44,7 +44,9 @@ class Choice:
 
 
 def choose_interval(model: Capabilities, bags: Bags | BagSketch) -> Choice:
-    """Choose conformal intervals for a calibrated model, else Bayesian intervals if they are possible, else none.
+    """Choose conformal intervals for a calibrated model, else the model's own posterior, else Bayesian intervals.
+
+    If none of them is possible, there are no intervals.
 
     Examples
     --------
@@ -57,9 +59,12 @@ def choose_interval(model: Capabilities, bags: Bags | BagSketch) -> Choice:
     """
     if model.calibration is not None:
         return Choice("conformal")
+    assumed = "which assume that only the proportions of the classes have changed since training"
+    if model.posterior is not None:
+        note = f"The model is not calibrated, so its intervals are of its own posterior, {assumed}; {_TO_CALIBRATE}."
+        return Choice("posterior", note)
     reason = _refusal(model, bags)
     if not reason:
-        assumed = "which assume that only the proportions of the classes have changed since training"
         note = f"The model is not calibrated, so its intervals are Bayesian, {assumed}; {_TO_CALIBRATE}."
         return Choice("bayes", note)
     other = "" if model.standard_errors is None else ", or name standard-errors as the interval method"

@@ -37,7 +37,7 @@ class Candidate:
         return name if self.classifier is None else f"{name} ({self.classifier})"
 
 
-DEFAULT = Candidate("emq", None, {"rescaling": "bcts"})  # for labelled rows and for scores of them
+DEFAULT = Candidate("pretrained")  # for labelled rows and for scores of them
 
 
 def from_labels(classifiers: Sequence[str | None] = ("logistic", "forest", "boosting")) -> list[Candidate]:

@@ -280,7 +280,13 @@ def find_intervals(
 def _should_keep_rows(model: Quantifier, source: Any, dask: str | None) -> bool:
     """Return whether Bayesian intervals are possible and the table is small enough to keep its rows in memory."""
     can = model.capabilities()
-    if dask is not None or can.calibration is not None or can.posteriors is None or stored_sketches(source):
+    if (
+        dask is not None
+        or can.calibration is not None
+        or can.posteriors is None
+        or can.posterior is not None
+        or stored_sketches(source)
+    ):
         return False
     return hasattr(source, "columns") or sum(map(os.path.getsize, find_files(source, "source"))) <= _SMALL_TABLE
 

@@ -75,9 +75,9 @@ def fit_best(
 ) -> tuple[Quantifier, Comparison | None]:
     """Fit a good method to everything, and calibrate its intervals.
 
-    This is what ``histnetq fit`` does. By default, labelled rows are learned by `EMQ` on the classifier with the lowest
-    log-loss on held-out rows: a logistic regression, a random forest or boosting. For bags of known proportions without
-    labels, methods are compared by mean absolute error on held-out bags. Labelled rows need no bags.
+    This is what ``histnetq fit`` does. By default, labelled rows are learned by `Pretrained` on the classifier with the
+    lowest log-loss on held-out rows: a logistic regression, a random forest or boosting. For bags of known proportions
+    without labels, methods are compared by mean absolute error on held-out bags. Labelled rows need no bags.
 
     Parameters
     ----------

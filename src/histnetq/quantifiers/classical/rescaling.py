@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, null_space
@@ -13,7 +15,7 @@ from histnetq.registry import RESCALINGS
 
 Floats = NDArray[np.float64]
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
-_RIDGE_OF_SCALE, _RIDGE_OF_BIAS = 1.0, 0.5  # precisions of the priors of "ridge", in units of rows
+_RIDGE_OF_SCALE, _RIDGE_OF_BIAS = 1.0, 1.0  # precisions of the priors of "ridge", in units of rows
 _SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases to choose from
 
 
@@ -45,7 +47,7 @@ def fit_scales(
     w = w / w.sum()
     logits = _logits(posteriors)
     if kind == "ridge":
-        return _ridge(logits, labels, w)
+        return _ridge(logits, labels, w)[:2]
     if kind != "shrunk":
         return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
     n_rows = 1 / (w @ w)  # effective number of rows
@@ -87,8 +89,21 @@ def _most_likely(
     return scale, bias - bias.mean()
 
 
-def _ridge(logits: Floats, labels: NDArray[np.int64], w: Floats) -> tuple[Floats, Floats]:
-    """Maximise the log-likelihood with normal priors of the logarithm of the scale and of the biases."""
+def best_floor(posteriors: Floats, labels: NDArray[np.int64], weights: NDArray, floors: Sequence[float]) -> float:
+    """Return the floor of posteriors with the largest penalised likelihood after rescaling by "ridge".
+
+    Forests give posteriors of 0 to rows that may still be of the class. How likely this is differs by data set.
+    """
+    w = weights / weights.sum()
+    values = [_ridge(np.log(np.maximum(posteriors, floor)), labels, w)[2] for floor in floors]
+    return floors[int(np.argmin(values))]
+
+
+def _ridge(logits: Floats, labels: NDArray[np.int64], w: Floats) -> tuple[Floats, Floats, float]:
+    """Maximise the log-likelihood with normal priors of the logarithm of the scale and of the biases.
+
+    Also return the negative penalised log-likelihood.
+    """
     n_rows, truth = 1 / (w @ w), np.eye(logits.shape[1])[labels]
     precision = np.concatenate([[_RIDGE_OF_SCALE], np.full(logits.shape[1], _RIDGE_OF_BIAS)]) / n_rows
 
@@ -100,8 +115,8 @@ def _ridge(logits: Floats, labels: NDArray[np.int64], w: Floats) -> tuple[Floats
         value = precision @ parameters**2 / 2 - w @ fits[np.arange(len(labels)), labels]
         return value, precision * parameters + slopes
 
-    found = minimize(loss, np.zeros(len(precision)), jac=True, method="L-BFGS-B", options={"maxiter": 1000}).x
-    return np.full(logits.shape[1], np.exp(found[0])), found[1:] - found[1:].mean()
+    done = minimize(loss, np.zeros(len(precision)), jac=True, method="L-BFGS-B", options={"maxiter": 1000})
+    return np.full(logits.shape[1], np.exp(done.x[0])), done.x[1:] - done.x[1:].mean(), float(done.fun)
 
 
 def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:

@@ -11,14 +11,15 @@ from numpy.typing import NDArray
 from histnetq.persistence.saving import Arrays, Stored, checked_numbers
 from histnetq.quantifiers.classical.kdey import kernel_densities
 from histnetq.quantifiers.classical.posterior_checks import describe_fault
-from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
+from histnetq.quantifiers.classical.rescaling import best_floor, fit_scales, rescale
 from histnetq.simplex import Floats, Ints
 
 TRUST = (10.0, 100.0, np.inf)  # labelled rows of a class that the posteriors of the classifier count for in a group
 _CELLS_OF_TWO, _TAILS = 64, (1 / 2048, 1 / 512, 1 / 128)  # cells for two classes, and quantiles for cells in the tails
 _MOST_CELLS, _MOST_OF_PAIR = 4096, 96  # cells for more classes: in all, and for a pair of the likeliest classes
 N_LEVELS, MIDDLE = len(TRUST) + 1, 2  # the last level has kernel densities; uncertainty is of the middle one
-_FLOOR, _HIGHEST_FLOOR = 1e-6, 1e-2  # smallest posterior that is distinguished from 0, and the largest such limit
+_FLOORS = (1e-6, 1e-5, 1e-4, 1e-3, 1e-2)  # of posteriors, to choose from
+_MOST_FOR_FLOOR = 5000  # rows that the floor is chosen by
 _BANDWIDTH = 0.1  # of the kernel densities
 _IN_GROUP = 5  # labelled rows in a group of cells
 _SAMPLES = 20_000  # labelled rows and noisy copies of them, which find the posterior of a cell
@@ -60,9 +61,10 @@ class CellEdges:
         n_classes = posteriors.shape[1]
         totals = _totals(labels, w, n_classes)
         order = np.lexsort((w @ posteriors**2, w @ posteriors, totals))[::-1]
-        # Forests have posteriors of 0: half of the smallest other posterior is a number that they could have.
-        smallest = posteriors[posteriors > 0].min() / 2 if posteriors.min() <= 0 else _FLOOR
-        floor = float(np.clip(smallest, _FLOOR, _HIGHEST_FLOOR))
+        floor = _FLOORS[0]
+        if posteriors.min() < floor:
+            some = np.random.default_rng(0).permutation(len(labels))[:_MOST_FOR_FLOOR]
+            floor = best_floor(posteriors[some], labels[some], w[some], _FLOORS)
         balanced = w / totals[labels]
         logs = _logs(posteriors[:, order], floor)
         if n_classes == 2:
@@ -178,7 +180,7 @@ class StoredCells(Stored):
                 raise ValueError(f"path: the array 'cells/{name}' is missing; save the model again.")
             found[name] = checked_numbers(f"cells/{name}", arrays[f"cells/{name}"], words, sizes)
         floor, edges = learned.get("cells_floor"), [found[name] for name in ("first", "second")]
-        known: Any = isinstance(floor, float) and _FLOOR <= floor <= _HIGHEST_FLOOR
+        known: Any = floor in _FLOORS
         known &= np.array_equal(np.sort(found["order"]), np.arange(sizes["classes"]))
         known &= all(np.isfinite(limits).all() and (np.diff(limits) > 0).all() for limits in edges)
         known &= (found["counts"] > 0).all() and np.isfinite(found["counts"]).all() and (found["emissions"] > 0).all()
