@@ -64,3 +64,17 @@ def train(bags: tuple[Path, ...], output: Path, minutes: float, width: int, seed
     from experiments.pretraining import train as run
 
     run(bags, output, minutes, width, seed, click.echo)
+
+
+@pretrain.command()
+@click.argument("networks", type=click.Path(path_type=Path, exists=True), nargs=-1, required=True)
+@click.option("-o", "--output", type=click.Path(path_type=Path), required=True, help="File of all networks.")
+def join(networks: tuple[Path, ...], output: Path) -> None:
+    """Join trained networks in one file; `hq.Pretrained` averages their results.
+
+    Example: python -m experiments pretrain join a.safetensors b.safetensors -o pretrained.safetensors
+    """
+    from safetensors.numpy import load_file, save_file
+
+    parts = [{f"{i}/{name}": values for name, values in load_file(path).items()} for i, path in enumerate(networks)]
+    save_file({name: values for part in parts for name, values in part.items()}, output)

@@ -141,7 +141,7 @@ terminal(
 #
 # "Calibrated" means that the errors of the estimates were measured by cross-validation: each checked tow was also
 # estimated by a model that had not seen it. The intervals come from these errors. Calibration needs at least 20 tows.
-# With fewer, ``predict`` gives intervals only with ``--interval bayes``.
+# With fewer, ``predict`` gives intervals that are not calibrated, and says so.
 
 # %%
 # Estimate the new tows

@@ -278,7 +278,7 @@ def test_intervals_refuse_what_they_cannot_use():
     with pytest.raises(ValueError, match="option of bootstrap intervals: expected one of 'n_resamples', "):
         q.predict_interval(known_bags(), method="bootstrap", n_resample=3)
     with pytest.raises(
-        ValueError, match="method: expected one of 'conformal', 'bayes', 'bootstrap', 'standard-errors'"
+        ValueError, match="method: expected one of 'conformal', 'bayes', 'bootstrap', 'posterior', 'standard-errors'"
     ):
         q.predict_interval(known_bags(), method="x")
 

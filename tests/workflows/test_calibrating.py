@@ -63,7 +63,7 @@ def test_intervals_of_large_bags_are_narrower(models):
 def test_a_fit_to_rows_uses_all_of_them(models):
     model = models[0]
     assert (len(model.training_labels_), model.provenance_["rows"]) == (600, 600)
-    same = hq.EMQ("bayes", rescaling="bcts", random_state=0).fit(labelled_bags())
+    same = hq.Pretrained("bayes", random_state=0).fit(labelled_bags())
     bags = new_bags(50, 10, 1)
     np.testing.assert_array_equal(model.predict(bags), same.predict(bags))
     assert model.provenance_["calibration_bags"] == 560

@@ -15,6 +15,7 @@ from histnetq.training.progress import listening, report_event
 
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
+    from histnetq.uncertainty.capabilities import Capabilities
     from histnetq.workflows.fitting import Workbench
 
 
@@ -30,7 +31,7 @@ if TYPE_CHECKING:
 @option(
     "--loss",
     default="ae",
-    help="Loss that estimates of networks and of pretrained minimise, such as ae (absolute error) or rae (relative absolute error).",
+    help="Loss that networks and pretrained minimise, such as ae (absolute error) or rae (relative absolute error).",
 )
 @options("calibration", "bag_size", "seed", "model", "force", "keep_interrupted", "json")
 def fit(train: list[str], method: str, output: Path, force: bool, as_json: bool, **given: Any) -> None:
@@ -117,7 +118,13 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
         *([] if images else describe_columns(facts["features"], known, facts["scores"], model.text_)),
         f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
         if known["calibration_bags"]
-        else f"{known['uncalibrated'].capitalize()}: predict gives "
-        + ("estimates without intervals." if model.capabilities().posteriors is None else "Bayesian intervals."),
+        else f"{known['uncalibrated'].capitalize()}: predict gives {_uncalibrated_intervals(model.capabilities())}.",
     ]
     say(as_json, {"model": str(output), **facts}, lines)
+
+
+def _uncalibrated_intervals(can: Capabilities) -> str:
+    """Say which intervals `predict` gives without calibration."""
+    if can.posterior is not None:
+        return "intervals of the model's own posterior"
+    return "estimates without intervals" if can.posteriors is None else "Bayesian intervals"

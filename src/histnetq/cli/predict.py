@@ -62,7 +62,7 @@ def predict(
     squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
     it has only one row, or that it contains text values that were not in the training data.
 
-    A model without calibration has Bayesian intervals, which assume that only the proportions of the classes have
+    A model without calibration has intervals of its posterior, or Bayesian ones, which assume that only the proportions of the classes have
     changed. A warning says so, or says why there are no intervals: networks have none, and sketches and large tables
     have none unless --interval names a method.
 

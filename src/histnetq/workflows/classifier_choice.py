@@ -88,8 +88,8 @@ def choose_classifier(make: Callable[[str], PosteriorQuantifier], bags: Bags, ra
 
 
 def log_loss(crossed: CrossFitted) -> float:
-    """Return the weighted mean log-loss of held-out posteriors after rescaling by "bcts"."""
-    scales = fit_scales(crossed.posteriors, crossed.labels, "bcts", crossed.weights)
+    """Return the weighted mean log-loss of held-out posteriors after rescaling by "ridge"."""
+    scales = fit_scales(crossed.posteriors, crossed.labels, "ridge", crossed.weights)
     own = rescale(crossed.posteriors, *scales)[np.arange(len(crossed.labels)), crossed.labels]
     return float(np.average(-np.log(np.maximum(own, _LEAST)), weights=crossed.weights))
 

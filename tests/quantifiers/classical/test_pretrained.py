@@ -10,7 +10,7 @@ import pytest
 import histnetq as hq
 from histnetq.metrics import ae, rae, se
 from histnetq.quantifiers.classical.bag_prior import learn_prior
-from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, read_weights
+from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, read_networks
 from histnetq.quantifiers.classical.simplex_cells import CellEdges, LearnedCells
 from tests.conftest import FOLDS, exactly, known_bags, labelled
 from tests.persistence.test_tampered import forge, refusal, stored
@@ -188,11 +188,10 @@ def test_cells_find_every_row_and_log_odds_rise_with_them():
 
 
 def test_the_shipped_weights_are_small_and_complete():
-    weights = read_weights()
-    assert sum(values.size for values in weights.values()) * 4 < 3_000_000
-    assert {name.partition(".")[0] for name in weights} == {
-        "first", "second", "mixed", "third", "again", "fourth", "out"
-    }  # fmt: skip
+    networks = read_networks()
+    assert sum(values.size for network in networks for values in network.values()) * 4 < 3_000_000
+    layers = {"first", "second", "mixed", "third", "again", "fourth", "out"}
+    assert all({name.partition(".")[0] for name in network} == layers for network in networks)
 
 
 @pytest.mark.parametrize(
