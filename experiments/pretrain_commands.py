@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from experiments.arguments import main
+from experiments.arguments import main, options, wrote
 
 __all__: list[str] = []
 
@@ -78,3 +78,44 @@ def join(networks: tuple[Path, ...], output: Path) -> None:
 
     parts = [{f"{i}/{name}": values for name, values in load_file(path).items()} for i, path in enumerate(networks)]
     save_file({name: values for part in parts for name, values in part.items()}, output)
+
+
+@pretrain.command()
+@click.option("--r-library", type=click.Path(path_type=Path, exists=True), required=True,
+              help="Directory with the folders mlbench, kernlab and MASS of R packages.")  # fmt: skip
+@click.option("--data", type=click.Path(path_type=Path, exists=True), help="Directory of the shared tables.")
+@click.option("--redraws", default=5, show_default=True, type=click.IntRange(1), help="Redraws of the labelled rows.")
+@click.option("--bags", default=100, show_default=True, type=click.IntRange(2), help="Bags of each size and mix.")
+@click.option("--most-rows", default=3000, show_default=True, type=click.IntRange(100), help="Rows of a table.")
+@click.option("--bayes/--no-bayes", default=True, show_default=True, help="Whether to draw Bayesian posteriors, too.")
+@options("output")
+def compare(
+    r_library: Path, data: Path | None, redraws: int, bags: int, most_rows: int, bayes: bool, output: Path
+) -> None:
+    """Pretrained against other methods on development tables.
+
+    Finished tables are kept in a folder beside the CSV file, and are not repeated.
+
+    Example: python -m experiments pretrain compare --r-library DIRECTORY
+    """
+    import pandas as pd
+
+    from experiments.development_tables import read_tables
+    from experiments.pretrained import run_all, summary
+    from experiments.tables import to_markdown, write_frame
+
+    tables = [table.first(most_rows) for table in read_tables(r_library, data)]
+    run_all(tables, redraws, output / "pretrained.csv", bags, bayes, click.echo)
+    found = pd.read_csv(output / "pretrained.csv")
+    own = found[found["method"] == "Pretrained"]
+    about = (
+        f"Geometric mean over tables of the ratio of the AE of `Pretrained` to a rival's, with a 95 % interval over "
+        f"tables. {found['table'].nunique()} development tables of at most {most_rows:,} rows; 50, 200, 1,000 and all "
+        f"labelled rows, {redraws} redraw(s); logistic regression, forest and boosting; {bags} bags of 50, 250 and "
+        f"1,000 rows for each mix. The 90 % intervals contain {own['inside'].mean():.3f} of the shares (uniform mixes: "
+        f"{own.loc[own['mix'] == 'uniform', 'inside'].mean():.3f}). Made by `python -m experiments pretrain compare`."
+    )
+    text = to_markdown(summary(found))
+    write_frame(output / "pretrained", found, f"{about}\n\n{text}")
+    click.echo(text)
+    wrote(output / "pretrained.csv", output / "pretrained.md")

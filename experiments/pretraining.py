@@ -29,6 +29,7 @@ _SCORED = 3  # simulated tasks without rows, added for each shard of tasks
 _KEPT_OUT = 12  # every 12th shard validates
 _PINBALL = (0.05, 0.15, 0.25, 0.375, 0.5, 0.625, 0.75, 0.85, 0.95)
 _RATE, _DECAY, _BATCH, _MOST_LOSS = 2e-3, 0.02, 384, 20.0  # of the optimiser; the largest loss of a bag
+_REPORT = 1000  # steps between validations
 _SMALLEST = 0.002  # error below which differences between methods count less
 
 
@@ -290,16 +291,18 @@ def train(
         torch.nn.utils.clip_grad_norm_(layers.parameters(), 1.0)
         optimiser.step()
         seen.append(float(loss.detach()))
-        if len(seen) % 1000 == 0:
+        if len(seen) % _REPORT == 0:
             facts = {
                 "step": len(seen),
                 "minutes": round(done * minutes, 1),
-                "loss": round(float(np.mean(seen[-1000:])), 4),
+                "loss": round(float(np.mean(seen[-_REPORT:])), 4),
             }
             curve.append(facts | validate(layers, held))
             say(json.dumps(curve[-1]))
             if curve[-1]["held"] <= min(row["held"] for row in curve):
                 write_weights(layers, out)
+    if not curve:
+        write_weights(layers, out)
     run = {"width": width, "seed": seed, "minutes": minutes, "bags": int(n_bags.sum()), "shards": len(paths)}
     out.with_suffix(".json").write_text(json.dumps(run | {"curve": curve}, indent=1))
 

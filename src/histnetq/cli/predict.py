@@ -62,9 +62,9 @@ def predict(
     squares. The column trust is "ok", or says that the bag is unusual or small compared with the calibration bags, that
     it has only one row, or that it contains text values that were not in the training data.
 
-    A model without calibration has intervals of its posterior, or Bayesian ones, which assume that only the proportions of the classes have
-    changed. A warning says so, or says why there are no intervals: networks have none, and sketches and large tables
-    have none unless --interval names a method.
+    A model without calibration has intervals of its posterior, or Bayesian ones, which assume that only the proportions
+    of the classes have changed. A warning says so, or says why there are no intervals: networks have none, and sketches
+    and large tables have none for most methods unless --interval names one.
 
     Most models read each row once and do not keep it, so that tables may be larger than memory. The rows must fit into
     memory for EMQ, KDEy, EMNetQ, QuaNet, and networks that pool by the median or by attention. They must also fit into

@@ -47,14 +47,16 @@ def test_many_labels_and_rows_give_nearly_exact_estimates():
     np.testing.assert_allclose(q.predict_posteriors(bags), truth, atol=0.01)
 
 
-def test_a_classifier_by_chance_returns_the_middle_of_the_prior():
-    rng = np.random.default_rng(0)
-    P = rng.dirichlet(np.full(2, 50.0), 400)
-    q = hq.Pretrained().fit_posteriors(P, rng.integers(2, size=400))
-    bags = hq.Bags(rng.dirichlet(np.full(2, 50.0), 200))
-    found = q.predict_interval(bags, method="posterior")
-    np.testing.assert_allclose(found.estimates, 0.5, atol=0.2)
-    assert (found.upper - found.lower > 0.6).all()
+def test_a_classifier_by_chance_returns_about_the_prior():
+    off, widths = [], []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        q = hq.Pretrained().fit_posteriors(rng.dirichlet(np.full(2, 50.0), 400), rng.integers(2, size=400))
+        found = q.predict_interval(hq.Bags(rng.dirichlet(np.full(2, 50.0), 200)), method="posterior")
+        off.append(abs(found.estimates - 0.5).max())
+        widths.append((found.upper - found.lower).min())
+    assert np.mean(off) < 0.2, "a flat prior has the mean distance 0.25"
+    assert min(widths) > 0.6
 
 
 def test_estimates_depend_neither_on_names_nor_on_the_order_of_classes():
