@@ -7,7 +7,7 @@ import numpy as np
 from histnetq.kernels.jit import njit
 
 _FEWEST, _MOST_STEPS, _MOST_NEWTON = 4, 60, 12  # steps of EM, and then steps of Newton's method
-_CLOSE = 1e-7  # largest change of a share at the end
+_CLOSE = 1e-6  # largest change of a share at the end
 
 
 @njit(cache=True, nogil=True, error_model="numpy")
@@ -64,7 +64,8 @@ def explain(  # type: ignore[no-untyped-def]
                     done = True
                     break
             if not done:
-                value = _expect(table, p, cells, weights, begin, end, new)
+                _expect(table, p, cells, weights, begin, end, new)
+                value = _fit(table, p, cells, weights, begin, end)
                 for c in range(k):
                     value += alpha[c] * np.log(p[c])
                 for _ in range(_MOST_NEWTON):
@@ -84,7 +85,8 @@ def explain(  # type: ignore[no-untyped-def]
                             norm += trial[c]
                         for c in range(k):
                             trial[c] = max(trial[c] / norm, 1e-300)
-                        found = _expect(table, trial, cells, weights, begin, end, gradient)
+                        _expect(table, trial, cells, weights, begin, end, gradient)
+                        found = _fit(table, trial, cells, weights, begin, end)
                         for c in range(k):
                             found += alpha[c] * np.log(trial[c])
                         if found >= value:
@@ -113,21 +115,30 @@ def explain(  # type: ignore[no-untyped-def]
 
 @njit(cache=True, nogil=True, error_model="numpy")
 def _expect(table, p, cells, weights, begin, end, expected):  # type: ignore[no-untyped-def]
-    """Compute the expected number of rows of each class; return the log-likelihood."""
+    """Compute the expected number of rows of each class."""
     k = len(p)
     expected[:] = 0.0
-    value = 0.0
     for e in range(begin, end):
         row = table[cells[e]]
         total = 0.0
         for c in range(k):
             total += row[c] * p[c]
-        value += weights[e] * np.log(total)
         factor = weights[e] / total
         for c in range(k):
             expected[c] += factor * row[c]
     for c in range(k):
         expected[c] *= p[c]
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def _fit(table, p, cells, weights, begin, end):  # type: ignore[no-untyped-def]
+    """Return the log-likelihood of a mixture."""
+    value = 0.0
+    for e in range(begin, end):
+        total = 0.0
+        for c in range(len(p)):
+            total += table[cells[e], c] * p[c]
+        value += weights[e] * np.log(total)
     return value
 
 
@@ -219,3 +230,45 @@ def _spread(  # type: ignore[no-untyped-def]
         for c in range(k):
             for d in range(k):
                 covariances[bag, c, d] = covariance[c, d] - ((p[c] if c == d else 0.0) - p[c] * p[d]) / total
+
+
+@njit(cache=True, nogil=True, error_model="numpy")
+def find_cells(posteriors, order, floor, first, second, begin, end, out):  # type: ignore[no-untyped-def]
+    """Find the cell of each row by its three likeliest classes.
+
+    Parameters
+    ----------
+    posteriors : (n_rows, n_classes)
+    order : (n_classes,)
+        Order in which the classes are numbered, and in which ties are broken.
+    floor : float
+        Smallest posterior.
+    first, second : (n_first,), (n_second,)
+        Limits of the log-odds of the first and the second class, and of the second and the third class.
+    begin, end : int
+        Range of rows, without the last.
+    out : (n_rows,)
+        Output.
+    """
+    k = len(order)
+    tops, values = np.empty(3, np.int64), np.empty(3)
+    for row in range(begin, end):
+        values[:] = -1.0
+        for c in range(k):
+            p = max(posteriors[row, order[c]], floor)
+            if p > values[0]:
+                values[2], tops[2] = values[1], tops[1]
+                values[1], tops[1] = values[0], tops[0]
+                values[0], tops[0] = p, c
+            elif p > values[1]:
+                values[2], tops[2] = values[1], tops[1]
+                values[1], tops[1] = p, c
+            elif p > values[2]:
+                values[2], tops[2] = p, c
+        a, b = np.log(values[0]), np.log(values[1])
+        if k == 2:
+            odds = b - a if tops[1] == 1 else a - b
+            out[row] = np.searchsorted(first, odds, side="right")
+            continue
+        i, j = np.searchsorted(first, a - b, side="right"), np.searchsorted(second, b - np.log(values[2]), side="right")
+        out[row] = ((tops[0] * k + tops[1]) * (len(first) + 1) + i) * (len(second) + 1) + j

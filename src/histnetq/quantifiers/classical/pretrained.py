@@ -23,6 +23,7 @@ from histnetq.sketches.sketcher import Sketcher
 from histnetq.uncertainty.capabilities import PosteriorOfParts
 
 _AT_ONCE = 1 << 21  # numbers that the network computes at a time
+_DENSE = 4  # counts of all cells are kept at once if they are at most this many for each row
 _WIDTH = 512  # of these, for each class of a bag
 
 
@@ -210,8 +211,14 @@ class Pretrained(PosteriorQuantifier):
         """Count the rows of each bag in cells; the same numbers as in a sketch, without empty cells."""
         edges, n_bags = self.cells_.edges, len(offsets) - 1
         place = np.repeat(np.arange(n_bags) * edges.n_cells, np.diff(offsets)) + edges.of_rows(posteriors)[index]
-        found, inverse = np.unique(place, return_inverse=True)
-        sums = np.bincount(inverse, weights, len(found))
+        n_places = n_bags * edges.n_cells
+        if n_places <= _DENSE * len(place):
+            counts = np.bincount(place, weights, n_places)
+            found = np.flatnonzero(counts)
+            sums = counts[found]
+        else:
+            found, inverse = np.unique(place, return_inverse=True)
+            sums = np.bincount(inverse, weights, len(found))
         starts = np.searchsorted(found, np.arange(n_bags + 1) * edges.n_cells)
         return CellEntries(found % edges.n_cells, starts, sums.astype(np.float64))
 

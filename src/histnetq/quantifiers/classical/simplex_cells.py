@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.kernels.cell_mixtures import find_cells
+from histnetq.kernels.cores import over_bags
 from histnetq.persistence.saving import Arrays, Stored, checked_numbers
 from histnetq.quantifiers.classical.kdey import kernel_densities
 from histnetq.quantifiers.classical.posterior_checks import describe_fault
@@ -92,19 +94,9 @@ class CellEdges:
 
     def of_rows(self, posteriors: Floats) -> Ints:
         """Return the cell of each row: (n_rows, n_classes) → (n_rows,)."""
-        logs = _logs(posteriors[:, self.order], self.floor)
-        if logs.shape[1] == 2:
-            return np.searchsorted(self.first, logs[:, 1] - logs[:, 0], side="right")
-        rows = np.arange(len(logs))
-        tops, values = np.empty((3, len(logs)), np.int64), np.empty((3, len(logs)))
-        for i in range(3):
-            tops[i] = logs.argmax(1)
-            values[i] = logs[rows, tops[i]]
-            logs[rows, tops[i]] = -np.inf
-        first = np.searchsorted(self.first, values[0] - values[1], side="right")
-        second = np.searchsorted(self.second, values[1] - values[2], side="right")
-        pair = tops[0] * logs.shape[1] + tops[1]
-        found: Ints = (pair * (len(self.first) + 1) + first) * (len(self.second) + 1) + second
+        found = np.empty(len(posteriors), np.int64)
+        known = np.ascontiguousarray(posteriors, np.float64), self.order, self.floor, self.first, self.second
+        over_bags(lambda a, b: find_cells(*known, a, b, found), np.arange(len(posteriors) + 1))
         return found
 
 
