@@ -10,11 +10,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
+from histnetq.bags.fingerprint import digest_arrays
 from histnetq.metrics import Measure, as_loss
 from histnetq.quantifiers.classical.bag_prior import check_prior, concentrations, learn_prior
 from histnetq.quantifiers.classical.cell_tokens import describe
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
-from histnetq.quantifiers.classical.pretrained_network import PartsDistribution, distribution
+from histnetq.quantifiers.classical.pretrained_network import (
+    LATEST,
+    VERSIONS,
+    PartsDistribution,
+    distribution,
+    read_networks,
+)
 from histnetq.quantifiers.classical.simplex_cells import LearnedCells, StoredCells
 from histnetq.simplex import check_estimates
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
@@ -61,6 +68,10 @@ class _CellSketcher(PosteriorSketcher):
         super().__init__(model._bag_posteriors, model._quantify, model.training_posteriors_)
         self.model = model
 
+    def identity(self) -> str:
+        edges = self.model.cells_.edges
+        return f"{super().identity()}, {digest_arrays(edges.order, edges.first, edges.second)}, {edges.floor}"
+
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         edges = self.model.cells_.edges
         return count_cells(edges.of_rows(posteriors), index, offsets, weights, edges.n_cells)
@@ -105,6 +116,8 @@ class Pretrained(PosteriorQuantifier):
         Prevalences of the classes in training.
     cells_ : LearnedCells
         The cells, and what the labelled rows say about them.
+    version_ : str
+        Version of the network.
 
     References
     ----------
@@ -122,7 +135,7 @@ class Pretrained(PosteriorQuantifier):
 
     loss: str | Measure = "ae"
     prior: Any = "uniform"
-    stored = (*PosteriorQuantifier.stored, StoredCells())
+    stored = (*PosteriorQuantifier.stored, StoredCells(VERSIONS))
 
     def _check_params(self) -> None:
         super()._check_params()
@@ -191,6 +204,7 @@ class Pretrained(PosteriorQuantifier):
         return np.concatenate([part.draw(n_draws) for part in self._distributions(self._entries_of(X), joint=True)])
 
     def _learn(self, posteriors: Floats, labels: Ints, weights: NDArray | None) -> None:
+        self.version_ = LATEST
         self.cells_: LearnedCells = LearnedCells.of(posteriors, labels, weights)
 
     def _quantify(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
@@ -238,7 +252,7 @@ class Pretrained(PosteriorQuantifier):
         def with_prior(run: CellEntries, alpha: Floats, joint: bool) -> PartsDistribution:
             tiled = np.broadcast_to(alpha[learned.edges.order], (len(run.sizes), n_classes)).copy()
             bags = describe(learned, run.cells, run.offsets, run.weights, run.sizes, tiled, joint)
-            return distribution(bags, np.argsort(learned.edges.order))
+            return distribution(bags, np.argsort(learned.edges.order), read_networks(self.version_))
 
         if isinstance(self.prior, str) and self.prior == "bags":
             prior = learn_prior(lambda alpha: [with_prior(run, alpha, False) for run in runs], n_bags, n_classes)

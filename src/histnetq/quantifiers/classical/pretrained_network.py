@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from importlib import resources
@@ -17,7 +18,10 @@ from histnetq.quantifiers.classical.simplex_cells import MIDDLE, N_LEVELS
 from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.decisions import decide
 
-_WEIGHTS = "pretrained.safetensors"
+# Weights that ship with the package, by version, and the checksum of each file. Models name their version, and older
+# versions are kept, so that the estimates of a stored model never change.
+VERSIONS = {"1": "d65090570cb872026ebaf9e1ac2e5d34366cb0aa94847084624a8c0f5e8a6137"}
+LATEST = "1"
 _DRAWS, _NUMBERS_AT_ONCE = 256, 1 << 21  # draws for a decision, and numbers drawn at a time
 _FAR, _HALVINGS = 9.0, 44  # of the search for a rank: standard deviations at its start, and steps
 _WIDER = 1.2  # factor of the widths: real tables vary more than simulated ones, as the development tables show
@@ -104,9 +108,12 @@ Network = dict[str, Floats]  # weights and biases by the name of the layer
 
 
 @functools.cache
-def read_networks() -> tuple[Network, ...]:
-    """Read the networks that ship with the package; their results are averaged."""
-    content = resources.files("histnetq.quantifiers.classical").joinpath(_WEIGHTS).read_bytes()
+def read_networks(version: str = LATEST) -> tuple[Network, ...]:
+    """Read the networks of a version, whose results are averaged."""
+    file = resources.files("histnetq.quantifiers.classical").joinpath(f"pretrained-{version}.safetensors")
+    content = file.read_bytes()
+    if hashlib.sha256(content).hexdigest() != VERSIONS[version]:
+        raise RuntimeError(f"{file.name}: the checksum is wrong; install histnetq again.")
     found: dict[str, Network] = {}
     for name, values in load(content).items():
         number, _, layer = name.partition("/")
@@ -114,9 +121,9 @@ def read_networks() -> tuple[Network, ...]:
     return tuple(found[number] for number in sorted(found))
 
 
-def distribution(bags: Described, order: Ints, networks: Sequence[Network] | None = None) -> PartsDistribution:
-    """Apply networks, by default those of the package; `order` has the place of each class of the model."""
-    results = [_apply(network, bags) for network in (read_networks() if networks is None else networks)]
+def distribution(bags: Described, order: Ints, networks: Sequence[Network]) -> PartsDistribution:
+    """Apply networks and average their results; `order` has the place of each class of the model."""
+    results = [_apply(network, bags) for network in networks]
     middle, low, high = (sum(parts) / len(results) for parts in zip(*results, strict=True))
     if middle.shape[1] == 2:  # the logits of two parts are opposite numbers
         middle = (middle - middle[:, ::-1]) / 2

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from histnetq.bags.limits import brief
 from histnetq.kernels.cell_mixtures import find_cells
 from histnetq.kernels.cores import over_bags
 from histnetq.persistence.saving import Arrays, Stored, checked_numbers
@@ -153,7 +155,10 @@ class LearnedCells:
 
 
 class StoredCells(Stored):
-    """The cells of a model, which compiled code reads: everything is checked."""
+    """The cells of a model, which compiled code reads, and its version of the network: everything is checked."""
+
+    def __init__(self, versions: Collection[str]) -> None:
+        self.versions = versions
 
     def described(self, model: Any) -> tuple[Arrays, dict[str, Any]]:
         cells: LearnedCells = model.cells_
@@ -162,7 +167,8 @@ class StoredCells(Stored):
             "emissions": cells.emissions.astype(np.float32), "points": cells.points.astype(np.float32),
             "counts": cells.counts, "recalls": cells.recalls, "confidences": cells.confidences,
         }  # fmt: skip
-        return {f"cells/{name}": values for name, values in arrays.items()}, {"cells_floor": cells.edges.floor}
+        learned = {"cells_floor": cells.edges.floor, "network": model.version_}
+        return {f"cells/{name}": values for name, values in arrays.items()}, learned
 
     def restore(self, model: Any, arrays: Arrays, learned: dict[str, Any]) -> None:
         sizes = {"classes": len(model.classes_), "levels": N_LEVELS}
@@ -183,6 +189,10 @@ class StoredCells(Stored):
         if not known:
             raise ValueError("path: the cells of the model have other numbers than `fit` gives them; save again.")
         names = ("emissions", "points", "counts", "recalls", "confidences")
+        version = learned.get("network")
+        if version not in self.versions:
+            raise ValueError(f"path: the model was made with an unknown network {brief(version)}; upgrade histnetq.")
+        model.version_ = version
         model.cells_ = LearnedCells(own, *(found[name] for name in names))
 
 
