@@ -18,6 +18,7 @@ import torch
 
 from histnetq.bags.bags import Bags
 from histnetq.kernels import (
+    cell_mixtures,
     compiled,
     dense_compiled,
     gaussians_compiled,
@@ -27,7 +28,7 @@ from histnetq.kernels import (
     plain,
 )
 from histnetq.quantifiers.classical import emq as likelihood
-from histnetq.quantifiers.classical import energy, matching
+from histnetq.quantifiers.classical import energy, matching, mix_posterior
 from histnetq.quantifiers.classical import hdx as covariates
 from histnetq.quantifiers.classical import readme as word_profiles
 from histnetq.quantifiers.classical import thresholds as sweeping
@@ -101,6 +102,60 @@ def near(got, wanted, rtol=1e-9, atol=1e-12):
 def within(values):
     """Values in [0, 1] that stand for any values: NaN counts as 0."""
     return np.clip(np.nan_to_num(values, nan=0.0, posinf=1.0, neginf=0.0), 0.0, 1.0)
+
+
+@case("kernels.cell_mixtures", "find_cells")
+def cells_of_rows(rng):
+    k, floor = int(rng.choice([2, 3, 5])), 1e-4
+    posteriors, order = wild((N_ROWS, k), rng), rng.permutation(k)
+    first, second = np.sort(rng.normal(size=7)), np.sort(rng.normal(size=0 if k == 2 else 3))
+    found = np.full(N_ROWS, -1)
+    cell_mixtures.find_cells(posteriors, order, floor, first, second, 0, N_ROWS, found)
+    n_cells = 8 if k == 2 else k * k * 8 * 4
+    assert ((found >= 0) & (found < n_cells)).all()
+    p = np.where(posteriors >= floor, posteriors, floor)[:, order]
+    for row in np.flatnonzero(np.isfinite(p).all(1)):
+        one, two = (tops := np.argsort(-p[row], kind="stable"))[:2]
+        logs = np.log(p[row])
+        odds = logs[1] - logs[0] if k == 2 else logs[one] - logs[two]
+        place = np.searchsorted(first, odds, side="right")
+        if k > 2:
+            other = np.searchsorted(second, logs[two] - logs[tops[2]], side="right")
+            place = ((one * k + two) * 8 + place) * 4 + other
+        assert found[row] == place
+
+
+@case("kernels.cell_mixtures", "explain", "_expect", "_fit", "_curvature", "_spread")
+def mixtures_of_cells(rng):
+    k, n_cells, n_bags = N_CLASSES, 9, len(SIZES)
+    table = np.clip(np.abs(wild((2, n_cells, k), rng, finite=True)), 1e-12, 1)
+    cells, offsets = rng.integers(n_cells, size=sum(SIZES)), np.cumsum([0, *SIZES])
+    weights = np.clip(np.abs(wild(len(cells), rng, finite=True)), 1e-6, 1e12)
+    prior = np.clip(np.abs(wild((n_bags, k), rng, finite=True)), 0.02, 1e4)
+    shares, expected = np.empty((n_bags, 2, k)), np.empty((n_bags, 2, k))
+    spreads, covariances = np.empty((n_bags, 2, k)), np.empty((n_bags, k, k))
+    known = table, 1, prior, np.full(k, 0.1), cells, offsets, weights
+    cell_mixtures.explain(*known, 0, n_bags, shares, expected, spreads, covariances)
+    near(shares.sum(2), 1, rtol=1e-6)
+    near(expected.sum(2), 1, rtol=1e-6)
+    assert (spreads >= 0).all()
+    assert np.isfinite(covariances).all()
+
+
+@case("quantifiers.classical.mix_posterior", "_moments", "_follow")
+def posteriors_of_mixes(rng):
+    scores, (index, offsets) = within(wild((N_ROWS, N_CLASSES), rng)), entries(rng)
+    n_bags, weights = len(SIZES), rng.random(len(index)) + 0.1
+    modes = rng.dirichlet(np.ones(N_CLASSES), n_bags)
+    counts, products = np.zeros((n_bags, N_CLASSES)), np.zeros((n_bags, N_CLASSES, N_CLASSES))
+    mix_posterior._moments(scores, index, offsets, weights, True, modes, 0, n_bags, counts, products)
+    near(counts.sum(1), np.add.reduceat(weights, offsets[:-1]), rtol=1e-6)
+    near(products.sum(2), counts, rtol=1e-6, atol=1e-6)
+    draws, is_small = rng.dirichlet(np.ones(N_CLASSES), (n_bags, 8)), rng.random(n_bags) < 0.7
+    mixes, logs = np.zeros((n_bags, 8, N_CLASSES)), np.zeros((n_bags, 8))
+    mix_posterior._follow(scores, index, offsets, weights, True, draws, is_small, True, 0, n_bags, mixes, logs)
+    assert (mixes[~is_small] == 0).all()
+    assert not np.isnan(logs).any()
 
 
 @case("quantifiers.classical.matching", "_match", "_nearest", "_pull")

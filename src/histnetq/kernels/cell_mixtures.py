@@ -253,9 +253,11 @@ def find_cells(posteriors, order, floor, first, second, begin, end, out):  # typ
     k = len(order)
     tops, values = np.empty(3, np.int64), np.empty(3)
     for row in range(begin, end):
-        values[:] = -1.0
+        values[:], tops[:] = floor / 2, 0
         for c in range(k):
-            p = max(posteriors[row, order[c]], floor)
+            p = posteriors[row, order[c]]
+            if not p >= floor:  # also for NaN
+                p = floor
             if p > values[0]:
                 values[2], tops[2] = values[1], tops[1]
                 values[1], tops[1] = values[0], tops[0]
