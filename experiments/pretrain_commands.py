@@ -88,25 +88,22 @@ def join(networks: tuple[Path, ...], output: Path) -> None:
 @click.option("--bags", default=100, show_default=True, type=click.IntRange(2), help="Bags of each size and mix.")
 @click.option("--most-rows", default=3000, show_default=True, type=click.IntRange(100), help="Rows of a table.")
 @click.option("--bayes/--no-bayes", default=True, show_default=True, help="Whether to draw Bayesian posteriors, too.")
-@options("output")
+@options("work", "output")
 def compare(
-    r_library: Path, data: Path | None, redraws: int, bags: int, most_rows: int, bayes: bool, output: Path
+    r_library: Path, data: Path | None, redraws: int, bags: int, most_rows: int, bayes: bool, work: Path, output: Path
 ) -> None:
     """Pretrained against other methods on development tables.
 
-    Finished tables are kept in a folder beside the CSV file, and are not repeated.
+    Finished tables are kept in the folder of finished runs, and are not repeated.
 
     Example: python -m experiments pretrain compare --r-library DIRECTORY
     """
-    import pandas as pd
-
     from experiments.development_tables import read_tables
-    from experiments.pretrained import run_all, summary
+    from experiments.pretrained import facts, means, run_all, summary
     from experiments.tables import to_markdown, write_frame
 
     tables = [table.first(most_rows) for table in read_tables(r_library, data)]
-    run_all(tables, redraws, output / "pretrained.csv", bags, bayes, click.echo)
-    found = pd.read_csv(output / "pretrained.csv")
+    found = run_all(tables, redraws, work / "pretrained", bags, bayes, click.echo)
     own = found[found["method"] == "Pretrained"]
     about = (
         f"Geometric mean over tables of the ratio of the AE of `Pretrained` to a rival's, with a 95 % interval over "
@@ -115,7 +112,7 @@ def compare(
         f"1,000 rows for each mix. The 90 % intervals contain {own['inside'].mean():.3f} of the shares (uniform mixes: "
         f"{own.loc[own['mix'] == 'uniform', 'inside'].mean():.3f}). Made by `python -m experiments pretrain compare`."
     )
-    text = to_markdown(summary(found))
-    write_frame(output / "pretrained", found, f"{about}\n\n{text}")
+    text = f"{to_markdown(summary(found))}\n\n{to_markdown(facts(found))}"
+    write_frame(output / "pretrained", means(found), f"{about}\n\n{text}")
     click.echo(text)
     wrote(output / "pretrained.csv", output / "pretrained.md")

@@ -163,9 +163,9 @@ def _mean(values: Any) -> float:
 
 def run_all(
     tables: Sequence[DevelopmentTable], seeds: int, path: Path, n_bags: int, with_bayes: bool, say: Callable[[str], Any]
-) -> None:
-    """Write a CSV file for each table, redraw of the labels and number of labels; existing files are kept."""
-    parts = path.with_suffix("")
+) -> pd.DataFrame:
+    """Return all errors; each table, redraw and number of labels has a CSV file, and existing files are kept."""
+    parts = path
     parts.mkdir(parents=True, exist_ok=True)
     for seed in range(seeds):
         for n_labels in LABELS:
@@ -181,7 +181,13 @@ def run_all(
                 unfinished.replace(part)
             say(f"labels {n_labels}, redraw {seed}: done")
     frames = [pd.read_csv(part) for part in sorted(parts.glob("*.csv")) if part.stat().st_size > 2]
-    pd.concat(frames, ignore_index=True).to_csv(path, index=False)
+    return pd.concat(frames, ignore_index=True)
+
+
+def means(found: pd.DataFrame) -> pd.DataFrame:
+    """Return means over redraws, classifiers and sizes of bags."""
+    keys = ["table", "classes", "labels", "mix", "method"]
+    return found.groupby(keys)[["ae", "rae", "inside", "width"]].mean().round(5).reset_index()
 
 
 def ratios(found: pd.DataFrame, rival: str, measure: str = "ae", n_resamples: int = 2000) -> tuple[float, float, float]:
@@ -208,5 +214,24 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
             if (some["method"] == rival).any():
                 middle, low, high = ratios(some, rival)
                 row[rival] = f"{middle:.3f} ({low:.2f}–{high:.2f})"
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def facts(found: pd.DataFrame) -> pd.DataFrame:
+    """Return, by mix, the ratios to EMQ-BCTS of RAE and of the AE with the prior "bags", and facts on intervals."""
+    rows = []
+    for kind in MIXES:
+        some = found[found["mix"] == kind]
+        own, bayes = (some[some["method"] == name] for name in ("Pretrained", "Bayes"))
+        alike = some[some["method"].isin(["Pretrained, bags", "EMQ-BCTS"])]
+        alike = alike.assign(method=alike["method"].replace("Pretrained, bags", "Pretrained"))
+        row = {"mix": kind, "AE": own["ae"].mean()}
+        for name, (middle, low, high) in {
+            'RAE, to EMQ-BCTS': ratios(some, "EMQ-BCTS", "rae"), 'prior="bags", to EMQ-BCTS': ratios(alike, "EMQ-BCTS")
+        }.items():  # fmt: skip
+            row[name] = f"{middle:.3f} ({low:.2f}–{high:.2f})"
+        row |= {"coverage": own["inside"].mean(), "width": own["width"].mean()}
+        row |= {"coverage, Bayes": bayes["inside"].mean(), "width, Bayes": bayes["width"].mean()}
         rows.append(row)
     return pd.DataFrame(rows)

@@ -25,13 +25,14 @@ def test_finished_tables_are_not_repeated(tmp_path, monkeypatch):
     monkeypatch.setattr(pretrained, "SIZES", (20,))
     monkeypatch.setattr(pretrained, "LABELS", (50,))
     for _ in range(2):
-        pretrained.run_all([table()], 1, tmp_path / "found.csv", 3, True, str)
+        found = pretrained.run_all([table()], 1, tmp_path / "found", 3, True, str)
         monkeypatch.setattr(pretrained, "run", None)  # is not called again
-    found = pd.read_csv(tmp_path / "found.csv")
     assert set(found["mix"]) == set(pretrained.MIXES)
     assert {"Pretrained", "Pretrained, bags", *pretrained.RIVALS} == set(found["method"])
     assert found.loc[found["method"] == "Pretrained", "inside"].notna().all()
     assert list(pretrained.summary(found)["tables"]) == [1] * 5 + [0]
+    assert len(pretrained.means(found)) == len(pretrained.MIXES) * (len(pretrained.RIVALS) + 2)
+    assert (pretrained.facts(found)["coverage"] > 0.3).all()
 
 
 def test_ratios_are_geometric_means_over_tables():
