@@ -387,7 +387,7 @@ def score(
 ) -> Score:
     """Measure the errors and intervals of a model on bags of known proportions.
 
-    `interval` is as in `estimate`, and the other options are those of `reader`.
+    `interval` is as in `estimate`, and `reader` describes the remaining options.
     """
     if interval is not None:
         check_choice("interval", interval, tuple(INTERVALS))

@@ -115,7 +115,7 @@ def read_networks() -> tuple[Network, ...]:
 
 
 def distribution(bags: Described, order: Ints, networks: Sequence[Network] | None = None) -> PartsDistribution:
-    """Apply networks, by default those of the package; `order` has the place of each class of the model."""
+    """Apply networks, by default the included ones; `order` has the place of each class of the model."""
     results = [_apply(network, bags) for network in (read_networks() if networks is None else networks)]
     middle, low, high = (sum(parts) / len(results) for parts in zip(*results, strict=True))
     base = bags.levels[:, MIDDLE]
