@@ -111,7 +111,7 @@ def commands() -> None:
     _frame(seed=1).to_csv("new.csv", index=False)
     known = ("--bag", "tow", "--label", "species", "--features", "length,depth")
     left_out = "EMNetQ and HistNetQ are skipped because torch is not installed; pip install 'histnetq[deep]'."
-    output = _run("fit", "rows.csv", *known, "-o", "model", "--classifier", "logistic")
+    output = _run("fit", "rows.csv", *known, "-o", "model", "--method", "search", "--classifier", "logistic")
     assert output.count(left_out) == 2
     assert "Comparing EMQ (logistic), KDEy (logistic), PACC (logistic) on " in output
     assert hq.load("model").provenance_["why"].endswith(left_out)

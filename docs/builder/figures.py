@@ -169,8 +169,35 @@ def conformal() -> Figure:
     return figure
 
 
+def pretrained() -> Figure:
+    """Draw the log-odds of a bag as a mix of two species, and the posterior of the share of one of them."""
+    X, y = fish([0.5, 0.5, 0], 600, 0)
+    bag, truth = fish([0.7, 0.3, 0], 300, 1)
+    q = hq.Pretrained(random_state=0).fit(X, y)
+    found = q.predict_interval(bag, method="posterior")
+    edges = np.linspace(-8, 8, 33)
+    odds = [np.diff(np.log(q.classifier_.predict_proba(rows)), axis=1)[:, 0] for rows in (X, bag)]
+    figure, (left, right) = _panels(2, 2.9)
+    bottom = np.zeros(len(edges) - 1)
+    for name, color, share in zip(SPECIES, COLORS, found.estimates, strict=False):
+        height = np.histogram(odds[0][y == name], edges)[0] * share * len(bag) / (y == name).sum()
+        left.bar(edges[:-1], height, np.diff(edges), bottom, align="edge", color=color, alpha=0.75, label=name)
+        bottom += height
+    left.stairs(np.histogram(odds[1], edges)[0], edges, color=_INK, linewidth=1.6, label="the bag")
+    left.set(title="a bag of 300 fish, classified", xlabel="log-odds of eel", ylabel="fish")
+    left.legend(frameon=False)
+    draws = q.draw(bag, 20_000)[:, 1]
+    right.hist(draws, np.linspace(0.1, 0.5, 61), density=True, color=COLORS[1], alpha=0.75)
+    right.hlines(0.3, found.lower[1], found.upper[1], color=_INK, linewidth=3, label="90 % interval")
+    right.plot((truth == "eel").mean(), 0.3, "D", color="white", markeredgecolor=_INK, label="truth")
+    right.set(title="the posterior of its mix", xlabel="share of eel", yticks=[])
+    right.legend(frameon=False, loc="upper left", fontsize=9)
+    return figure
+
+
 FIGURES: dict[str, Callable[[], Figure]] = {
     "mixture": mixture, "templates": templates, "em": em, "mixer": mixer, "conformal": conformal,
+    "pretrained": pretrained,
 }  # fmt: skip
 
 

@@ -136,8 +136,9 @@ terminal(
 
 # %%
 # ``--bag`` names the column of the tows and ``--label`` the column of the species. All remaining numeric columns are
-# features. ``--method emq`` is a quick and reliable method. Without it, ``fit`` also chooses the best of
-# three classifiers. ``--method search`` compares several methods on held-out tows, which takes a few minutes.
+# features. ``--method emq`` is a quick and reliable method. Without it, ``fit`` learns by
+# :doc:`Pretrained </pretrained>` on the best of three classifiers. ``--method search`` compares several methods on
+# held-out tows, which takes a few minutes.
 #
 # "Calibrated" means that the errors of the estimates were measured by cross-validation: each checked tow was also
 # estimated by a model that had not seen it. The intervals come from these errors. Calibration needs at least 20 tows.

@@ -316,6 +316,8 @@ def test_every_answer_of_a_network_that_learned_nothing_says_so(tables, tmp_path
     assert told.exit_code == 0, told.output
     assert "\nWarning: DeepSets learned nothing: its loss on the validation bags is " in told.stderr
     assert "LearnedNothing" not in told.output, "a plain line, without a category and a place"
+    nothing = "it is kept in model, but its estimates are no better than one constant"
+    assert f"\nDeepSets learned nothing from 100 bags and 2 features: {nothing}.\n" in told.stdout
     sentence = hq.load("model").learned_nothing_
     assert f"\nwarning      {sentence}\n" in run("info", "model").output
     assert sentence in run("evaluate", "model", "rows.csv", *KNOWN).output.splitlines()
@@ -334,8 +336,10 @@ def test_lines_in_logs(tables, monkeypatch):
     assert json.loads(silent.stdout)["bags"] == 25
     assert silent.stderr == ""
     fit = ("fit", "rows.csv", "--label", "species", "--features", "length", "--method", "cc", "--force", "-o", "model")
-    assert run(*fit, "--bag", "tow").stderr == "CC: learning from 75 bags.\n"
-    assert run(*fit).stderr == "CC: learning from 1,200 rows.\n"
+    for how, source in ((("--bag", "tow"), "75 bags"), ((), "1,200 rows")):
+        told = run(*fit, *how)
+        assert told.stdout.startswith(f"CC: learning from {source}.\n")
+        assert told.stderr == "", "notes are output, and bars and lines about epochs are not"
     assert run(*fit, "--json").stderr == ""
     assert not logging.getLogger("histnetq.progress").handlers, "Python users are told if they ask"
 

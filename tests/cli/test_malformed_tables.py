@@ -61,7 +61,7 @@ def answers(*tables):
         predicted = run("predict", model, *sources, "--bag", "tow", "--json")
         measured = run("evaluate", model, *sources, *LABELLED, "--json")
         assert (predicted.exit_code, measured.exit_code) == (0, 0), predicted.output + measured.output
-        found.append((predicted.output, measured.output))
+        found.append((predicted.stdout, measured.stdout))
     shutil.rmtree("again")
     return found
 
@@ -424,11 +424,11 @@ def test_other_names_change_nothing_else(folder, clean, kind, names):
     info = json.loads(run("info", "named", "--json").output)
     assert info["classes"] == sorted(names)
     for other in "named.csv", "named.parquet":
-        found = json.loads(run("predict", "named", other, "--bag", "tow", "--json").output)
+        found = json.loads(run("predict", "named", other, "--bag", "tow", "--json").stdout)
         expected = json.loads(clean[1][0][0])
         assert str(names[0]) in {row["tow"] for row in found}
         np.testing.assert_allclose(*(sorted(row["estimate"] for row in t) for t in (found, expected)), atol=1e-6)
-        measured = json.loads(run("evaluate", "named", other, *LABELLED, "--json").output)
+        measured = json.loads(run("evaluate", "named", other, *LABELLED, "--json").stdout)
         assert measured["ae"] == pytest.approx(json.loads(clean[1][0][1])["ae"], abs=1e-6)
 
 

@@ -104,6 +104,15 @@ def test_cells_of_a_bag(model, tmp_path):
     assert row == "".join(['<th scope="row">1</th>', f"<td>{bags.sizes[1]}</td>", *cells, *ends])
 
 
+def test_intervals_without_calibration_are_named(tmp_path):
+    bags = known_bags(3)
+    own = "of the model's own posterior"
+    for q, kind, name in ((hq.CC(), "bayes", "Bayesian"), (hq.Pretrained(), "posterior", own)):
+        found = q.fit(*labelled()).predict_interval(bags, method=kind)
+        write_report(tmp_path / "r.html", model=q, bags=bags, intervals=found, overwrite=True)
+        assert f"not calibrated, so they are {name}<" in html.unescape(read(tmp_path / "r.html")).replace("\n<", "<")
+
+
 def test_truth_unknown_and_no_intervals(tmp_path):
     q = hq.CC(cv=3).fit(*labelled())
     write_report(tmp_path / "r.html", model=q, bags=hq.Bags(labelled(seed=5)[0], offsets=[0, 50, 120]))
@@ -415,5 +424,6 @@ def test_a_table_is_read_once_for_models_with_the_same_columns(tmp_path, monkeyp
         error = hq.evaluate(hq.load(path), bags)["ae"]
         np.testing.assert_array_equal(found.errors[str(path), "ae"], error)
     reads.clear()
-    report_table(tmp_path / "page.html", paths[0], tmp_path / "rows.csv", against=paths[1:], **known)
+    with pytest.warns(UserWarning, match="^The model is not calibrated, so its intervals are Bayesian"):
+        report_table(tmp_path / "page.html", paths[0], tmp_path / "rows.csv", against=paths[1:], **known)
     assert reads == [list("wxyz"), list("xw"), list("wx")]

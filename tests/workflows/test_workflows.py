@@ -181,32 +181,36 @@ BAYES = (
     "The model is not calibrated, so its intervals are Bayesian, which assume that only the proportions of the classes "
     "have changed since training; calibrate the model with bags of known proportions to get conformal intervals."
 )
+OWN = BAYES.replace("Bayesian", "of its own posterior")
 NONE = (
     "There are no intervals, because the model is not calibrated and {}; calibrate the model with bags of known "
     "proportions to get conformal intervals{}."
 )
 
 
-@pytest.mark.parametrize("method", [hq.PACC, hq.EMQ, hq.HDy])
-def test_intervals_without_calibration(folder, place, rows, server, method):
+@pytest.mark.parametrize(
+    ("method", "kind", "note"),
+    [(hq.PACC, "bayes", BAYES), (hq.EMQ, "bayes", BAYES), (hq.HDy, "bayes", BAYES), (hq.Pretrained, "posterior", OWN)],
+)
+def test_intervals_without_calibration(folder, place, rows, server, method, kind, note):
     q = method(random_state=0).fit(rows[["length"]], rows["species"])
     q.save(place / "models" / "bare", overwrite=True)
-    with pytest.warns(UserWarning, match=re.escape(BAYES)) as told:
+    with pytest.warns(UserWarning, match=re.escape(note)) as told:
         mine = hq.estimate(q, "new.csv", bag="tow").to_frame()
-    assert [str(one.message) for one in told] == [BAYES]
+    assert [str(one.message) for one in told] == [note]
     assert Path(told[0].filename).name == Path(__file__).name, "the warning names the line of the caller"
-    named = hq.estimate(q, "new.csv", bag="tow", interval="bayes").to_frame()
+    named = hq.estimate(q, "new.csv", bag="tow", interval=kind).to_frame()
     pd.testing.assert_frame_equal(mine, named)
     printed = run("predict", place / "models" / "bare", "new.csv", "--bag", "tow", "-o", "estimates.csv")
-    assert printed.stderr == f"Warning: {BAYES}\n"
+    assert printed.stderr == f"Warning: {note}\n"
     pd.testing.assert_frame_equal(read("estimates.csv"), mine, check_dtype=False)
     found = ask(server, "new.csv", "bare", bag=["tow"])
     assert found["estimates.csv"] == Path("estimates.csv").read_bytes()
     newest = server.client.get("/v1/jobs").json()["jobs"][0]
-    assert server.job(newest["id"])["messages"] == [BAYES]
+    assert server.job(newest["id"])["messages"] == [note]
     scored = run("evaluate", place / "models" / "bare", "rows.csv", "--bag", "tow", "--label", "species")
-    assert "\nOf the 90% bayes intervals, " in scored.stdout
-    assert scored.stderr == f"Warning: {BAYES}\n"
+    assert f"\nOf the 90% {kind} intervals, " in scored.stdout
+    assert scored.stderr == f"Warning: {note}\n"
 
 
 def test_models_without_intervals_say_why(folder, rows):

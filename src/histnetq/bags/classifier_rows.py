@@ -62,7 +62,7 @@ class ClassifierRows:
 
 
 def stack_classifier_rows(pools: list[Any]) -> ClassifierRows:
-    """Concatenate pools, of which some are `ClassifierRows` and others may be arrays.
+    """Concatenate pools; at least one is a `ClassifierRows`, and the rest may be arrays.
 
     Examples
     --------

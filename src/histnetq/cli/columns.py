@@ -47,7 +47,7 @@ def list_left_out(left_out: Mapping[str, str]) -> str:
 
 
 def list_some(names: Sequence[object], most: int = 12) -> str:
-    """Return the first names, and the number of the others.
+    """Return the first names, and the number of remaining names.
 
     Examples
     --------

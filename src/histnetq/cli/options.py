@@ -211,7 +211,8 @@ _OPTIONS = {
         "--interval",
         type=click.Choice(list(INTERVALS)),
         help="Interval method. Classifier-based methods have bayes, and bootstrap (wider intervals); EMNetQ has "
-        "standard-errors.  [default: conformal for calibrated models, else bayes if it is possible, else none]",
+        "standard-errors, and Pretrained posterior.  [default: conformal for calibrated models, else posterior or "
+        "bayes if possible, else none]",
     ),
     "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
     "table": option(

@@ -31,8 +31,8 @@ def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool
     output file. Then predict --audited gives estimates and intervals that are valid even if NEW differs from the
     training data in any way, because they use labels of rows of the bag itself.
 
-    The columns audit_... contain the numbers of the rows and the probabilities with which they were drawn: do not
-    change them. You may sort the rows of the output file, and delete columns that were copied from NEW.
+    The columns audit_... contain the numbers of the rows and their probabilities of being drawn: do not change
+    them. You may sort the rows of the output file, and delete columns that were copied from NEW.
 
     \b
     Example: histnetq sample model new.csv --bag site --n 200 -o to_label.csv

@@ -17,8 +17,7 @@ from histnetq.cli.options import TRAINING, option, options
 @option("--trials", default=20, type=click.IntRange(1), help="Total number of trials, including those already stored.")
 @option(
     "--storage",
-    help="File or database URL in which trials are stored. Run the same command again to continue an interrupted "
-    "search.",
+    help="File or database URL that stores the trials. Run the same command again to continue an interrupted search.",
 )
 @options("calibration", "bag_size", "seed", "model", "force", "keep_interrupted", "json")
 def tune(

@@ -38,7 +38,7 @@ from histnetq.training.progress import ProgressLines
 
 _STARTUP_TRIALS, _WARMUP_EPOCHS = 5, 10  # trials and epochs before a trial may be pruned
 _BEAT, _GRACE = 20, 120  # seconds between heartbeats, and without one until a worker counts as killed
-_POLL = 1.0  # seconds between checks of the trials of other workers
+_POLL = 1.0  # seconds between checks of trials that run elsewhere
 _LOCKED = 60.0  # seconds to wait for a lock of the SQLite file
 _TRIES = 4  # attempts to open a database
 _RECORDED = (ValueError, FloatingPointError)  # errors of a trial that do not end the search
@@ -129,7 +129,7 @@ class Trials:
             self.study.set_user_attr(part, text)
 
     def run(self, objective: Callable[[Trial], float], progress: bool | None) -> None:
-        """Run the missing trials, and wait for the trials of other workers, which may be killed."""
+        """Run the missing trials, and wait for trials that run elsewhere and may be killed."""
         hidden = not (sys.stderr.isatty() if progress is None else progress)
         lines = ProgressLines("tune", "trial", self.total, len(self.ended()))
         with tqdm(total=self.total, unit="trial", disable=hidden, leave=False) as bar:

@@ -1,1 +1,1 @@
-"""Every method, the contract it keeps, the registry and saving. Imports `uncertainty` and what is below."""
+"""Every method, the contract it keeps, the registry and saving. Imports `uncertainty` and lower packages."""

@@ -121,7 +121,7 @@ class BagSketch:
         return self.totals if self.totals.dtype.kind in "iu" else self.totals**2 / self.squares
 
     def sized(self) -> tuple[NDArray, NDArray]:
-        """Return states and total weights in units in which the total weight of each bag is its size.
+        """Return states and total weights, scaled so that the total weight of each bag is its size.
 
         Counts have these units. Survey weights have any unit, which affects states that are sums.
 

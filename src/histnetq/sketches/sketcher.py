@@ -75,7 +75,7 @@ class Sketcher:
 
 
 def require_own(sketch: BagSketch, maker: Maker, shape: tuple[int, ...], n_moments: int | None) -> None:
-    """Refuse a sketch of another maker, or with states or moments of other shapes than a model makes.
+    """Refuse a sketch of another maker, or with states or moments of unexpected shapes.
 
     A file may name a wrong maker, and compiled code relies on the shape of states.
     """

@@ -36,8 +36,8 @@ _SAMPLE_ROWS = 100  # rows used to detect the separator
 _SEPARATORS = ",;\t|"
 _BOM = codecs.BOM_UTF8
 _QUOTE = ord('"')
-_MOST_TITLES = 20  # first lines in which column names are searched
-_OTHER_FORMATS = {  # first bytes: what a file holds, and the remedy
+_MOST_TITLES = 20  # first lines that may contain the column names
+_OTHER_FORMATS = {  # first bytes: the content of the file, and the remedy
     b"PK\x03\x04": ("an Excel sheet or another zip file", "rename it to end in .xlsx, or save the sheet as CSV"),
     b"\xd0\xcf\x11\xe0": ("an Excel sheet of the old format .xls", "save it as .xlsx or CSV"),
     b"PAR1\x15": ("Parquet", "rename it to end in .parquet"),

@@ -40,7 +40,7 @@ from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open
 from histnetq.tables.text_columns import read_text_features, with_text
 
 Names = str | Sequence[str] | None
-_FEWEST_LABELS = 20  # rows in which most labels and bags should repeat
+_FEWEST_LABELS = 20  # with this number of rows, most labels and bags should repeat
 _ALIKE = 0.8  # smallest similarity of a rare class to the class that it may be a typo of
 _TYPOS = 2  # rows of a class that may be a typo
 

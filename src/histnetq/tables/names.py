@@ -61,7 +61,7 @@ def of_one_type(names: Sequence[Any], written: bool) -> list[Any]:
 
 
 def are_fractions(values: Iterable[Any]) -> bool:
-    """Return whether all values are numbers or texts of numbers, and some of them are not whole.
+    """Return whether all values are numbers or texts of numbers, and not all of them are whole.
 
     Examples
     --------

@@ -17,11 +17,11 @@ from histnetq.tables.names import of_one_type
 from histnetq.tables.table_files import Table, open_table
 
 _TOTALS = ("total", "totals", "sum")  # names of columns that are no classes
-_ROUNDED = 0.02  # largest relative difference of a column of this name from the sum of the others, by rounding
+_ROUNDED = 0.02  # largest relative difference of a column of this name from the sum of all classes, by rounding
 _ALIKE = 0.8  # smallest similarity of a bag to the bag that it may be a typo of
 _MOST_LISTED = 10  # bags that an error names
 _ADD = ("add it, or drop the rows of this bag", "add them, or drop the rows of these bags")
-_FEWEST = 3  # bags; in fewer, a class may be the sum of the others by chance
+_FEWEST = 3  # bags; in fewer, a class may be the sum of the rest by chance
 
 
 def read_prevalences(source: Any, bags: Codes, counts: bool, classes: Sequence[Any] | None) -> tuple[Floats, NDArray]:
@@ -114,7 +114,7 @@ def _read_long(table: Table, bags: Codes) -> tuple[list[Any], Floats]:
 
 
 def _without_total(table: str, names: list[Any], values: Floats) -> tuple[list[Any], Floats]:
-    """Leave out a class that is the sum of the others, with a warning; `values` is (n_bags, n_classes)."""
+    """Leave out a class that is the sum of all remaining classes, with a warning; `values` is (n_bags, n_classes)."""
     half = values.sum(1) / 2
     for j, name in enumerate(names):
         is_named = str(name).strip().casefold() in _TOTALS

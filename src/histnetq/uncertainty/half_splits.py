@@ -1,4 +1,4 @@
-"""Calibration from labelled rows without bags: a method learns from random halves, and estimates bags of the others."""
+"""Calibration from labelled rows without bags: a method learns from one half, and estimates bags of the rest."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def draw_sizes(source: Bags, sizes: Sequence[int], n_bags: int, rng: np.random.G
 def calibrate_by_halves(
     learn: Learn, labelled: Bags, sizes: Sequence[int], n_splits: int = _SPLITS, random_state: int = 0
 ) -> Calibration:
-    """Calibrate a method that learns from labelled rows, on bags of other rows.
+    """Calibrate a method that learns from labelled rows, on bags of held-out rows.
 
     In each of several repetitions, the method learns from a random half of the rows of each class, and estimates bags
-    that are drawn from the other half. The errors thus include the variation of what the method learns. The part of the
-    squared errors that does not depend on the size of a bag is then reduced, because halves have fewer rows.
+    that are drawn from the held-out half. The errors thus include the variation between fits. The part of the squared
+    errors that does not depend on the size of a bag is then reduced, because halves have fewer rows.
 
     Parameters
     ----------

@@ -61,7 +61,7 @@ class TableLimits:
         with limited_to(self.budget()) as budget:
             if is_parquet(path):
                 read_parquet_schema(path)
-            elif is_csv(path):  # the reader of other files checks them itself
+            elif is_csv(path):  # readers of further formats check files themselves
                 _check_header(path, budget)
 
     def answered(self, parts: Iterable[str], remedy: str) -> Iterator[builtins.bytes]:

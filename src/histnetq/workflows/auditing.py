@@ -35,7 +35,7 @@ LABEL = "label"  # column that a person fills in
 _OWN = ("audit_row", "audit_stratum", "audit_stratum_rows", "audit_share", "audit_probability", "audit_check")
 _ALIKE = 0.75  # smallest similarity of a label to the class that it may be a typo of
 _DIGITS = 9  # decimals of shares and probabilities
-_PREDICTED = re.compile(  # names of columns with what a classifier predicts
+_PREDICTED = re.compile(  # names of columns with predictions
     r"(?<![a-z])(y_?hat|pred(s|icted|ictions?)?|prob(s|as?|abilit(y|ies))?|scores?|logits?|confidences?)(?![a-z])", re.I
 )
 
@@ -203,7 +203,7 @@ def _read(model: Any, source: Any, bag: Sequence[str], weight: str | None, missi
 
 
 def _predictions(model: Quantifier, table: Table, special: Sequence[str | None]) -> list[str]:
-    """Return the columns of a table, except special ones, that would tell a person what a classifier predicts."""
+    """Return the columns of a table, except special ones, that would show predictions to the person who labels."""
     spec = model.reading()
     own = {part for name in spec.names for part in (name, name.partition("=")[0], name.removeprefix(OTHER))}
     classes = set(map(str, model.classes_))

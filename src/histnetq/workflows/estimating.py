@@ -167,8 +167,8 @@ def estimate(
         Probability that an interval contains the truth; None means 0.9.
     interval : str, default=None
         Interval method, see `Quantifier.predict_interval`. None means "conformal" for calibrated models. For other
-        models it means "bayes" if the method has a classifier and the table is small; if not, there are no intervals.
-        A warning then gives the reason.
+        models it means "posterior" if the model has a posterior, else "bayes" if the method has a classifier and the
+        table is small; if neither is possible, there are no intervals. A warning then gives the reason.
     rows : bool, default=False
         Also compute the class probabilities of each row.
     images : bool, default=False
@@ -267,14 +267,15 @@ def find_intervals(
     A warning gives the reason if the chosen intervals are not conformal. If no method is possible, there are no
     intervals; if they are required, this is an error.
     """
+    note = ""
     if name is None:
         choice = choose_interval(model.capabilities(), bags)
         name = "conformal" if choice.name is None and required else choice.name
-        if choice.note and name != "conformal":
-            warnings.warn(choice.note, UserWarning, stacklevel=stacklevel)
-    if name is None:
-        return "", None
-    return name, model.predict_interval(bags, coverage, method=name)
+        note = choice.note if name != "conformal" else ""
+    found = None if name is None else model.predict_interval(bags, coverage, method=name)
+    if note:  # after the intervals, because bags that are refused need no warning
+        warnings.warn(note, UserWarning, stacklevel=stacklevel)
+    return name or "", found
 
 
 def _should_keep_rows(model: Quantifier, source: Any, dask: str | None) -> bool:
@@ -387,7 +388,7 @@ def score(
 ) -> Score:
     """Measure the errors and intervals of a model on bags of known proportions.
 
-    `interval` is as in `estimate`, and the other options are those of `reader`.
+    `interval` is as in `estimate`, and `reader` describes the remaining options.
     """
     if interval is not None:
         check_choice("interval", interval, tuple(INTERVALS))

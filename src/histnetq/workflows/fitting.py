@@ -25,7 +25,7 @@ from histnetq.quantifiers.classical.posteriors import PosteriorQuantifier
 from histnetq.registry import CLASSIFIERS, METHODS
 from histnetq.tables.files import are_processes_together
 from histnetq.training.options import TrainingInterrupted
-from histnetq.training.progress import LOG, Listener, in_words, listening, report_event
+from histnetq.training.progress import Listener, in_words, listening, report_event
 from histnetq.uncertainty.half_splits import can_halve, check_sizes
 from histnetq.workflows.calibrating import calibrate_on_rows
 from histnetq.workflows.candidates import (
@@ -243,7 +243,6 @@ class Workbench:
             comparison = replace(self, bags=split.learned).compare(None)
             best, why = _best(comparison)
         model = self.make(candidates[best], MINUTES_TO_FIT)
-        report_event("note", text=f"Fitting {best} to all rows that are not held out for intervals.")
         report_event("fitting", name=best)
         model, split = self._learned(model, self._hold_out(model) if are_rows_alone(self.bags) else split)
         errors = None if comparison is None else _mean_errors(comparison)
@@ -366,7 +365,7 @@ class Workbench:
         """Fit a model to the bags that are not held out, or to all bags if few are; return it with its final split."""
         learned = split.learned
         source = f"{len(learned)} bags" if len(learned) > 1 else f"{len(learned.index):,} rows"
-        LOG.info("%s: learning from %s.", type(model).__name__, source)
+        report_event("note", text=f"{type(model).__name__}: learning from {source}.")
         began = time.process_time()  # unlike wall time, it does not depend on other work of the machine
         with self._keeping():
             model = model.fit(learned)

@@ -103,7 +103,7 @@ def words_of_drawn(n_bags: int, sizes: Sequence[int], source: str) -> str:
 
 
 def _hold_out_rows(bags: Bags, fraction: float, random_state: int) -> tuple[Bags, Bags, int]:
-    """Hold out rows of each class; return the other rows or bags, the held-out rows, and their number."""
+    """Hold out rows of each class; return the remaining rows or bags, the held-out rows, and their number."""
     kept, out = Supervision.of(bags, None, None).split(fraction, random_state)
     learned = kept.rows if kept.bags is None else kept.bags
     assert learned is not None

@@ -1,4 +1,4 @@
-"""What the pretrained network reads: a few numbers for each class of a bag, computed from its counts in cells."""
+"""Inputs of the pretrained network: a few numbers for each class of a bag, computed from its counts in cells."""
 
 from __future__ import annotations
 

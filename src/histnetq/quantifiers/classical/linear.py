@@ -134,7 +134,7 @@ class LinearQ(Quantifier):
 
 
 class _Scores(Sketcher):
-    """Sketches that are sums of linear scores, from which estimates are exact."""
+    """Sketches that are sums of linear scores. Estimates from them are exact."""
 
     def __init__(self, q: LinearQ) -> None:
         self.q = q

@@ -14,7 +14,7 @@ class OneAgainstRest(PosteriorQuantifier):
     """Base of methods that estimate one class against the rest.
 
     With two classes, the second is estimated, and the first has the remaining proportion. With more classes, each is
-    estimated against the others, and the estimates are normalised to the sum 1.
+    estimated against the rest, and the estimates are normalised to the sum 1.
     """
 
     def _judged(self) -> list[int]:

@@ -82,7 +82,7 @@ class _CellSketcher(PosteriorSketcher):
 
 @dataclass(eq=False, repr=False, kw_only=True)
 class Pretrained(PosteriorQuantifier):
-    """A network that was trained once on simulated tasks, and reads the counts of a bag next to those of the classes.
+    """A network that was trained once on simulated tasks, and compares the counts of a bag with counts of each class.
 
     It needs labelled rows, and no training on bags. Rows are counted in cells of the simplex of posteriors. A mixture
     of the classes is fitted to the counts of a bag, at several levels of trust in the classifier. The network then
@@ -102,7 +102,7 @@ class Pretrained(PosteriorQuantifier):
         Loss that estimates minimise, see `histnetq.metrics`, or a function ``(p_true, p_pred)``. It may be changed
         after `fit`, by `set_params` or by `predict_for`.
     prior : {"uniform", "training", "bags"}, float or (n_classes,), default="uniform"
-        What is known about the mix of a bag: nothing; that it is near the training mix; that it resembles the other
+        Knowledge about the mix of a bag: none; that it is near the training mix; that it resembles the other
         bags that are predicted together, so that estimates depend on them; or concentrations of a Dirichlet
         distribution.
 
@@ -115,7 +115,7 @@ class Pretrained(PosteriorQuantifier):
     train_prevalences_ : (n_classes,)
         Prevalences of the classes in training.
     cells_ : LearnedCells
-        The cells, and what the labelled rows say about them.
+        The cells, and the statistics of labelled rows in them.
     version_ : str
         Version of the network.
 

@@ -104,7 +104,7 @@ class CellEdges:
 
 @dataclass(frozen=True)
 class LearnedCells:
-    """What labelled rows say about cells; classes are in the order of the edges.
+    """Statistics of labelled rows in cells; classes are in the order of the edges.
 
     Attributes
     ----------
@@ -305,7 +305,7 @@ def _quantiles(values: Floats, w: Floats, ranks: Floats) -> Floats:
 
 
 def _distinct(edges: Floats) -> Floats:
-    """Return sorted edges; rounding them keeps equal posteriors of other machines on one side."""
+    """Return sorted edges; rounding keeps posteriors from different machines on one side."""
     return np.unique(np.round(edges, 6)) + 5e-8
 
 

@@ -30,7 +30,7 @@ export function modelCard(model) {
   add("Expected columns", names.length ? listed(names, 10) : "The model has no column names.");
   add("Intervals", model.intervals.calibrated
     ? `Calibrated ${model.intervals.words || `by ${many(model.intervals.bags, "bag")}`}.`
-    : "The model is not calibrated: methods with a classifier have Bayesian intervals, others have none, and trust is unchecked.");
+    : "The model is not calibrated: Pretrained has intervals of its posterior, further methods with a classifier have Bayesian ones, networks have none, and trust is unchecked.");
   const left = Object.entries(model.left_out ?? {}).map(([name, why]) => `${name} (${why})`);
   if (left.length) add("Left out", `${listed(left, 10)}.`);
   if (model.why) add("Why this method", model.why);

@@ -60,7 +60,7 @@ class Alerts:
 
     @property
     def alert(self) -> NDArray[np.bool_]:
-        """Whether the class has an alert for any of the three reasons, (n_chunks, n_classes)."""
+        """True if the class has an alert for any of the three reasons, (n_chunks, n_classes)."""
         return self.changed | self.drifted | self.lasting
 
 
