@@ -2,8 +2,9 @@
 
 The order of the packages is read from the import contract in ``pyproject.toml``. A call upward is allowed where the
 higher function was passed as an argument, or held by an object that was. It is also allowed where the higher function
-implements a method that a class of a lower package or of another library declares, such as scikit-learn's `get_params`.
-Imports are not counted. The script exits with 1 if any other call goes upward.
+implements a method that a class of a lower package or of another library declares, such as scikit-learn's `get_params`,
+or that a protocol in the caller's module declares, such as `SketchingModel`. Imports are not counted. The script exits
+with 1 if any other call goes upward.
 """
 
 from __future__ import annotations
@@ -68,7 +69,8 @@ class UpwardCalls:
             return
         key = caller.f_code, frame.f_code
         if key not in self._known:
-            self._known[key] = self._is_declared(frame, self.ranks[lower]) or self._is_passed(caller, frame.f_code)
+            declared = self._is_declared(frame, self.ranks[lower]) or self._is_in_protocol(caller, frame)
+            self._known[key] = declared or self._is_passed(caller, frame.f_code)
         if not self._known[key]:
             places = (f"{f.f_globals['__name__']}.{f.f_code.co_qualname}" for f in (caller, frame))
             self.counts[tuple(places)] += 1  # type: ignore[index]
@@ -82,6 +84,11 @@ class UpwardCalls:
             if below and frame.f_code.co_name in vars(base):
                 return True
         return False
+
+    def _is_in_protocol(self, caller: FrameType, frame: FrameType) -> bool:
+        """Return whether a protocol in the caller's module declares the method that is called."""
+        protocols = [value for value in caller.f_globals.values() if getattr(value, "_is_protocol", False)]
+        return "self" in frame.f_locals and any(frame.f_code.co_name in vars(one) for one in protocols)
 
     def _is_passed(self, caller: FrameType, code: CodeType) -> bool:
         frame: FrameType | None = caller
