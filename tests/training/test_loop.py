@@ -599,7 +599,7 @@ def test_a_started_run_resumes_to_identical_weights(make, stop, tmp_path):
     X, y = labelled(300)
 
     def fit(path, **changes):
-        training = dataclasses.replace(QUICK, epochs=3, average=3, checkpoint=path, **changes)
+        training = dataclasses.replace(QUICK, epochs=3, average=3, refit=False, checkpoint=path, **changes)
         return make(ridge=0.01, training=training, random_state=0).fit(X, y)
 
     whole = fit(None)

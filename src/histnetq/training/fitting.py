@@ -210,7 +210,7 @@ class Task:
         """Return whether to train again on all data; by default, if this is cheap for a pretrained network."""
         if self.training.refit is not None:
             return self.training.refit
-        limited = self.training.minutes is not None
+        limited = self.training.minutes is not None or self.training.checkpoint is not None
         return self.refits and run.started and not limited and given.n_values <= _CHEAP
 
     def _plan(self, given: Supervision, make: Make, validation: Bags | None, start: Start | None) -> _Plan:
