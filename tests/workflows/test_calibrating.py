@@ -214,3 +214,14 @@ def test_calibrated_models_are_stored(models, tmp_path):
     loaded, bags = hq.load(tmp_path / "model"), new_bags(100, 5, 0)
     np.testing.assert_array_equal(loaded.predict_interval(bags).upper, models[0].predict_interval(bags).upper)
     assert CLASSIFIERS["bayes"].place.endswith(type(loaded.classifier_).__name__)
+
+
+def test_few_labelled_bags_have_trust_without_calibration(tmp_path):
+    rows = labelled_bags(300)
+    bags = hq.Bags.from_labels(rows.rows, rows.classes[rows.labels], groups=np.arange(300) // 30)
+    model, _ = Workbench(bags, classifier="bayes").fit("emq")
+    assert model.calibration_ is None
+    model.save(tmp_path / "model")
+    other = hq.Bags(rows.rows[:60] + 50)
+    assert hq.load(tmp_path / "model").trust(other)["trust"].tolist()[0].startswith("unusual")
+    assert (model.trust(new_bags(60, 20, 2))["trust"] == "ok").mean() > 0.8

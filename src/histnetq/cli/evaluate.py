@@ -33,13 +33,16 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     sentence = f"{count(len(errors), 'bag')}: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
     sentence += f"baseline (training mean): {floor['ae']:.4f} and {floor['rae']:.4f}."
     if means["ae"] >= floor["ae"]:
-        sentence += " The model is no better than the baseline: it has learned nothing from these features."
+        sentence += " The model is no better than the baseline on these bags."
     lines = [sentence, *([found.learned_nothing] if found.learned_nothing else [])]
     if covered:
         lines.append(
             f"Of the {covered['nominal']:.0%} {found.interval} intervals, {covered['seen']:.1%} contain the truth; "
             f"their mean width is {covered['mean width']:.4f}."
         )
+    if found.n_doubted:
+        lines.append(f"Unlike the training data: {count(found.n_doubted, 'bag')}; predict names the doubts in trust.")
     lines += [] if output is None else [f"Written to {output}."]
     facts = {"bags": len(errors), **means, "baseline": floor, "learned_nothing": found.learned_nothing}
+    facts["doubted"] = found.n_doubted
     say(as_json, facts | ({"interval": found.interval, "coverage": covered} if covered else {}), lines)

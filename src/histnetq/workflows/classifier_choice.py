@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -75,14 +76,19 @@ def choose_classifier(make: Callable[[str], PosteriorQuantifier], bags: Bags, ra
     found, losses, seconds = dict[str, CrossFitted](), dict[str, float](), dict[str, float]()
     for name in names:
         began = time.process_time()
-        found[name] = make(name).set_params(**folds).cross_fit(compared)
+        with warnings.catch_warnings():
+            if found:  # the first classifier has said so
+                warnings.filterwarnings("ignore", ".*copies of other rows", UserWarning)
+            found[name] = make(name).set_params(**folds).cross_fit(compared)
         seconds[name] = time.process_time() - began
         losses[name] = log_loss(found[name])
         report_event("note", text=f"  {name}: log-loss {losses[name]:.4f} on held-out rows.")
     best = min(losses, key=losses.__getitem__)
     if is_part:
         began = time.process_time()
-        found[best] = make(best).cross_fit(bags)
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*copies of other rows", UserWarning)
+            found[best] = make(best).cross_fit(bags)
         seconds[best] = time.process_time() - began
     return Choice(best, found[best], losses, seconds[best], skipped)
 

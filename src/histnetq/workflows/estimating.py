@@ -364,6 +364,8 @@ class Score:
         A sentence if the network learned nothing, else empty.
     interval : str
         The interval method; empty without intervals.
+    n_doubted : int
+        Number of bags whose trust is neither "ok" nor "unchecked".
     """
 
     errors: pd.DataFrame
@@ -371,6 +373,7 @@ class Score:
     coverage: dict[str, float]
     learned_nothing: str
     interval: str = ""
+    n_doubted: int = 0
 
     @property
     def means(self) -> dict[str, float]:
@@ -393,7 +396,7 @@ def score(
     if interval is not None:
         check_choice("interval", interval, tuple(INTERVALS))
     model = as_model(model)
-    bags = _known_reader(source, **options)(model)[0]
+    bags, unseen = _known_reader(source, **options)(model)
     errors = evaluate(model, bags)
     known = with_all_classes(bags.with_known_prevalences(), model.classes_).prevalences
     assert known is not None
@@ -408,7 +411,8 @@ def score(
             "seen": float(held),
             "mean width": float((found.upper - found.lower).mean()),
         }
-    return Score(errors, means, covered, model.learned_nothing_, name)
+    doubted = ~judge(model, bags, unseen)["trust"].isin(["ok", "unchecked"])
+    return Score(errors, means, covered, model.learned_nothing_, name, int(doubted.sum()))
 
 
 def _known_reader(source: Any, *, label: str | None = None, images: bool = False, **options: Any) -> Reader:

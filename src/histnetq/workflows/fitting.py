@@ -27,7 +27,7 @@ from histnetq.tables.files import are_processes_together
 from histnetq.training.options import TrainingInterrupted
 from histnetq.training.progress import Listener, in_words, listening, report_event
 from histnetq.uncertainty.half_splits import can_halve, check_sizes
-from histnetq.workflows.calibrating import calibrate_on_rows
+from histnetq.workflows.calibrating import calibrate_on_rows, trust_from_rows
 from histnetq.workflows.candidates import (
     DEFAULT,
     MINUTES_TO_COMPARE,
@@ -431,6 +431,8 @@ class Workbench:
                 why["calibrated"] += ", uniformly over all mixes: intervals hold for such bags"
         else:
             why["uncalibrated"] = why_uncalibrated(self.bags, self.calibration)
+            if self.bags.labels is not None and self.calibration > 0 and can_halve(self.bags):
+                model.trust_ = trust_from_rows(self.bags, check_sizes(None), self.random_state)
         packages = ("histnetq", "numpy", "scikit-learn", *(["torch"] if "torch" in sys.modules else []))
         versions = {name: metadata.version(name) for name in packages}
         model.provenance_ = {

@@ -190,3 +190,23 @@ def test_a_classifier_that_was_fitted_to_a_data_frame_gets_its_columns_by_name()
         hq.CC(GaussianNB().fit(frame, y), cv=None).fit(frame, y).predict(frame),
         hq.CC(GaussianNB().fit(X, y), cv=None).fit(X, y).predict(X),
     )
+
+
+def test_copies_of_a_row_are_in_one_fold_and_named():
+    rng = np.random.default_rng(0)
+    X, y = rng.normal(size=(60, 3)), rng.integers(2, size=60)  # labels by chance
+    copied = np.repeat(np.arange(60), 3)
+    with pytest.warns(UserWarning, match="y: 67% of the labelled rows are copies of other rows, which are kept in the"):
+        crossed = hq.EMQ(RandomForestClassifier(30, random_state=0), cv=5, random_state=0).cross_fit(
+            X[copied], y[copied]
+        )
+    right = crossed.posteriors.argmax(1) == y[copied]
+    assert right.mean() < 0.7, "no classifier knew a copy of the row that it predicts"
+
+
+@pytest.mark.filterwarnings("error")
+def test_equal_answers_of_different_people_are_divided_as_before():
+    rng = np.random.default_rng(0)
+    X, y = rng.integers(2, size=(200, 2)).astype(float), rng.integers(2, size=200)
+    found = hq.EMQ(cv=5, random_state=0).cross_fit(X, y)
+    assert len(np.unique(found.posteriors[(X == 0).all(1)], axis=0)) == 5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import shown
 from histnetq.bags.classifier_rows import ClassifierRows
 from histnetq.bags.limits import brief
+from histnetq.bags.shared_rows import same_rows
 from histnetq.errors import InputError, Option, Way
 from histnetq.kernels.cores import count_cores
 from histnetq.quantifiers.classical.classifiers import last_step, prepared, shares_cores
@@ -34,6 +36,7 @@ CV = int | float | None
 # BLAS uses one thread for them). Larger fits hold one or two copies of the rows, so that several would need too much.
 _SIDE_BY_SIDE = range(1 << 16, 1 << 30)
 _MOST_FOLDS = 1_000_000
+_MANY_COPIES = 0.1  # fraction of rows
 _one_limit = Lock()
 
 
@@ -80,8 +83,16 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
         return CrossFitted(base, columns, posteriors, labels, weights, given)
     base = prepared(base, pool, random_state)
     p = np.zeros((len(labels), len(classes)))
-    # Folds divide rows, not entries: a row in several bags must not be both trained on and held out.
-    _, first, place = np.unique(entries, return_index=True, return_inverse=True)
+    # Folds divide rows, not entries: a row in several bags, or a copy, must not be both trained on and held out.
+    rows, copied = same_rows(given.drawn(entries, np.array([0, len(entries)]), None, None))
+    if copied > _MANY_COPIES:
+        warnings.warn(
+            f"y: {copied:.0%} of the labelled rows are copies of other rows, which are kept in the same fold; drop the "
+            "copies, or pass their numbers as counts, as intervals take each copy for another row.",
+            UserWarning,
+            stacklevel=4,
+        )
+    _, first, place = np.unique(rows, return_index=True, return_inverse=True)
     folds = [np.isin(place, held_rows) for _, held_rows in _folds(cv, labels[first], classes, random_state)]
 
     names = np.array(given.feature_names, object) if given.feature_names and _selects_columns(base) else None
