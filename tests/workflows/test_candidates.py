@@ -224,7 +224,7 @@ def test_all_bags_calibrate_where_few_would_be_kept_apart(table):
     told = run(*known, "-o", "model")
     assert told.exit_code == 0, told.output
     about = "Fitting it to all bags, and calibrating intervals by 10-fold cross-validation: about "
-    assert told.stdout.startswith(about)
+    assert told.stdout.startswith(f"PACC: learning from 60 bags.\n{about}")
     q = hq.load("model")
     assert (q.provenance_["bags"], q.provenance_["calibration_bags"], len(q.calibration_.joint_scores)) == (60, 60, 60)
     bags = hq.read_bags("bags.csv", bag="bag", label="kind")
@@ -236,7 +236,7 @@ def test_all_bags_calibrate_where_few_would_be_kept_apart(table):
 
 
 def kept_apart(bags, monkeypatch, seconds=0.0, **given):
-    """Fit PACC to these bags where a fit takes so many seconds, and give the model and what was told."""
+    """Fit PACC to these bags where a fit takes so many seconds; return the model and the notes after the first."""
     clock = iter([0.0, seconds])
     monkeypatch.setattr("histnetq.workflows.fitting.time.process_time", lambda: next(clock))
     told = []
@@ -246,7 +246,9 @@ def kept_apart(bags, monkeypatch, seconds=0.0, **given):
             told.append(event["text"])
 
     with listening(listen):
-        return Workbench(bags, classifier="bayes", **given).fit("pacc")[0], told
+        model, _ = Workbench(bags, classifier="bayes", **given).fit("pacc")
+    assert told[0].startswith("PACC: learning from ")
+    return model, told[1:]
 
 
 @pytest.mark.parametrize(("seconds", "folds"), [(12, 10), (13, 5), (24, 5)])
