@@ -186,15 +186,17 @@ FORMULA = f"{RUN}; texts are written unchanged, so import them there as text, or
 
 
 def test_formulas_are_written_as_they_are_with_one_warning(model):
+    def told_by(*arguments):
+        lines = run("predict", "model", "rows.csv", "--bag", "tow", *arguments).stderr.splitlines(keepends=True)
+        return "".join(line for line in lines if "not calibrated" not in line)
+
     told = f"Warning: CSV: column 'class' has '=cod', {FORMULA}\n"
-    found = run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.csv")
-    assert found.stderr == told
-    assert run("predict", "model", "rows.csv", "--bag", "tow").stderr == told
+    assert told_by("-o", "out.csv") == told
+    assert told_by() == told
     assert list(pd.read_csv("out.csv", dtype=str)["class"].unique()) == ["-1", "=cod"]
-    wide = run("predict", "model", "rows.csv", "--bag", "tow", "--wide", "-o", "wide.csv")
-    assert wide.stderr == f"Warning: CSV: a column is named '=cod', {FORMULA}\n"
-    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.parquet").stderr == ""
-    assert run("predict", "model", "rows.csv", "--bag", "tow", "-o", "out.xlsx").stderr == ""
+    assert told_by("--wide", "-o", "wide.csv") == f"Warning: CSV: a column is named '=cod', {FORMULA}\n"
+    assert told_by("-o", "out.parquet") == ""
+    assert told_by("-o", "out.xlsx") == ""
 
 
 @pytest.mark.parametrize("text", ["=1+1", "+cmd|' /C calc'!A0", "-2+3", "@SUM(A1)", "\t=1", "\r=1", "＝1"])
