@@ -338,11 +338,10 @@ def _find_separator(path: str, copy: CsvCopy | None) -> tuple[str, list[str]]:
         raise ValueError(f"{path}: is not encoded in UTF-8; convert it, such as by iconv -f latin1 -t utf8.") from None
     if not text.strip():
         raise ValueError(f"{path}: is empty, expected a line of column names and rows; save the table again.")
-    rows = {}
+    rows, lines = {}, io.StringIO(text, newline="")
     for separator in _SEPARATORS if copy is None else ",":
-        sample = list(
-            itertools.islice(filter(None, _cells(io.StringIO(text, newline=""), separator)), _SAMPLE_ROWS + 1)
-        )
+        lines.seek(0)
+        sample = list(itertools.islice(filter(None, _cells(lines, separator)), _SAMPLE_ROWS + 1))
         complete = whole or len(sample) > _SAMPLE_ROWS
         rows[separator] = sample if complete or len(sample) == 1 else sample[:-1]
     rows = {separator: found for separator, found in rows.items() if found}
