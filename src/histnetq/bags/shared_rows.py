@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 _CHUNK = 1 << 22  # numbers hashed at a time
 _MOST_ROWS = 20_000  # distinct rows whose columns are inspected
 _COLUMNS_AT_ONCE = 64
+_FEWEST_DIFFERENT, _FEWEST_PART = 50, 0.25  # rows, and part of the rows: fewer are answers, not measurements
 _BY_CHANCE = 0.01  # equal rows are chance if independent columns would repeat at least this fraction of the rows
 _DISAGREEING = 0.01  # equal rows are chance if at least this fraction of them has different labels
 
@@ -58,7 +59,8 @@ def part_copied(bags: Bags) -> float:
 def same_rows(bags: Bags) -> tuple[NDArray, float]:
     """Return a number for each entry, equal for copies of a row, and the fraction of entries that are further copies.
 
-    Copies of rows are found as in `part_copied`, but within bags, too.
+    Copies of rows are found as in `part_copied`, but within bags, too. Few different rows, rows of one number, and
+    texts are equal by chance.
 
     Examples
     --------
@@ -70,7 +72,8 @@ def same_rows(bags: Bags) -> tuple[NDArray, float]:
     """
     names = row_hashes(bags.rows, bags.index)
     n_rows, n_different = len(np.unique(bags.index)), len(np.unique(names))
-    if n_different == n_rows:
+    few = n_different < max(_FEWEST_DIFFERENT, _FEWEST_PART * n_rows)
+    if n_different == n_rows or few or bags.rows.ndim == 1 or bags.rows.shape[1:] == (1,):
         return bags.index, 0.0
     if _labels_differ(bags, names, np.ones(len(names), bool)) or _few_values(bags, names):
         return bags.index, 0.0
