@@ -20,6 +20,7 @@ INTERVALS: dict[str, str] = {
     "standard-errors": "standard_errors.StandardErrors",
 }
 RESCALINGS = ("ts", "bcts", "shrunk", "ridge", "vs", "nbvs")  # of posteriors; see `histnetq.EMQ`
+PRIORS = ("uniform", "training", "bags")  # of the mix of a bag; see `histnetq.EMQ` and `histnetq.Pretrained`
 MISSING = ("refuse", "drop", "mean")  # how missing values are treated; see `histnetq.read_bags`
 PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")  # chunks of time; see `histnetq.monitor`
 

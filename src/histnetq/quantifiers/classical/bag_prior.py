@@ -9,11 +9,11 @@ import numpy as np
 
 from histnetq.bags.limits import brief
 from histnetq.errors import InputError
+from histnetq.quantifiers.classical.emq import TRAINING_ROWS
 from histnetq.quantifiers.classical.pretrained_network import PartsDistribution
+from histnetq.registry import PRIORS
 from histnetq.simplex import Floats
 
-PRIORS = ("uniform", "training", "bags")
-_NEAR = 50.0  # rows that the training mix counts for in the prior "training"
 _ROUNDS, _FLAT_BAGS = 3, 2.0  # of learning a prior from bags; bags of the flat prior that are added to them
 _LOWEST, _HIGHEST = 0.02, 1e4  # concentrations
 _RANKS = np.arange(1, 32, 2) / 32
@@ -36,7 +36,7 @@ def check_prior(prior: Any) -> None:
 def concentrations(prior: Any, training: Floats) -> Floats:
     """Return the Dirichlet concentration of each class; those of "bags" are flat at first."""
     if isinstance(prior, str):
-        return np.ones(len(training)) if prior != "training" else np.maximum(_NEAR * training, _LOWEST)
+        return np.ones(len(training)) if prior != "training" else np.maximum(TRAINING_ROWS * training, _LOWEST)
     found = np.asarray(prior, np.float64)
     if found.ndim == 1 and len(found) != len(training):
         expected = f"one number, or one for each of the {len(training)} classes"

@@ -20,7 +20,7 @@ from histnetq.quantifiers.classical.mix_posterior import draw_mixes, fit_prior
 from histnetq.quantifiers.classical.ordinal import check_smoothness, smoother
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
 from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
-from histnetq.registry import RESCALINGS
+from histnetq.registry import PRIORS, RESCALINGS
 from histnetq.uncertainty.decisions import decide
 
 _FEWEST = 12  # iterations before convergence is believed
@@ -30,8 +30,7 @@ _IF_CONTRADICTED = "bcts"  # rescaling of posteriors that contradict the labels
 _CHANCE, _RELATIVE = 4.0, 0.2  # least contradiction: standard errors, and fraction of the share of labels
 _ROUNDING = 1e-6
 _ESTIMATES = {"median": "ae", "mean": "se"}  # other names of losses
-_PRIORS = ("uniform", "training", "bags")
-_TRAINING_ROWS = 50.0  # sum of the concentrations of the prior "training"
+TRAINING_ROWS = 50.0  # sum of the concentrations of the prior "training"
 _FEWEST_PRIOR = 0.01  # smallest concentration of a class in it
 _LARGEST_PRIOR = 1e6  # concentration
 _ROUNDS = 8  # of fitting the prior to bags
@@ -218,23 +217,21 @@ def _check_estimate(estimate: Any) -> None:
 
 def _check_prior(prior: Any) -> None:
     """Refuse anything but a name of a prior, or concentrations above 0."""
-    if isinstance(prior, str) and prior in _PRIORS:
+    if isinstance(prior, str) and prior in PRIORS:
         return
     try:
         numbers = np.asarray(np.nan if isinstance(prior, str | bool) else prior, np.float64)
     except (TypeError, ValueError):
         numbers = np.asarray(np.nan)
     if numbers.ndim > 1 or not numbers.size or not ((numbers > 0) & (numbers <= _LARGEST_PRIOR)).all():
-        expected = (
-            f"one of {', '.join(map(repr, _PRIORS))}, or concentrations above 0 and at most {_LARGEST_PRIOR:,.0f}"
-        )
+        expected = f"one of {', '.join(map(repr, PRIORS))}, or concentrations above 0 and at most {_LARGEST_PRIOR:,.0f}"
         raise InputError("prior", expected, brief(prior), "give one number, or one for each class")
 
 
 def _concentrations(prior: Any, training: Floats) -> Floats:
     """Return the Dirichlet concentration of each class, (n_classes,); the prior "bags" begins as the uniform one."""
     if isinstance(prior, str):
-        near = np.maximum(_TRAINING_ROWS * training, _FEWEST_PRIOR)
+        near = np.maximum(TRAINING_ROWS * training, _FEWEST_PRIOR)
         return near if prior == "training" else np.ones(len(training))
     numbers = np.asarray(prior, np.float64)
     if numbers.ndim and len(numbers) != len(training):
