@@ -4,13 +4,14 @@ OLDEST ?= .venv-oldest
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 DOCS_READY := $(VENV)/.docs-ready
+ENGINES_READY := $(VENV)/.engines-ready
 # Tests of other things than the package, and tests of what numba compiles.
 NO_LINES := experiments project/test_benchmarks.py project/test_docs.py project/test_docstrings.py
 COMPILED := tests/laws/test_kernels.py tests/nn/test_likelihood.py
 # Of these: not compiled, one takes hours, and Python's exp raises where that of compiled code is infinite.
 NOT_BY_PYTHON := expectation_maximisation or sigmoid and (formula or no_numbers)
 
-.PHONY: help demo test test-hard test-oldest coverage docs build bench reproduce clean
+.PHONY: help demo test test-hard test-engines test-oldest coverage docs build bench reproduce clean
 help:  ## List the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## (.*)/\1\t\2/' | expand -t 14
 
@@ -32,6 +33,15 @@ test: $(READY)  ## Set everything up, then run every check: ruff, mypy, import-l
 # Proofs that take minutes.
 test-hard: $(READY)  ## Run the proofs that take minutes
 	$(BIN)/pytest -m hard
+
+# Spark takes 450 MB and needs Java; PostgreSQL needs the server of the system. Tests of an engine that is absent are
+# skipped.
+$(ENGINES_READY): $(READY)
+	$(BIN)/pip install --quiet -c constraints.txt -e '.[spark]'
+	touch $@
+
+test-engines: $(ENGINES_READY)  ## Run the tests that start Spark or a PostgreSQL server
+	$(BIN)/pytest -m engines -rs
 
 # The lowest versions that pyproject.toml allows, torch excepted.
 test-oldest: constraints-oldest.txt pyproject.toml  ## Run the tests with the lowest versions that pyproject.toml allows
