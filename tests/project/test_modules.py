@@ -63,7 +63,7 @@ TESTED_BY = {
     "sketches/test_sketch.py": ("sketches/networks sketches/posteriors sketches/sketcher sketches/streams"),
     "sketches/test_tables.py": "cli/sketch sketches/on_dask",
     "tables/test_budget.py": "tables/parquet_files tables/row_buffers",
-    "tables/test_columns.py": "bags/table_facts cli/columns tables/column_inspection",
+    "tables/test_columns.py": "bags/table_facts report/sentences tables/column_inspection",
     "tables/test_files.py": "tables/json_files",
     "tables/test_images.py": "tables/image_files",
     "tables/test_long_tables.py": "tables/csv_files tables/names tables/proportions tables/table_files",

@@ -7,10 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.columns import describe_columns
 from histnetq.cli.fit import printed_notes, workbench
-from histnetq.cli.group import main, say, write_files
+from histnetq.cli.group import main, say
 from histnetq.cli.options import COLUMNS, PATH, TRAINING, how_to_read, option, options, was_given
+from histnetq.report.sentences import describe_columns
+from histnetq.tables.files import write_files
 
 if TYPE_CHECKING:
     from histnetq.workflows.fitting import Workbench

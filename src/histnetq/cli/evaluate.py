@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from histnetq.cli.group import count, main, say, write_files
+from histnetq.cli.group import main, say
 from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
+from histnetq.report.sentences import describe_scores
+from histnetq.tables.files import write_files
 
 
 @main.command()
@@ -28,21 +30,9 @@ def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as
     from histnetq.workflows.estimating import score
 
     found = score(model, table, **how_to_read(known))
-    errors, means, floor, covered = found.errors, found.means, found.floor, found.coverage
-    write_files(("output", output, errors, force))
-    sentence = f"{count(len(errors), 'bag')}: mean AE {means['ae']:.4f}, mean RAE {means['rae']:.4f}; "
-    sentence += f"baseline (training mean): {floor['ae']:.4f} and {floor['rae']:.4f}."
-    if means["ae"] >= floor["ae"]:
-        sentence += " The model is no better than the baseline on these bags."
-    lines = [sentence, *([found.learned_nothing] if found.learned_nothing else [])]
-    if covered:
-        lines.append(
-            f"Of the {covered['nominal']:.0%} {found.interval} intervals, {covered['seen']:.1%} contain the truth; "
-            f"their mean width is {covered['mean width']:.4f}."
-        )
-    if found.n_doubted:
-        lines.append(f"Unlike the training data: {count(found.n_doubted, 'bag')}; predict names the doubts in trust.")
-    lines += [] if output is None else [f"Written to {output}."]
-    facts = {"bags": len(errors), **means, "baseline": floor, "learned_nothing": found.learned_nothing}
-    facts["doubted"] = found.n_doubted
-    say(as_json, facts | ({"interval": found.interval, "coverage": covered} if covered else {}), lines)
+    write_files(("output", output, found.errors, force))
+    facts = {"bags": len(found.errors), **found.means, "baseline": found.floor}
+    facts |= {"learned_nothing": found.learned_nothing, "doubted": found.n_doubted}
+    if found.coverage:
+        facts |= {"interval": found.interval, "coverage": found.coverage}
+    say(as_json, facts, [*describe_scores(found), *([] if output is None else [f"Written to {output}."])])

@@ -6,16 +6,15 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from histnetq.cli.columns import describe_columns, list_some
-from histnetq.cli.group import command_line, count, interrupted_place, main, say
+from histnetq.cli.group import command_line, interrupted_place, main, say
 from histnetq.cli.options import TRAINING, how_to_read, option, options
 from histnetq.cli.terminal import Interrupted, echo
+from histnetq.report.sentences import describe_fit
 from histnetq.tables.files import is_first_process
 from histnetq.training.progress import listening, report_event
 
 if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
-    from histnetq.uncertainty.capabilities import Capabilities
     from histnetq.workflows.fitting import Workbench
 
 
@@ -99,32 +98,5 @@ def save_model(model: Quantifier, output: Path, force: bool, as_json: bool, *bef
         model.save(place, overwrite=force)
     if interrupted:
         raise Interrupted(f"Interrupted {interrupted}: the model learned so far is kept in {place}.")
-    facts, known = describe_fitted(model), model.provenance_
-    rows_alone, images, side = known["bags"] == 1, len(model.input_shape_) > 1, model.input_shape_[-1]
-    seen = f"images of {side} x {side} pixels" if images else count(len(facts["features"]), "feature")
-    source = count(known["rows"], "row") if rows_alone else count(known["bags"], "bag")
-    learned = (
-        f"{facts['method']} learned {count(len(facts['classes']), 'class')} from {source} and {seen}; kept in {output}."
-    )
-    if model.learned_nothing_:
-        learned = (
-            f"{facts['method']} learned nothing from {source} and {seen}: it is kept in {output}, but its estimates "
-            "are no better than one constant."
-        )
-    lines = [
-        *before,
-        learned,
-        f"Classes: {list_some(facts['classes'])}.",
-        *([] if images else describe_columns(facts["features"], known, facts["scores"], model.text_)),
-        f"Calibrated {known['calibrated']}{'' if rows_alone else ': predict gives intervals'}."
-        if known["calibration_bags"]
-        else f"{known['uncalibrated'].capitalize()}: predict gives {_uncalibrated_intervals(model.capabilities())}.",
-    ]
-    say(as_json, {"model": str(output), **facts}, lines)
-
-
-def _uncalibrated_intervals(can: Capabilities) -> str:
-    """Say which intervals `predict` gives without calibration."""
-    if can.posterior is not None:
-        return "intervals of the model's own posterior"
-    return "estimates without intervals" if can.posteriors is None else "Bayesian intervals"
+    facts = describe_fitted(model)
+    say(as_json, {"model": str(output), **facts}, [*before, *describe_fit(model, facts, output)])

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import io
 import json
 import shlex
@@ -15,7 +14,7 @@ from histnetq.cli.options import OutputFile, combine_weights, refuse_mixed
 from histnetq.cli.terminal import Interrupted, UserError, echo, interruptible, speaking, visible_errors, visible_line
 from histnetq.cli.wording import in_options
 from histnetq.errors import InputError, Option, Way
-from histnetq.tables.files import fill_table, refuse_existing, whole_file, write_csv
+from histnetq.tables.files import refuse_existing, write_csv
 from histnetq.tables.json_files import as_records
 from histnetq.training.options import TrainingInterrupted
 
@@ -122,18 +121,6 @@ def say(as_json: bool, facts: dict[str, Any], lines: list[str]) -> None:
     echo(json.dumps(facts) if as_json else "\n".join(map(visible_line, lines)))
 
 
-def count(n: int, noun: str) -> str:
-    """Return a number with its noun in the singular or plural.
-
-    Examples
-    --------
-    >>> count(1, "class"), count(2, "class"), count(1000, "bag")
-    ('1 class', '2 classes', '1,000 bags')
-    """
-    ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
-    return f"{n:,} {noun}{ending}"
-
-
 def print_table(table: pd.DataFrame, as_json: bool) -> None:
     """Print a table as JSON, or as CSV with few decimals."""
     if as_json:
@@ -142,38 +129,6 @@ def print_table(table: pd.DataFrame, as_json: bool) -> None:
     text = io.StringIO()
     write_csv(table.round(_DECIMALS), text)
     echo(text.getvalue().rstrip("\n"))
-
-
-def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
-    """Write files completely or not at all: they appear together once all of them are complete.
-
-    A file is its option, its path (None for no file), its content, and whether it may replace an existing file, such as
-    one that appeared in the meantime. The content is a table, a text, or a function that writes to a path. The index of
-    a table is written if it has a name.
-    """
-    with contextlib.ExitStack() as written:
-        for name, path, content, _ in files:
-            if path is None:
-                continue
-            partial = written.enter_context(whole_file(path, name))
-            if callable(content):
-                content(partial)
-            elif isinstance(content, str):
-                partial.write_text(content, encoding="utf-8", newline="\n")
-            else:
-                fill_table(content, partial, path, index=content.index.name is not None)
-        for name, path, _, force in files:
-            refuse_existing(path, force, name)
-
-
-def refuse_same_file(**places: Path | None) -> None:
-    """Refuse two options that name the same file."""
-    known: dict[Path, str] = {}
-    for name, place in places.items():
-        if place is not None and (place.is_file() or not place.exists()):
-            other = known.setdefault(place.resolve(), name)
-            if other != name:
-                raise ValueError(f"{name}: {place} is also the file of {other}; name another file.")
 
 
 def command_line() -> str:

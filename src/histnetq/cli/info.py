@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from histnetq.cli.columns import list_left_out
 from histnetq.cli.group import main, say
 from histnetq.cli.options import options
+from histnetq.report.sentences import list_left_out
 
 
 @main.command()

@@ -7,8 +7,9 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import count, main, say
+from histnetq.cli.group import main, say
 from histnetq.cli.options import PATH, option, options
+from histnetq.report.sentences import count
 
 _TASK = click.argument("task", metavar="TASK", type=click.Choice(["T1A", "T1B", "T1", "T2", "T3", "T4"]))
 

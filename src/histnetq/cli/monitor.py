@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from histnetq.cli.group import command_line, main, print_table, refuse_same_file, say, write_files
+from histnetq.cli.group import command_line, main, print_table, say
 from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, WEIGHTS, option, options
 from histnetq.cli.terminal import echo
 from histnetq.registry import PERIODS
-from histnetq.tables.files import refuse_existing
+from histnetq.tables.files import refuse_existing, refuse_inputs, refuse_same_file, write_files
 
 if TYPE_CHECKING:
     from histnetq.workflows.monitoring.state import MonitorState
@@ -111,11 +110,12 @@ def monitor(
     from histnetq.quantifiers.loading import load
     from histnetq.report.monitor_page import page
     from histnetq.report.prometheus import expose
+    from histnetq.tables.table_files import find_files
     from histnetq.workflows.monitoring.chunk_reading import How
     from histnetq.workflows.monitoring.monitor import count_chunks, monitor_chunks
 
     places = {"output": output, "csv": csv, "prometheus": prometheus, "state": state}
-    _refuse_inputs(model, new, {name: place for name, place in places.items() if place is not None})
+    refuse_inputs(find_files(new, "source"), model, **places)
     refuse_same_file(**places)
     replaced = {"output": force, "csv": force, "prometheus": True, "state": True}
     for name, place in places.items():
@@ -142,21 +142,6 @@ def monitor(
         print_table(table, as_json)
     if fail_on_alert and n_chunks["alerts"]:
         click.get_current_context().exit(_EXIT_ON_ALERT)
-
-
-def _refuse_inputs(model: Path, source: list[str], places: dict[str, Path]) -> None:
-    """Refuse to replace a file with rows, or to write into the directory of the model."""
-    from histnetq.tables.table_files import find_files
-
-    rows = {os.path.realpath(path) for path in find_files(source, "source")}
-    for name, place in places.items():
-        target = Path(os.path.realpath(place))
-        if str(target) in rows:
-            raise ValueError(f"{name}: {place} is an input file, which would be replaced; name another output file.")
-        if Path(os.path.realpath(model)) in target.parents:
-            raise ValueError(
-                f"{name}: {place} is in the directory of the model, which must not change; name another output file."
-            )
 
 
 def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:

@@ -7,10 +7,11 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import count, main, print_table, refuse_same_file, say, write_files
+from histnetq.cli.group import main, print_table, say
 from histnetq.cli.options import IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
 from histnetq.cli.terminal import echo
-from histnetq.tables.files import refuse_existing
+from histnetq.report.sentences import count
+from histnetq.tables.files import refuse_existing, refuse_same_file, write_files
 
 
 @main.command()

@@ -7,8 +7,10 @@ from typing import Any
 
 import click
 
-from histnetq.cli.group import count, main, say, write_files
+from histnetq.cli.group import main, say
 from histnetq.cli.options import TABLE_FILE, option, options
+from histnetq.report.sentences import count
+from histnetq.tables.files import write_files
 
 
 @main.command()

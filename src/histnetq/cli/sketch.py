@@ -5,8 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from histnetq.cli.group import count, main, say
+from histnetq.cli.group import main, say
 from histnetq.cli.options import IMAGES, SKETCH_FILE, WEIGHTS, how_to_read, option, options
+from histnetq.report.sentences import count
 
 
 @main.command()

@@ -1,4 +1,4 @@
-"""Output files: written completely or not at all, by one process, and never over an existing file by accident."""
+"""Output files: written completely or not at all, by one process, and never over an existing file or an input."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import uuid
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import IO, TYPE_CHECKING, Any
 
 from histnetq.errors import ExistingFileError, FileInputError, InputError, Option, Way
 from histnetq.registry import PAGES, WRITTEN, TableFormat
@@ -72,6 +72,53 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
         reason = error.strerror or error
         problem = f"{path} cannot be written ({reason})"
         raise FileInputError(argument, problem=problem, remedy="choose another place") from None
+
+
+def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
+    """Write files completely or not at all: they appear together once all of them are complete.
+
+    A file is its option, its path (None for no file), its content, and whether it may replace an existing file, such as
+    one that appeared in the meantime. The content is a table, a text, or a function that writes to a path. The index of
+    a table is written if it has a name.
+    """
+    with contextlib.ExitStack() as written:
+        for name, path, content, _ in files:
+            if path is None:
+                continue
+            partial = written.enter_context(whole_file(path, name))
+            if callable(content):
+                content(partial)
+            elif isinstance(content, str):
+                partial.write_text(content, encoding="utf-8", newline="\n")
+            else:
+                fill_table(content, partial, path, index=content.index.name is not None)
+        for name, path, _, force in files:
+            refuse_existing(path, force, name)
+
+
+def refuse_same_file(**places: Path | None) -> None:
+    """Refuse two options that name the same file."""
+    known: dict[Path, str] = {}
+    for name, place in places.items():
+        if place is not None and (place.is_file() or not place.exists()):
+            other = known.setdefault(place.resolve(), name)
+            if other != name:
+                raise ValueError(f"{name}: {place} is also the file of {other}; name another file.")
+
+
+def refuse_inputs(rows: Sequence[str], model: Path, **places: Path | None) -> None:
+    """Raise an error if an output would replace one of the files `rows`, or is in the directory of the model."""
+    known = {os.path.realpath(path) for path in rows}
+    for name, place in places.items():
+        if place is None:
+            continue
+        target = Path(os.path.realpath(place))
+        if str(target) in known:
+            raise ValueError(f"{name}: {place} is an input file, which would be replaced; name another output file.")
+        if Path(os.path.realpath(model)) in target.parents:
+            raise ValueError(
+                f"{name}: {place} is in the directory of the model, which must not change; name another output file."
+            )
 
 
 def fill_table(table: pd.DataFrame, path: Path, name: Path, index: bool = False) -> None:
