@@ -126,6 +126,18 @@ WRITTEN: dict[str, TableFormat] = {  # of tables that are written
     **FORMATS,
     "json": TableFormat((".json",), ("application/json",), "json_files"),
 }
+STORES: dict[str, str] = {  # schemes of object storage, and the package that each needs beside fsspec
+    "s3": "s3fs",
+    "s3a": "s3fs",
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "az": "adlfs",
+    "abfs": "adlfs",
+    "abfss": "adlfs",
+    "oci": "ocifs",
+    "oss": "ossfs",
+    "memory": "fsspec",  # of this process, for tests and examples
+}
 PAGES = (".html", ".htm")  # endings of pages that are written
 _CLASSIFIER: dict[str, Any] = {"classifier": list(CLASSIFIERS)}
 _NETWORK: dict[str, Any] = {"training__lr": (1e-4, 3e-3, "log"), "training__dropout": [0.0, 0.2, 0.5]}

@@ -7,11 +7,13 @@ import contextlib
 import io
 import itertools
 import os
+import re
 import shutil
 import socket
 import threading
 import zlib
 from collections import Counter
+from urllib.parse import quote
 
 import httpx
 import numpy as np
@@ -170,6 +172,27 @@ def test_models_that_point_outside_are_refused(server, models, tmp_path):
         for file in os.listdir(models / "mixed"):
             (models / "mixed" / file).unlink()
         (models / "mixed").rmdir()
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["s3://bucket/m", "memory://m", "file:///etc/passwd", "simplecache::s3://bucket/m", "zip://m::s3://b/a.zip",
+     "https://example.org/m", "gs://bucket/*", "reference://m", "data:text/csv,x", "//host/m"],
+)  # fmt: skip
+def test_requests_name_no_addresses(server, address):
+    quoted, headers = quote(address, safe=""), {"Content-Type": CSV}
+    for path in (f"/v1/models/{quoted}/predict", f"/v1/models/{address}/predict"):
+        assert server.client.post(path, content=b"length\n1\n", headers=headers).status_code in (404, 405)
+    assert server.client.get(f"/v1/models/{quoted}").status_code == 404
+    table = server.upload(b"length\n1\n")
+    asked = {"kind": "estimate", "table": table, "model": "pacc"}
+    for change in ({"model": address}, {"table": address}, {"audited": address}):
+        assert server.client.post("/v1/jobs", json={**asked, **change}).status_code == 404
+    learned = {"kind": "learn", "name": "new", "table": table, "bag": ["length"], "label": "length"}
+    for change, status in (({"name": address}, 422), ({"table": address}, 404), ({"proportions_table": address}, 404)):
+        assert server.client.post("/v1/jobs", json={**learned, **change}).status_code == status
+    stored = server.client.post(f"/v1/tables?name={quoted}.csv", content=b"length\n1\n").json()
+    assert re.fullmatch(r"[\w.-]+", stored["name"])
 
 
 def test_a_damaged_model_is_told_and_the_others_work(server, models):

@@ -9,7 +9,7 @@ import click
 
 from histnetq.cli.fit import printed_notes, workbench
 from histnetq.cli.group import main, say
-from histnetq.cli.options import COLUMNS, PATH, TRAINING, how_to_read, option, options, was_given
+from histnetq.cli.options import COLUMNS, PLACE, TRAINING, how_to_read, option, options, was_given
 from histnetq.report.sentences import describe_columns
 from histnetq.tables.files import write_files
 
@@ -21,7 +21,7 @@ _OF_TRAINING = ("methods", "classifier", *COLUMNS, "image_size", "color")
 
 @main.command()
 @options("TABLE", *TRAINING, "methods", "compared_classifier")
-@option("--model", "models", multiple=True, type=PATH, help="Stored model to compare; repeat it for several models.")
+@option("--model", "models", multiple=True, type=PLACE, help="Stored model to compare; repeat it for several models.")
 @options("seed", "table", "force", "json")
 def compare(
     table: list[str], methods: list[str] | None, output: Path | None, force: bool, as_json: bool, **known: Any

@@ -16,6 +16,7 @@ from histnetq.cli.wording import in_options
 from histnetq.errors import InputError, Option, Way
 from histnetq.tables.files import refuse_existing, write_csv
 from histnetq.tables.json_files import as_records
+from histnetq.tables.places import Address
 from histnetq.training.options import TrainingInterrupted
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _describe_missing(param: click.Parameter | None) -> str:
     return f"{typed}: expected a value, got none; add {typed} with the {about[:1].lower()}{about[1:]}."
 
 
-def interrupted_place(output: Path) -> Path:
+def interrupted_place(output: Path | Address) -> Path | Address:
     """Return the directory, next to the output, for the model of an interrupted command."""
     return output.with_name(f"{output.name}-interrupted")
 

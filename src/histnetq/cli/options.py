@@ -4,24 +4,50 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import click
 from click.core import ParameterSource
 
+from histnetq.cli.terminal import UserError
+from histnetq.cli.wording import in_options
+from histnetq.errors import InputError
 from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS
 from histnetq.tables.files import format_to_write, require_page, require_parquet
+from histnetq.tables.places import as_place, local_path
 
-PATH = click.Path(path_type=Path)
+
+class LocalPath(click.Path):
+    """A path on this machine; an address is an error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _as_typed(local_path, value, param)
 
 
-class OutputFile(click.Path):
+class AnyPlace(click.Path):
+    """A path on this machine or an address in object storage."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        return _as_typed(as_place, value, param)
+
+
+class OutputFile(AnyPlace):
     """A file whose name says its format; `check` raises an error for a wrong ending, before any work."""
 
-    def __init__(self, check: Callable[[Path, str], Any]) -> None:
-        super().__init__(path_type=Path)
+    def __init__(self, check: Callable[[Any, str], Any]) -> None:
+        super().__init__()
         self.check = check
+
+
+def _as_typed(convert: Callable[[Any, str], Any], value: Any, param: click.Parameter | None) -> Any:
+    """Convert a typed value; an error names the option or argument as it is typed."""
+    try:
+        return convert(value, "" if param is None else str(param.name))
+    except InputError as error:
+        raise UserError(in_options(error, [] if param is None else [param])) from None
+
+
+PATH, PLACE = LocalPath(), AnyPlace()
 
 
 TABLE_FILE = OutputFile(format_to_write)
@@ -77,7 +103,7 @@ def _images(about: str) -> Any:
 _BAG = "Column that names the bag of each row; repeat it for several columns."
 _CLASSIFIER = "Classifier of classifier-based methods."
 _OPTIONS = {
-    "MODEL": click.argument("model", type=PATH),
+    "MODEL": click.argument("model", type=PLACE),
     "NEW": click.argument("new", nargs=-1, required=True, callback=_listed),
     "TABLE": click.argument("table", nargs=-1, required=True, callback=_listed),
     "TRAIN": click.argument("train", nargs=-1, required=True, callback=_listed),
@@ -214,7 +240,7 @@ _OPTIONS = {
         "standard-errors, and Pretrained posterior.  [default: conformal for calibrated models, else posterior or "
         "bayes if possible, else none]",
     ),
-    "model": option("-o", "--output", type=PATH, required=True, help="Directory of the model."),
+    "model": option("-o", "--output", type=PLACE, required=True, help="Directory of the model."),
     "table": option(
         "-o",
         "--output",

@@ -6,12 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import command_line, main, say
-from histnetq.cli.options import KNOWN, KNOWN_IMAGES, PAGE_FILE, PATH, WEIGHTS, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, PAGE_FILE, PLACE, WEIGHTS, how_to_read, option, options
 
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, *WEIGHTS, "missing", *KNOWN_IMAGES)
-@option("--against", multiple=True, type=PATH, help="Stored model to compare with; repeat it for several models.")
+@option("--against", multiple=True, type=PLACE, help="Stored model to compare with; repeat it for several models.")
 @options("coverage")
 @option("-o", "--output", type=PAGE_FILE, default=Path("report.html"), help="HTML file.")
 @options("force", "json")

@@ -8,6 +8,7 @@ from typing import Any
 from histnetq.cli.group import main, say
 from histnetq.cli.options import IMAGES, SKETCH_FILE, WEIGHTS, how_to_read, option, options
 from histnetq.report.sentences import count
+from histnetq.tables.places import count_bytes
 
 
 @main.command()
@@ -31,7 +32,7 @@ def sketch(model: Path, table: list[str], output: Path, force: bool, as_json: bo
 
     made = make(model, table, progress=not as_json, **how_to_read(reading))
     made.save(output, overwrite=force)
-    size, n_rows = output.stat().st_size, int(made.n_rows.sum())
+    size, n_rows = count_bytes(output), int(made.n_rows.sum())
     facts = {"output": str(output), "bags": len(made), "rows": n_rows, "bytes": size}
     sketched, per_bag = f"{count(len(made), 'bag')} of {count(n_rows, 'row')}", f"{size / len(made):,.0f} bytes per bag"
     say(as_json, facts, [f"{sketched} sketched, written to {output}: {per_bag}."])

@@ -5,6 +5,8 @@ of the manifest itself. Weights are in ``weights-<checksum>-<random>.safetensors
 file never changes once a manifest names it. A single rename of the manifest replaces the old model by the new one: a
 save that is killed before the rename leaves the old model, and after the rename the new model.
 
+In object storage, each file is written in one step, and the manifest is replaced the same way.
+
 The old weights are then deleted. A reader that has just read the old manifest finds them missing, and reads the
 manifest again. Files of killed saves are deleted by a later save if they are more than an hour old, as younger files
 may belong to a save that is still running.
@@ -30,6 +32,7 @@ from histnetq.bags.limits import LONGEST_NAME
 from histnetq.errors import Command, ExistingFileError, FileInputError, InputError, MissingFileError, Option, Way
 from histnetq.registry import REGISTRY
 from histnetq.tables.files import open_at_once
+from histnetq.tables.places import Address, as_place, count_bytes
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -55,7 +58,7 @@ def write_model(
     import numpy as np
     from safetensors.numpy import save
 
-    target = Path(path)
+    target = as_place(path)
     _refuse_occupied(target, overwrite)
     content = save({name: np.asarray(array, order="C") for name, array in arrays.items()})
     digest, draw = hashlib.sha256(content).hexdigest(), uuid.uuid4().hex[:16]
@@ -72,6 +75,9 @@ def write_model(
         raise ValueError(
             f"save: the model has more than {_MOST_ENTRIES:,} names and parameters, expected fewer; leave out features."
         )
+    if isinstance(target, Address):
+        _upload(target, weights, content, text.encode())
+        return
     made = not target.exists()
     try:
         os.makedirs(target, exist_ok=True)
@@ -97,13 +103,29 @@ def write_model(
         _delete(*_leftovers(target))
 
 
+def _upload(target: Address, weights: str, content: bytes, manifest: bytes) -> None:
+    """Write a model to object storage: first the weights under a name of their own, then the manifest in one step."""
+    replaced = _named_weights(target)
+    try:
+        (target / weights).write(content)
+        (target / _CONFIG).write(manifest)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            if _named_weights(target) != weights:  # otherwise the interruption came after the manifest was replaced
+                (target / weights).delete()
+        raise
+    if replaced is not None:
+        with contextlib.suppress(OSError):  # the model is complete
+            (target / replaced).delete()
+
+
 def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, NDArray]]:
     """Read and check the manifest and the weights of a model directory."""
     import numpy as np
     from safetensors import SafetensorError
     from safetensors.numpy import load
 
-    directory, missed = Path(path), None
+    directory, missed = as_place(path), None
     while True:
         config = read_manifest(directory)
         name = config["weights"]
@@ -131,7 +153,7 @@ def read_model(path: str | os.PathLike[str]) -> tuple[dict[str, Any], dict[str, 
 
 def read_manifest(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Read the manifest without the weights, and check its checksum and the type of each entry."""
-    directory = Path(path)
+    directory = as_place(path)
     try:
         text = _read_file(directory / _CONFIG, _LARGEST_CONFIG)
     except (FileNotFoundError, NotADirectoryError):
@@ -199,9 +221,9 @@ def require_known_method(path: str | os.PathLike[str], config: dict[str, Any]) -
 
 def array_shapes(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[str, list[int]]:
     """Return the shapes of the stored arrays by name; only the header of the weights file is read."""
-    file = Path(path) / config["weights"]
+    file = as_place(path) / config["weights"]
     try:
-        content, size = _read_file(file, None, first=8), file.stat().st_size
+        content, size = _read_file(file, None, first=8), count_bytes(file)
         n_header = int.from_bytes(content, "little")
         if len(content) < 8 or n_header > _LARGEST_HEADER:
             raise ValueError
@@ -211,7 +233,7 @@ def array_shapes(path: str | os.PathLike[str], config: dict[str, Any]) -> dict[s
         if size != 8 + n_header + max((int(about["data_offsets"][1]) for about in listed.values()), default=0):
             raise ValueError
     except FileNotFoundError:
-        raise _missing(Path(path), file.name) from None
+        raise _missing(as_place(path), file.name) from None
     except (ValueError, KeyError, TypeError, LookupError, AttributeError, RecursionError):
         raise ValueError(f"path: {path} {_DAMAGED}") from None
     return shapes
@@ -251,7 +273,7 @@ def _is_ours(name: str) -> bool:
     return name == _CONFIG or bool(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name))
 
 
-def _named_weights(directory: Path) -> str | None:
+def _named_weights(directory: Path | Address) -> str | None:
     """Return the name of the weights file in the manifest, or None without a valid manifest."""
     try:
         return str(read_manifest(directory)["weights"])
@@ -259,11 +281,15 @@ def _named_weights(directory: Path) -> str | None:
         return None
 
 
-def _refuse_occupied(target: Path, overwrite: bool) -> None:
+def _refuse_occupied(target: Path | Address, overwrite: bool) -> None:
     """Raise an error if the target exists, unless it is a model directory and `overwrite` is True."""
-    if not os.path.lexists(target):
+    if isinstance(target, Address):
+        kind = target.kind()
+        names = set(target.names()) if kind == "directory" else set() if kind is None else {""}
+    elif not os.path.lexists(target):
         return
-    names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
+    else:
+        names = {p.name for p in target.iterdir()} if target.is_dir() else {""}
     if all(_NAME.fullmatch(name) or _PARTIAL.fullmatch(name) for name in names):
         return  # it is empty, or has only files of a killed first save
     if not overwrite:
@@ -278,17 +304,17 @@ def _refuse_occupied(target: Path, overwrite: bool) -> None:
         raise FileExistsError(f"path: {target} exists and is not a model directory; it is left alone, choose another.")
 
 
-def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
+def _read_file(path: Path | Address, most: int | None, first: int = -1) -> bytes:
     """Read a regular file, or its first bytes; raise an error for a pipe or device instead of waiting for it."""
+    if isinstance(path, Address):
+        _refuse_large(path, path.n_bytes(), most)
+        return path.read(first)
     try:
         with open(path, "rb", opener=open_at_once) as file:
             about = os.fstat(file.fileno())
             if not stat.S_ISREG(about.st_mode):
                 raise InputError("path", problem=f"{path} is not a regular file", remedy=_GIVE_DIRECTORY)
-            if most is not None and about.st_size > most:
-                raise ValueError(
-                    f"path: {path} has {about.st_size:,} bytes, expected at most {most:,}; save the model again."
-                )
+            _refuse_large(path, about.st_size, most)
             return file.read(first)
     except (FileNotFoundError, NotADirectoryError):
         raise
@@ -299,17 +325,22 @@ def _read_file(path: Path, most: int | None, first: int = -1) -> bytes:
         raise InputError("path", problem=f"{path} does not fit into memory", remedy=_GIVE_DIRECTORY) from None
 
 
+def _refuse_large(path: Path | Address, size: int, most: int | None) -> None:
+    if most is not None and size > most:
+        raise ValueError(f"path: {path} has {size:,} bytes, expected at most {most:,}; save the model again.")
+
+
 def _checksum(config: dict[str, Any]) -> str:
     """Return the checksum of a manifest that does not contain a checksum yet."""
     return hashlib.sha256(json.dumps(config, sort_keys=True).encode()).hexdigest()
 
 
-def _missing(directory: Path, name: str) -> FileNotFoundError:
+def _missing(directory: Path | Address, name: str) -> FileNotFoundError:
     problem = f"{directory} is not a model directory, it has no {name}"
     return MissingFileError("path", problem=problem, remedy=("give one that ", FIT, " wrote"))
 
 
-def check_manifest(directory: Path, config: dict[str, Any], is_member: bool = False) -> None:
+def check_manifest(directory: Path | Address, config: dict[str, Any], is_member: bool = False) -> None:
     """Raise an error for a manifest that `write_model` cannot have written; members of a model have no weights file."""
     for key, (fits, wanted) in _ENTRIES.items():
         if is_member and key in ("weights", "weights_sha256"):

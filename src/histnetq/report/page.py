@@ -10,7 +10,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from importlib import metadata
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.report.figures import figures
 from histnetq.report.templates import escaped, require_pages, template
 from histnetq.tables.files import refuse_existing, require_page, whole_file
+from histnetq.tables.places import as_place
 from histnetq.uncertainty.intervals import Intervals, Region
 from histnetq.uncertainty.trust import DOUBT
 
@@ -106,7 +106,7 @@ def write_report(
     overwrite : bool, default=False
         Whether an existing file is replaced.
     """
-    path = Path(path)
+    path = as_place(path)
     require_page(path)
     refuse_existing(path, overwrite)
     require_pages()

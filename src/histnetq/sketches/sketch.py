@@ -7,7 +7,6 @@ import math
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any, BinaryIO
 
 import numpy as np
@@ -17,6 +16,7 @@ from histnetq.simplex import Floats, Ints
 from histnetq.tables.budget import Charge, TooLargeError, name_array
 from histnetq.tables.files import refuse_existing, require_parquet, whole_file
 from histnetq.tables.parquet_files import read_parquet_schema
+from histnetq.tables.places import as_place
 
 FORMAT = 2
 _KEY = b"histnetq.sketch"
@@ -250,9 +250,10 @@ class BagSketch:
         if not isinstance(path, str | os.PathLike):
             parquet.write_table(self.to_arrow(), path, compression="zstd")
             return
-        require_parquet(Path(path), "path")
-        refuse_existing(Path(path), overwrite)
-        with whole_file(Path(path)) as partial:
+        place = as_place(path)
+        require_parquet(place, "path")
+        refuse_existing(place, overwrite)
+        with whole_file(place) as partial:
             parquet.write_table(self.to_arrow(), partial, compression="zstd")
 
     @classmethod
@@ -282,10 +283,12 @@ class BagSketch:
 
         from histnetq.sketches.sketch_files import check_numbers, no_sketches, read_fields, read_ids, read_maker
 
+        if isinstance(path, str | os.PathLike):
+            path = as_place(path)
         try:
             schema = read_parquet_schema(path)
             about = json.loads((schema.metadata or {})[_KEY])
-        except (FileNotFoundError, TooLargeError):
+        except (FileNotFoundError, ConnectionError, TooLargeError):
             raise
         except (KeyError, ValueError, RecursionError, OSError, pa.ArrowException):
             raise no_sketches(path) from None
@@ -417,7 +420,7 @@ def is_sketch(path: str | os.PathLike[str]) -> bool:
     """Return whether a file is a Parquet file that `BagSketch.save` wrote."""
     try:
         return _KEY in (read_parquet_schema(os.fspath(path)).metadata or {})
-    except TooLargeError:
+    except (TooLargeError, ConnectionError):
         raise
     except (ValueError, OSError):  # these include arrow's errors
         return False

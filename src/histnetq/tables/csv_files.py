@@ -19,9 +19,10 @@ from typing import IO, TYPE_CHECKING, Any
 
 import numpy as np
 
-from histnetq.errors import InputError
+from histnetq.errors import InputError, StructuredError
 from histnetq.tables.budget import within_budget
 from histnetq.tables.files import write_csv
+from histnetq.tables.places import open_binary
 from histnetq.tables.table_files import OTHER_FEATURES, Table, name_files, reading, refuse_other_columns, refuse_twice
 
 if TYPE_CHECKING:
@@ -236,7 +237,8 @@ def _detect_format(file: CsvFile) -> CsvFile:
 
 def open_bytes(path: str) -> IO[bytes]:
     """Open a file for reading, and decompress it if its name ends in .gz."""
-    return gzip.open(path) if path.endswith(".gz") else open(path, "rb")  # type: ignore[return-value]
+    file = open_binary(path)
+    return gzip.open(file) if path.endswith(".gz") else file  # type: ignore[return-value]
 
 
 @dataclass(frozen=True)
@@ -409,6 +411,8 @@ class _CheckedBytes(io.RawIOBase):
     def read_from(file: IO[bytes], path: str, n: int) -> bytes:
         try:
             return file.read(n)
+        except StructuredError:  # of a store
+            raise
         except (OSError, EOFError, zlib.error) as error:
             reason = getattr(error, "strerror", None) or str(error)
             raise ValueError(f"{path}: cannot be read ({reason}); write or fetch the file again.") from None

@@ -17,9 +17,10 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
-from histnetq.errors import InputError
+from histnetq.errors import InputError, StructuredError
 from histnetq.tables.budget import Budget, TooLargeError, current_budget
 from histnetq.tables.csv_files import CsvCopy, as_table, detect_format, shorten
+from histnetq.tables.places import open_binary
 from histnetq.tables.table_files import Table
 
 if TYPE_CHECKING:
@@ -102,7 +103,7 @@ def _as_csv(path: str) -> CsvCopy:
     openpyxl, budget = _import(), current_budget()
     copy = CsvCopy()
     try:
-        with open(path, "rb") as file, warnings.catch_warnings():
+        with open_binary(path) as file, warnings.catch_warnings():
             warnings.simplefilter("ignore")  # about parts of a workbook that are not read
             if budget is not None:
                 _check_parts(file, budget)
@@ -112,7 +113,7 @@ def _as_csv(path: str) -> CsvCopy:
             text = io.TextIOWrapper(copy.file, "utf-8", "replace", newline="", write_through=True)
             csv.writer(text, lineterminator="\n").writerows(_rows(sheets[0], budget))
             text.detach()
-    except (TooLargeError, MemoryError):
+    except (TooLargeError, MemoryError, StructuredError):
         raise
     except Exception as error:  # openpyxl raises many kinds for files that are damaged or made up
         reason = str(error).partition("\n")[0].rstrip(".")[:120] or type(error).__name__

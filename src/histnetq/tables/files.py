@@ -11,12 +11,13 @@ import stat
 import tempfile
 import uuid
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from histnetq.errors import ExistingFileError, FileInputError, InputError, Option, Way
 from histnetq.registry import PAGES, WRITTEN, TableFormat
+from histnetq.tables.places import Address, is_address
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -37,26 +38,34 @@ def is_first_process() -> bool:
     return not are_processes_together() or os.environ["RANK"] == "0"
 
 
-def refuse_existing(path: Path | None, force: bool, argument: str = "output") -> None:
+def refuse_existing(path: Path | Address | None, force: bool, argument: str = "output") -> None:
     """Raise an error if a file or directory exists and `force` is False; call it also before long computations.
 
     Character devices are allowed, since writing to them replaces nothing. Named pipes are refused even with `force`.
     `argument` is the name of the argument at the beginning of the message.
     """
-    if path is not None:
+    if isinstance(path, Path):
         _refuse_special(path, argument)
-    if path is not None and not force and is_first_process() and (path.is_file() or path.is_dir()):
+    if path is not None and not force and is_first_process() and _exists(path):
         remedy = ("choose another name", Way(" or pass ", Option("overwrite", True), " to replace it"))
         raise ExistingFileError(argument, problem=f"{path} exists", remedy=remedy)
 
 
+def _exists(path: Path | Address) -> bool:
+    return path.kind() is not None if isinstance(path, Address) else path.is_file() or path.is_dir()
+
+
 @contextlib.contextmanager
-def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
+def whole_file(path: Path | Address, argument: str = "output") -> Iterator[Path]:
     """Yield a temporary path; on success, its file replaces `path`, and after an exception it is deleted.
 
     A link is kept, and the file that it points to is replaced. A character device, or a descriptor of this process
-    such as /dev/stdout, is written to at the end.
+    such as /dev/stdout, is written to at the end. The file of an address is uploaded in one step at the end.
     """
+    if isinstance(path, Address):
+        with _copied(path.upload) as partial:
+            yield partial
+        return
     _refuse_special(path, argument)
     try:
         kind = stat.S_IFREG
@@ -64,7 +73,7 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
             kind = path.stat().st_mode
         if stat.S_ISDIR(kind):
             raise IsADirectoryError(errno.EISDIR, "it is a directory")
-        with _replacing(path) if stat.S_ISREG(kind) else _writing_to(path) as partial:
+        with _replacing(path) if stat.S_ISREG(kind) else _copied(lambda whole: _write_to(path, whole)) as partial:
             yield partial
     except (FileInputError, ExistingFileError):  # the error is about another file that is written inside the block
         raise
@@ -74,7 +83,7 @@ def whole_file(path: Path, argument: str = "output") -> Iterator[Path]:
         raise FileInputError(argument, problem=problem, remedy="choose another place") from None
 
 
-def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
+def write_files(*files: tuple[str, Path | Address | None, Any, bool]) -> None:
     """Write files completely or not at all: they appear together once all of them are complete.
 
     A file is its option, its path (None for no file), its content, and whether it may replace an existing file, such as
@@ -96,17 +105,17 @@ def write_files(*files: tuple[str, Path | None, Any, bool]) -> None:
             refuse_existing(path, force, name)
 
 
-def refuse_same_file(**places: Path | None) -> None:
+def refuse_same_file(**places: Path | Address | None) -> None:
     """Refuse two options that name the same file."""
-    known: dict[Path, str] = {}
+    known: dict[Path | Address, str] = {}
     for name, place in places.items():
-        if place is not None and (place.is_file() or not place.exists()):
-            other = known.setdefault(place.resolve(), name)
+        if isinstance(place, Address) or (place is not None and (place.is_file() or not place.exists())):
+            other = known.setdefault(place if isinstance(place, Address) else place.resolve(), name)
             if other != name:
                 raise ValueError(f"{name}: {place} is also the file of {other}; name another file.")
 
 
-def refuse_inputs(rows: Sequence[str], model: Path, **places: Path | None) -> None:
+def refuse_inputs(rows: Sequence[str], model: Path | Address, **places: Path | Address | None) -> None:
     """Raise an error if an output would replace one of the files `rows`, or is in the directory of the model."""
     known = {os.path.realpath(path) for path in rows}
     for name, place in places.items():
@@ -121,12 +130,12 @@ def refuse_inputs(rows: Sequence[str], model: Path, **places: Path | None) -> No
             )
 
 
-def fill_table(table: pd.DataFrame, path: Path, name: Path, index: bool = False) -> None:
+def fill_table(table: pd.DataFrame, path: Path, name: Path | Address, index: bool = False) -> None:
     """Write a table in the format of the file name `name`; `path` is a temporary file with any name."""
     format_to_write(name).load().write_file(table, path, index, name.name.lower())
 
 
-def format_to_write(path: Path, argument: str = "output") -> TableFormat:
+def format_to_write(path: Path | Address, argument: str = "output") -> TableFormat:
     """Return the format of a table file by its ending, CSV without an ending; raise an error for an unknown ending.
 
     Examples
@@ -142,7 +151,7 @@ def format_to_write(path: Path, argument: str = "output") -> TableFormat:
     return WRITTEN["csv"]
 
 
-def require_ending(path: Path, endings: Sequence[str], argument: str = "output", remedy: str = "") -> None:
+def require_ending(path: Path | Address, endings: Sequence[str], argument: str = "output", remedy: str = "") -> None:
     """Raise an error if an output file has another ending; a name without a dot, as of a device, is allowed."""
     if path.suffix and not path.name.lower().endswith(tuple(endings)):
         known = " or ".join(filter(None, [", ".join(endings[:-1]), endings[-1]]))
@@ -150,12 +159,12 @@ def require_ending(path: Path, endings: Sequence[str], argument: str = "output",
         raise InputError(argument, f"a file name that ends in {known}", repr(path.name), remedy)
 
 
-def require_page(path: Path, argument: str = "output") -> None:
+def require_page(path: Path | Address, argument: str = "output") -> None:
     """Raise an error if the name of a page has another ending than HTML."""
     require_ending(path, PAGES, argument, "write HTML, which a browser can print as PDF")
 
 
-def require_parquet(path: Path, argument: str = "output") -> None:
+def require_parquet(path: Path | Address, argument: str = "output") -> None:
     """Raise an error if the name of a file of sketches has another ending than Parquet."""
     require_ending(path, WRITTEN["parquet"].endings, argument, "write Parquet, the format of sketches")
 
@@ -200,10 +209,12 @@ def _is_formula(text: object) -> bool:
 
 def refuse_same(paths: Sequence[str], argument: str, bags: Sequence[str] | None = None) -> None:
     """Raise an error if two paths are the same file, also by links; with `bags`, different bags may share a file."""
-    known: dict[tuple[int, int, str], str] = {}
+    known: dict[tuple[object, ...], str] = {}
     for path, bag in zip(paths, bags or [""] * len(paths), strict=True):
-        about = os.stat(path)
-        key = about.st_dev, about.st_ino, bag
+        key: tuple[object, ...] = (path, bag)
+        if not is_address(path):
+            about = os.stat(path)
+            key = about.st_dev, about.st_ino, bag
         if key in known:
             what = f"{path} is given twice" if known[key] == path else f"{known[key]} and {path} are one file"
             raise ValueError(f"{argument}: {what}, which would count double; name it once.")
@@ -247,13 +258,18 @@ def _replacing(path: Path) -> Iterator[Path]:
 
 
 @contextlib.contextmanager
-def _writing_to(path: Path) -> Iterator[Path]:
-    """Yield a temporary path, and copy its content to the device or descriptor `path` on success."""
+def _copied(copy: Callable[[Path], None]) -> Iterator[Path]:
+    """Yield a temporary path, and call `copy` with it on success."""
     with tempfile.TemporaryDirectory() as place:
         yield Path(place) / "whole"
         if is_first_process():
-            with (Path(place) / "whole").open("rb") as whole, open(path, "wb", opener=open_at_once) as file:
-                shutil.copyfileobj(whole, file)
+            copy(Path(place) / "whole")
+
+
+def _write_to(path: Path, whole: Path) -> None:
+    """Copy a file to a device or descriptor."""
+    with whole.open("rb") as source, open(path, "wb", opener=open_at_once) as file:
+        shutil.copyfileobj(source, file)
 
 
 def open_at_once(path: str, flags: int) -> int:

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from histnetq.kernels.cores import count_cores
 from histnetq.tables.files import whole_file
+from histnetq.tables.places import local_path
 
 if TYPE_CHECKING:
     from PIL import Image
@@ -149,7 +150,7 @@ def _place(files: Sequence[Path], shape: Shape, cache_dir: str | os.PathLike[str
     roots = sorted({os.path.dirname(os.path.abspath(file)) for file in files})
     root = os.path.commonpath(roots)
     digest = hashlib.blake2b(os.fsencode(root), digest_size=8).hexdigest()
-    return Path(cache_dir) / f"{digest}-{'x'.join(map(str, shape))}.npy"
+    return local_path(cache_dir, "cache_dir") / f"{digest}-{'x'.join(map(str, shape))}.npy"
 
 
 def _open(place: Path, kind: np.dtype) -> NDArray:

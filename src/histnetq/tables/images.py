@@ -18,6 +18,7 @@ from histnetq.errors import InputError, Option, Way
 from histnetq.tables.columns import Codes
 from histnetq.tables.files import refuse_same
 from histnetq.tables.image_files import ENDINGS, Shape, decode_images
+from histnetq.tables.places import local_path
 from histnetq.tables.proportions import order_classes, read_prevalences
 
 ECOTAXA_LABEL = "object_annotation_category"
@@ -168,6 +169,8 @@ def _shown(path: Path) -> str:
 
 def _list(source: Any, bag: Name, label: Name) -> Listed:
     sources = [source] if isinstance(source, str | os.PathLike) else list(source)
+    for one in sources:
+        local_path(one, "source")
     tables = [Path(one) for one in sources if str(one).lower().endswith(".tsv")]
     if tables and len(tables) < len(sources):
         raise InputError("source", "tables or images", "both", "read them one after the other")

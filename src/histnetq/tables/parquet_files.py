@@ -16,6 +16,7 @@ import numpy as np
 
 from histnetq.tables.budget import Budget, TooLargeError, current_budget, within_budget
 from histnetq.tables.parquet_pages import read_pages
+from histnetq.tables.places import is_address, open_binary
 from histnetq.tables.table_files import BATCH_ROWS, Part, Table, name_files, reading, refuse_other_columns
 
 if TYPE_CHECKING:
@@ -95,7 +96,9 @@ def read_parquet(
     if budget is not None:
         _check_texts(about, texts, budget)
     buffer = 0 if budget is None else _BUFFER
-    file = parquet.ParquetFile(source, metadata=about, pre_buffer=False, read_dictionary=texts, buffer_size=buffer)
+    file = parquet.ParquetFile(
+        _readable(source), metadata=about, pre_buffer=False, read_dictionary=texts, buffer_size=buffer
+    )
     n_rows = min(most_rows, BATCH_ROWS if budget is None else _rows_at_once(budget, about, wanted))
     yield from within_budget(file.iter_batches(n_rows, row_groups=groups, columns=list(columns)))
 
@@ -138,12 +141,17 @@ def _open(source: Source) -> Any:
     """Open a file; raise an error if it does not fit into the budget."""
     from pyarrow import parquet
 
-    budget = current_budget()
+    file, budget = _readable(source), current_budget()
     if budget is None:
-        return parquet.ParquetFile(source, pre_buffer=False)
+        return parquet.ParquetFile(file, pre_buffer=False)
     if _key(source) not in budget.checked:
         budget.checked[_key(source)] = _check(source, budget)
     return parquet.ParquetFile(source, pre_buffer=False, thrift_string_size_limit=_FOOTER[1])
+
+
+def _readable(source: Source) -> Source:
+    """Return what arrow reads; arrow itself would open an address by its own rules and settings."""
+    return open_binary(os.fspath(source), whole_reads=True) if is_address(source) else source  # type: ignore[arg-type]
 
 
 def _key(source: Source) -> str:

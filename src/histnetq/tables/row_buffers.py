@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from histnetq.bags.memmap import PoolFile, row_chunks
 from histnetq.tables.budget import Charge
+from histnetq.tables.places import local_path
 
 _COPIES = 3  # copies of rows in memory: as read, in the order of the bags, and inside a method
 
@@ -34,7 +35,11 @@ class Grown:
 
 def grown_rows(dtype: Any, n_features: int, scratch: Any) -> Any:
     """Return an empty array with `n_features` columns that grows in memory, or in a file in the directory `scratch`."""
-    return Grown(dtype, (n_features,)) if scratch is None else PoolFile((n_features,), dtype, scratch)
+    return (
+        Grown(dtype, (n_features,))
+        if scratch is None
+        else PoolFile((n_features,), dtype, local_path(scratch, "scratch"))
+    )
 
 
 def copy_rows(rows: NDArray, into: Any, columns: Any = slice(None), means: NDArray | None = None) -> Any:

@@ -17,9 +17,10 @@ import numpy as np
 
 from histnetq.bags.checks import nearest_name, shown
 from histnetq.bags.limits import LONGEST_NAME
-from histnetq.errors import InputError, InputTypeError, Option, Way
+from histnetq.errors import InputError, InputTypeError, MissingFileError, Option, StructuredError, Way
 from histnetq.registry import FORMATS
 from histnetq.tables.files import refuse_same
+from histnetq.tables.places import Address, as_place
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -193,7 +194,10 @@ def find_files(source: Any, argument: str) -> list[str]:
     for item in source if isinstance(source, list | tuple) else [source]:
         if not isinstance(item, str | os.PathLike):
             raise TypeError(f"{argument}: expected paths of files, got {type(item).__name__}; write a file first.")
-        text = os.fspath(item)
+        text, place = os.fspath(item), as_place(item, argument)
+        if isinstance(place, Address):
+            found += _find_objects(place, argument)
+            continue
         matches = [text] if os.path.exists(text) else sorted(glob.glob(text))
         if not matches:
             raise FileNotFoundError(f"{argument}: {text} does not exist; check the path.")
@@ -210,6 +214,18 @@ def find_files(source: Any, argument: str) -> list[str]:
         found += matches
     refuse_same(found, argument)
     return found
+
+
+def _find_objects(place: Address, argument: str) -> list[str]:
+    """Return the addresses of the files that match an address, or a glob in object storage."""
+    kind = place.kind()
+    if kind == "directory":
+        remedy = f"name its files, such as {place}/*.parquet"
+        raise InputError(argument, problem=f"{place} is a directory", remedy=remedy)
+    matches = [place] if kind else place.matches()
+    if not matches:
+        raise MissingFileError(argument, problem=f"{place} does not exist", remedy="check the bucket and the name")
+    return [str(match) for match in matches]
 
 
 def format_of(path: str, argument: str) -> str:
@@ -235,6 +251,8 @@ def reading(path: str, failure: str, way_out: str, explain: Callable[[], None] |
 
     try:
         yield
+    except StructuredError:  # of a store, which says what is wrong
+        raise
     except (pa.ArrowException, OSError, MemoryError, SystemError) as error:
         if explain is not None:
             with contextlib.suppress(pa.ArrowException, OSError, MemoryError):

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from histnetq.bags.limits import brief
+from histnetq.tables.places import is_address, local_path
 
 _IN_A_RANGE = ("lr", "dropout", "input_dropout", "validation")
 _MOST: dict[str, float] = {
@@ -134,6 +135,8 @@ class Training:
     def __post_init__(self) -> None:
         if isinstance(self.checkpoint, os.PathLike):
             object.__setattr__(self, "checkpoint", os.fspath(self.checkpoint))
+        if is_address(self.checkpoint):
+            local_path(str(self.checkpoint), "checkpoint")
         for option in dataclasses.fields(self):
             value = getattr(self, option.name)
             if type(value).__module__ == "numpy" and hasattr(value, "item"):

@@ -27,6 +27,7 @@ from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.tables import sketch_table
 from histnetq.tables.budget import require
 from histnetq.tables.images import is_image_table
+from histnetq.tables.places import count_bytes
 from histnetq.tables.table_files import find_files
 from histnetq.uncertainty.intervals import Intervals
 from histnetq.uncertainty.methods import INTERVALS, choose_interval
@@ -289,7 +290,7 @@ def _should_keep_rows(model: Quantifier, source: Any, dask: str | None) -> bool:
         or stored_sketches(source)
     ):
         return False
-    return hasattr(source, "columns") or sum(map(os.path.getsize, find_files(source, "source"))) <= _SMALL_TABLE
+    return hasattr(source, "columns") or sum(map(count_bytes, find_files(source, "source"))) <= _SMALL_TABLE
 
 
 def name_columns(ids: NDArray, keys: Sequence[str]) -> pd.DataFrame:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+import os
 from typing import TYPE_CHECKING, Any
 
 from histnetq.persistence.model_files import array_shapes, read_manifest, require_known_method
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.base import Quantifier
 
 
-def describe_model(path: Path) -> dict[str, Any]:
+def describe_model(path: str | os.PathLike[str]) -> dict[str, Any]:
     """Return the method, classes, features, parameters, calibration and provenance of a stored model."""
     about = read_manifest(path)
     if not about.get("own_class", False):

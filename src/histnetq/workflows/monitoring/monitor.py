@@ -6,7 +6,6 @@ import json
 import os
 import warnings
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +19,7 @@ from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.files import whole_file
+from histnetq.tables.places import local_path
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
 from histnetq.workflows.monitoring.chunks import Chunks, Clock, parse_range
@@ -214,7 +214,7 @@ def monitor(
     given = quantifier, source, how, reference, state, random_state
     table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage, accuracy=accuracy)
     if state is not None and kept is not None:
-        with whole_file(Path(state), "state") as partial:
+        with whole_file(local_path(state, "state"), "state") as partial:
             kept.save(partial)
     return table
 
@@ -247,7 +247,7 @@ def monitor_chunks(
     if state is None:
         kept, (bags, chunks) = None, read_chunks(model, source, how, Clock(how.timezone), as_rows=accuracy)
     else:
-        kept = MonitorState.load(Path(state), how, model)
+        kept = MonitorState.load(local_path(state, "state"), how, model)
         bags, chunks = kept.add(model, source)
     if check is not None:
         check(bags, len(model.classes_))

@@ -17,6 +17,7 @@ import numpy as np
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketch import BagSketch, Maker, SketchSum
 from histnetq.tables.parquet_files import count_parquet_rows, read_parquet_schema
+from histnetq.tables.places import count_bytes, is_address, open_binary
 from histnetq.tables.table_files import find_files
 from histnetq.workflows.monitoring.chunk_reading import How, is_chunk_id, read_chunks
 from histnetq.workflows.monitoring.chunks import Chunks, Clock, Periods
@@ -142,11 +143,11 @@ class MonitorState:
         known = {file.path: i for i, file in enumerate(self.files)}
         new: dict[str, ReadFile] = {}
         for path in paths:
-            place, about = os.path.realpath(path), os.stat(path)
-            changed, old = _time_of_change(about), self.files[known[place]] if place in known else None
-            if old is not None and changed and (old.size, old.changed) == (about.st_size, changed):
+            place, size, changed = _place_of(path)
+            old = self.files[known[place]] if place in known else None
+            if old is not None and changed and (old.size, old.changed) == (size, changed):
                 continue
-            file = ReadFile(place, about.st_size, changed, _file_checksum(path))
+            file = ReadFile(place, size, changed, _file_checksum(path))
             if old is not None and old.sha256 != file.sha256:
                 raise ValueError(
                     f"source: {path} has changed since it was read; write new rows to a new file, or start again "
@@ -179,6 +180,14 @@ def _read_sketch(path: Path, how: How, clock: Clock, maker: Maker) -> BagSketch:
     return sketch
 
 
+def _place_of(path: str) -> tuple[str, int, int]:
+    """Return the path without links, the size, and the time of change, which object storage does not have."""
+    if is_address(path):
+        return path, count_bytes(path), 0
+    about = os.stat(path)
+    return os.path.realpath(path), about.st_size, _time_of_change(about)
+
+
 def _time_of_change(about: os.stat_result) -> int:
     """Return the time of the last change in nanoseconds, or 0 if it is too recent, or if the system keeps none."""
     settled = os.name != "nt" and time.time_ns() - about.st_ctime_ns > _SETTLED
@@ -187,7 +196,7 @@ def _time_of_change(about: os.stat_result) -> int:
 
 def _file_checksum(path: str) -> str:
     found = hashlib.sha256()
-    with open(path, "rb") as file:
+    with open_binary(path) as file:
         while block := file.read(1 << 20):
             found.update(block)
     return found.hexdigest()
