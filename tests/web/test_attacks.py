@@ -189,7 +189,8 @@ def test_requests_name_no_addresses(server, address):
     for change in ({"model": address}, {"table": address}, {"audited": address}):
         assert server.client.post("/v1/jobs", json={**asked, **change}).status_code == 404
     learned = {"kind": "learn", "name": "new", "table": table, "bag": ["length"], "label": "length"}
-    for change, status in (({"name": address}, 422), ({"table": address}, 404), ({"proportions_table": address}, 404)):
+    known = {"label": None, "proportions_table": address}
+    for change, status in (({"name": address}, 422), ({"table": address}, 404), (known, 404)):
         assert server.client.post("/v1/jobs", json={**learned, **change}).status_code == status
     stored = server.client.post(f"/v1/tables?name={quoted}.csv", content=b"length\n1\n").json()
     assert re.fullmatch(r"[\w.-]+", stored["name"])
