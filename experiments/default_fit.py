@@ -44,14 +44,16 @@ def errors_of(table: DevelopmentTable, seed: int, n_bags: int = 100, size: int =
 
 
 def intervals_of(
-    table: DevelopmentTable, seed: int, n_bags: int = 400, n_bayes: int = 400, sizes: Iterable[int] = SIZES
+    table: DevelopmentTable, seed: int, n_conformal: int = 400, n_bayes: int = 400, sizes: Iterable[int] = SIZES
 ) -> list[dict[str, Any]]:
-    """Return coverage and mean width of 90 % intervals of the default fit; `n_bayes` bags also have Bayes intervals."""
+    """Return coverage and mean width of 90 % intervals of the default fit, conformal and Bayesian ones of some bags."""
     rows, labels, pool = _split(table, seed)
     model, found = hq.fit_best(rows, labels, random_state=seed)[0], []
     for size in sizes:
-        bags = hq.APP(size).draw(pool, n_bags, random_state=seed)
-        for name, some in (("conformal", bags), ("bayes", bags[:n_bayes])):
+        bags = hq.APP(size).draw(pool, max(n_conformal, n_bayes), random_state=seed)
+        for name, some in (("conformal", bags[:n_conformal]), ("bayes", bags[:n_bayes])):
+            if not len(some):
+                continue
             given, truth = model.predict_interval(some, method=name), some.prevalences
             assert truth is not None
             found.append({

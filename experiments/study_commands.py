@@ -361,9 +361,10 @@ def defaults_(r_library: Path, splits: int, most_rows: int, output: Path) -> Non
 )
 @click.option("--on", help="Tables, with commas between.  [default: all; for intervals, five]")
 @click.option("--part", type=click.Choice(["errors", "intervals", "both"]), default="both", show_default=True)
-@click.option("--bags", default=400, show_default=True, type=click.IntRange(20), help="Bags of each size.")
-@click.option("--bayes-bags", default=400, show_default=True, type=click.IntRange(1),
-              help="How many of these bags also have Bayes intervals, which are slow for large bags.")  # fmt: skip
+@click.option("--bags", default=400, show_default=True, type=click.IntRange(0),
+              help="Bags of each size with conformal intervals.")  # fmt: skip
+@click.option("--bayes-bags", default=400, show_default=True, type=click.IntRange(0),
+              help="Bags of each size with Bayes intervals, which are slow for large bags.")  # fmt: skip
 @options("output")
 def default_fit(
     r_library: Path, splits: int, most_rows: int, on: str | None, part: str, bags: int, bayes_bags: int, output: Path
@@ -384,7 +385,7 @@ def default_fit(
     parts: dict[str, Any] = {
         "errors": (measured.errors_of, list(known), measured.errors_table),
         "intervals": (
-            partial(measured.intervals_of, n_bags=bags, n_bayes=bayes_bags), measured.TABLES_OF_INTERVALS,
+            partial(measured.intervals_of, n_conformal=bags, n_bayes=bayes_bags), measured.TABLES_OF_INTERVALS,
             measured.intervals_table,
         ),
     }  # fmt: skip

@@ -142,6 +142,10 @@ class InputError(StructuredError, ValueError):
     """A wrong value."""
 
 
+class InputWarning(StructuredError, UserWarning):
+    """A warning about input that can be used, but is likely to be wrong."""
+
+
 class InputTypeError(StructuredError, TypeError):
     """A value of the wrong type."""
 

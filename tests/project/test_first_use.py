@@ -36,6 +36,7 @@ class Mistake:
     remedy: str
     python: Callable[[], object] | None = None
     in_python: str | None = None  # the remedy in Python, if it is another
+    own_in_python: str | None = None
     table: Callable[[pd.DataFrame], Any] | None = None  # content of bad.csv, from that of rows.csv
     totals: Callable[[pd.DataFrame], Any] | None = None  # content of totals.csv, from that of tows.csv
 
@@ -208,6 +209,56 @@ MISTAKES = {
         f"fit bad.csv {KNOWN}", "bad.csv", "iconv -f utf16 -t utf8", labelled,
         table=lambda rows: rows.to_csv(index=False).encode("utf-16"),
     ),
+    "percent signs": Mistake(
+        f"fit bad.csv {KNOWN}", "'length' has '11.03 %'", "delete the signs", labelled,
+        table=lambda rows: rows.assign(length="11.03 %"),
+    ),
+    "percent signs in a new table": Mistake(
+        "predict model bad.csv --bag tow", "'length' has '11.03 %'", "delete the signs",
+        lambda: hq.estimate("model", pd.read_csv("bad.csv"), bag="tow"),
+        "convert them to numbers without percent signs and decimal commas",
+        table=lambda rows: rows.assign(length="11.03 %"), own_in_python="'length' holds texts such as '11.03 %'",
+    ),
+    "texts in a new table": Mistake(
+        "predict model bad.csv --bag tow", "'length' holds texts such as 'short'", "convert them to the numbers",
+        lambda: hq.estimate("model", "bad.csv", bag="tow"), table=lambda rows: rows.assign(length="short"),
+    ),
+    "a title and an empty line": Mistake(
+        f"fit bad.csv {KNOWN}", "'Catch of 2026'", "delete the 2 lines above the column names", labelled,
+        table=lambda rows: f"Catch of 2026\n\n{rows.to_csv(index=False)}",
+    ),
+    "a title above two columns": Mistake(
+        f"fit bad.csv --label species {FIT}", "'Catch of 2026'", "delete this line", lambda: labelled(bag=None),
+        table=lambda rows: f"Catch of 2026\n{rows[['length', 'species']].to_csv(index=False)}",
+    ),
+    "a code for missing values": Mistake(
+        f"fit bad.csv {KNOWN}", "'length' has -999 in 1 row", "leave these cells empty and pass --missing drop",
+        labelled, "leave these cells empty and pass missing='drop'", table=cell("length", -999),
+    ),
+    "a place without a bag column": Mistake(
+        f"fit bad.csv --label species {FIT}", "'lat'", "name the column of samples as --bag",
+        lambda: labelled(bag=None), "name the column of samples as bag=",
+        table=lambda rows: rows.assign(lat=rows.index * 7 % 20 / 8),
+    ),
+    "a column with an error that copies the label": Mistake(
+        f"fit bad.csv {KNOWN}", "'code'", "leave it out by --ignore", labelled, "leave it out by ignore=",
+        table=lambda rows: rows.assign(code=(rows["species"] == "eel") ^ (rows.index == 7)),
+    ),
+    "counts that are read as weights": Mistake(
+        "predict counted bad.csv --bag tow --weight rings", "'rings'", "name the column by --count-column",
+        lambda: hq.estimate("counted", "bad.csv", bag="tow", weight="rings"), "pass weight_kind='count'",
+        table=lambda rows: rows.assign(rings=rows.index % 7 + 1),
+    ),
+    "weights that are read as counts": Mistake(
+        "predict weighted bad.csv --bag tow --count-column rings", "'rings'", "name the column by --weight",
+        lambda: hq.estimate("weighted", "bad.csv", bag="tow", weight="rings", weight_kind="count"),
+        "pass weight_kind='survey'", table=lambda rows: rows.assign(rings=rows.index % 7 + 1),
+    ),
+    "dates with the day first": Mistake(
+        "monitor model bad.csv --time when --period W", "'31/01/2026' in column 'when'", "YYYY-MM-DD",
+        lambda: hq.monitor("model", "bad.csv", time="when", period="W"),
+        table=lambda rows: rows.assign(when="31/01/2026"),
+    ),
     "a column twice": Mistake(
         f"fit bad.csv {KNOWN}", "'length'", "rename one",
         lambda: labelled(source=pd.read_csv("rows.csv").rename(columns={"depth": "length"})),
@@ -320,6 +371,8 @@ def tables(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[pd.DataFr
     how: dict[str, Any] = {"bag": "tow", "label": "species", "method": "cc"}
     hq.fit_best("rows.csv", **how)[0].save("model")
     hq.fit_best("rows.csv", **how, weight="depth")[0].save("weighted")
+    counted = rows.assign(rings=rows.index % 7 + 1)
+    hq.fit_best(counted, **how, weight="rings", weight_kind="count")[0].save("counted")
     yield rows, tows
     os.chdir(before)
 
@@ -363,7 +416,8 @@ def test_mistakes_of_first_use(tables, name):
     assert answer.exit_code == (2 if any(kind == "Error" for kind, _, _ in lines) else 0), answer.output
     check([text for kind, _, text in lines if kind in ("Error", "Warning")], mistake.own, mistake.remedy)
     if mistake.python is not None:
-        check(sentences_of(mistake.python), mistake.own, mistake.in_python or mistake.remedy)
+        own, remedy = mistake.own_in_python or mistake.own, mistake.in_python or mistake.remedy
+        check(sentences_of(mistake.python), own, remedy)
 
 
 @pytest.mark.parametrize("name", IN_PYTHON)

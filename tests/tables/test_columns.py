@@ -133,7 +133,12 @@ def test_columns_with_one_value_per_bag_and_copies_of_the_label_are_no_features(
     assert facts.left_out == {"lat": within, "yyyymmdd": within, "code": "a copy of the label"}
     almost = frame.assign(lat=frame["lat"].where(np.arange(len(frame)) != 700, 0.0), code=frame["code"] + tow)
     assert hq.read_bags(almost, bag="tow", label="species").feature_names == ["length", "lat", "code"]
-    assert "lat" in hq.read_bags(frame, label="species").feature_names, "rows without bags"
+    message = (
+        "source: columns 'lat' and 'yyyymmdd' look like places, times or identifiers, which tell samples apart instead "
+        "of classes; name the column of samples as bag=, or leave them out by ignore=."
+    )
+    with pytest.warns(UserWarning, match=exactly(message)):
+        assert "lat" in hq.read_bags(frame, label="species").feature_names, "rows without bags"
     assert "lat" in hq.read_bags(frame.groupby("tow").head(1), bag="tow").feature_names, "bags of one row"
 
 

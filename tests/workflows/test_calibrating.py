@@ -60,6 +60,33 @@ def test_intervals_of_large_bags_are_narrower(models):
     assert widths[2] >= widths[3] > 0
 
 
+@pytest.mark.filterwarnings("ignore:y. 75%")
+@pytest.mark.parametrize("method", ["emq", "edx"])
+def test_copies_of_rows_do_not_narrow_intervals(method):
+    """Both halves of oversampled rows would otherwise have the same rows."""
+    X, y = normal_rows(200, 0)
+    width = []
+    for times in (1, 4):
+        rows = hq.Bags.from_labels(np.repeat(X, times, axis=0), np.repeat(y, times))
+        classifier = "bayes" if method == "emq" else None
+        model = Workbench(rows, classifier=classifier, random_state=0).fit(method)[0]
+        found = model.predict_interval(new_bags(1000, 20, 100))
+        width.append((found.upper - found.lower).mean())
+    assert 0.8 < width[1] / width[0] < 1.5
+
+
+def test_copies_stay_in_one_half():
+    rows = hq.Bags.from_labels(np.zeros((60, 1)), np.arange(60) % 2)
+    copies = np.arange(60) // 6 * 2 + np.arange(60) % 2  # three copies of each of 20 rows
+
+    def learn(half):
+        count = np.bincount(copies[half.index], minlength=20)
+        assert set(count.tolist()) == {0, 3}
+        return lambda bags: bags.prevalences + (count[copies[bags.index]] > 0).any()
+
+    calibrate_by_halves(learn, rows, (10,), 5, 0, copies)
+
+
 def test_a_fit_to_rows_uses_all_of_them(models):
     model = models[0]
     assert (len(model.training_labels_), model.provenance_["rows"]) == (600, 600)

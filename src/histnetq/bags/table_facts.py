@@ -24,6 +24,8 @@ class TableFacts:
         Number of missing values that were filled with the mean.
     weight : str, optional
         Column of the weights.
+    weight_kind : str, optional
+        Their meaning, "survey" or "count".
     """
 
     left_out: dict[str, str] = field(default_factory=dict)
@@ -31,3 +33,4 @@ class TableFacts:
     dropped: int = 0
     filled: int = 0
     weight: str | None = None
+    weight_kind: str | None = None

@@ -16,6 +16,8 @@ from typing import IO, Any
 
 import click
 
+from histnetq.cli.wording import in_options
+from histnetq.errors import InputWarning
 from histnetq.tables.files import is_first_process
 from histnetq.training.options import LearnedNothing, TrainingInterrupted
 from histnetq.training.progress import LOG
@@ -180,6 +182,8 @@ def _print_warning(
     message: Warning | str, category: type[Warning], filename: str, lineno: int, file: Any = None, line: Any = None
 ) -> None:
     """Print a warning of this package as a plain line, and warnings of other packages with their place in the code."""
+    if isinstance(message, InputWarning) and (context := click.get_current_context(silent=True)) is not None:
+        message = in_options(message, context.command.params)
     if category is UserWarning or category.__module__.startswith("histnetq."):
         echo(visible_line(f"Warning: {message}"), err=True)
     else:

@@ -401,7 +401,8 @@ def _is_name(value: Any, config: dict[str, Any]) -> bool:
 
 # Types of the entries that reports, the command line and the service read; other entries may have any type.
 _PROVENANCE: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted", "weight"), (str,)),
+    **dict.fromkeys(("command", "date", "why", "calibrated", "uncalibrated", "interrupted"), (str,)),
+    **dict.fromkeys(("weight", "weight_kind"), (str,)),
     **dict.fromkeys(("bags", "rows", "calibration_bags", "dropped_rows", "filled_cells"), (int,)),
     **dict.fromkeys(("left_out", "versions", "errors"), (dict,)),
     "seconds": (int, float),

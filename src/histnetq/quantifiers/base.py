@@ -631,8 +631,8 @@ class Quantifier(BaseEstimator):
         means = self.provenance_.get("feature_means")
         low, high = (None if end is None else tuple(end.tolist()) for end in self._range() or (None, None))
         known, double, text = None if means is None else tuple(means), self.double_, self.text_
-        weight = self.provenance_.get("weight")
-        return FeatureSpec(tuple(self.feature_names_), double, known, low, high, self.scores_, text, weight)
+        weight, kind = self.provenance_.get("weight"), self.provenance_.get("weight_kind")
+        return FeatureSpec(tuple(self.feature_names_), double, known, low, high, self.scores_, text, weight, kind)
 
     def save(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
         """Write the fitted quantifier to a directory that `histnetq.load` reads.

@@ -83,7 +83,7 @@ class Watch:
         why = dict.fromkeys(np.flatnonzero((self.low == self.high) & (self._counts > 1)).tolist(), "constant")
         why |= dict.fromkeys(np.flatnonzero(self._counts == 0).tolist(), "empty")
         varying = [j for j in range(rows.shape[1]) if j not in why]
-        why |= dict.fromkeys(_find_bag_facts(rows, bags, varying), "constant within each bag")
+        why |= dict.fromkeys(find_bag_facts(rows, bags, varying), "constant within each bag")
         if labels is not None:
             why |= dict.fromkeys(find_copies(rows, labels, varying), "a copy of the label")
         whole = np.flatnonzero(self.whole & (self.low < self.high)).tolist()
@@ -120,7 +120,7 @@ def find_copies(rows: NDArray, labels: NDArray, columns: list[int]) -> list[int]
     return [j for j in found if len(np.unique(rows[first, j])) == len(first)]
 
 
-def _find_bag_facts(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:
+def find_bag_facts(rows: NDArray, bags: NDArray, columns: list[int]) -> list[int]:
     """Return the columns with one value in each bag, and with different values in bags of several rows."""
     first = _first_rows(bags)[np.bincount(bags) > 1]
     return [j for j in _with_one_value(rows, bags, columns) if len(np.unique(rows[first, j])) > 1]

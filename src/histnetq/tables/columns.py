@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from histnetq.bags.text_features import TextFeatures
 
 _MOST_CATEGORIES = 1000
+_LONGEST_SHOWN = 40  # characters of a cell in messages
+_SIGNED = r"\s*[+-]?\d*(,\d+|[.,]?\d+\s*%)\s*"  # decimal commas and percent signs
 MOST_COUNTED = 1e15  # largest count, far below the numbers that a float cannot tell apart
 OTHER = "1 - "  # before the name of a score column: the scores of the second of two classes
 
@@ -167,6 +169,8 @@ class FeatureSpec:
         How features are computed from a text column.
     weight : str, optional
         Column of the weights that the model was fitted with.
+    weight_kind : str, optional
+        Meaning of these weights, "survey" or "count".
     """
 
     names: tuple[str, ...]
@@ -177,6 +181,7 @@ class FeatureSpec:
     scores: bool = False
     text: TextFeatures | None = field(default=None, repr=False)
     weight: str | None = field(default=None, repr=False)
+    weight_kind: str | None = field(default=None, repr=False)
 
 
 class Feature(NamedTuple):
@@ -243,6 +248,8 @@ def plan_features(
                 parts.append(Feature(name))
             else:
                 _refuse_spoilt_numbers(table, [name])
+                if learned:
+                    _refuse_texts_for_numbers(table, name)
                 parts += [Feature(name, value) for value in _categories(table, name)]
         elif scores and name.removeprefix(OTHER) in table.types:
             parts.append(Feature(name.removeprefix(OTHER), complement=True))
@@ -296,10 +303,25 @@ def _refuse_spoilt_numbers(table: Table, texts: list[str]) -> None:
     for column in texts:
         values = pd.Series(batch.column(column)[:1000].to_pylist(), dtype=object).dropna().astype(str)
         wrong = values[pd.to_numeric(values, errors="coerce").isna()]
+        signed = values[values.str.fullmatch(_SIGNED)]
+        if 2 * len(signed) > len(values):
+            problem = f"column {column!r} holds texts such as {signed.iloc[0]!r} ({counted(signed.index[0])})"
+            remedy = ("convert them to numbers without percent signs and decimal commas", *OTHER_FEATURES)
+            raise InputError(table.name, problem=f"{problem}, expected numbers", remedy=remedy)
         if 0 < len(wrong) < len(values) / 2:
             text, row = wrong.iloc[0], counted(wrong.index[0])
             problem = f"column {column!r} holds numbers and the text {text!r} ({row})"
             raise InputError(table.name, problem=problem, remedy=("correct it", *OTHER_FEATURES))
+
+
+def _refuse_texts_for_numbers(table: Table, column: str) -> None:
+    """Raise an error for texts in a column that held numbers when a model was fitted; an empty column is told later."""
+    _, batch = next(table.batches([], [column]))
+    texts = batch.column(column)[:1000].drop_null()
+    if len(texts):
+        shown = str(texts[0])[:_LONGEST_SHOWN]
+        problem = f"column {column!r} holds texts such as {shown!r}, expected numbers as in training"
+        raise InputError(table.name, problem=problem, remedy="convert them to the numbers that the model has learned")
 
 
 def is_exact(kind: Any) -> bool:

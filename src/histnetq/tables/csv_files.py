@@ -10,6 +10,7 @@ import csv as csv_lines
 import gzip
 import io
 import itertools
+import re
 import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
@@ -50,6 +51,7 @@ _POINT = r"^\s*[+-]?(\d+\.?\d*|\.\d+)" + _EXPONENT
 _COMMA = r"^\s*[+-]?(\d+,?\d*|,\d+)" + _EXPONENT
 _NOT_FINITE = r"(?i)^\s*[+-]?(inf|infinity|nan)\s*$"
 _THOUSANDS = r"^\s*[+-]?\d{1,3}([.,' \x{A0}]\d{3})+([.,]\d+)?\s*$"
+_PERCENT = r"^\s*[+-]?(\d+[.,]?\d*|[.,]\d+)\s*%\s*$"
 _SURE_COMMA = r",\d{0,2}\D*$|,\d{4,}|^\D*0\d*,|\d{4,},"  # a decimal comma: wrong number of digits for thousands
 _TRUTH_WORD = r"^(true|True|TRUE|false|False|FALSE)$"
 _TRUTH = r"^(true|True|TRUE|false|False|FALSE|0|1)$"
@@ -243,13 +245,14 @@ def open_bytes(path: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class _Column:
-    """The type of a column, with example cells that have a decimal point, a comma or thousands separators."""
+    """The type of a column, with example cells that have a decimal point, a comma, thousands separators or percent signs."""
 
     kind: str | None
     point: str = ""
     comma: str = ""
     sure: bool = False  # whether the comma can only be a decimal mark
     grouped: str = ""
+    percent: str = ""
 
 
 def _typed(kind: pa.DataType) -> _Column:
@@ -274,8 +277,9 @@ def _written(cells: pa.StringArray) -> _Column:
     if 2 * pc.sum(pc.match_substring_regex(cells, _TRUTH_WORD)).as_py() > len(cells):
         return _Column("truth")
     point = pc.or_(pc.match_substring_regex(cells, _POINT), pc.match_substring_regex(cells, _NOT_FINITE))
-    comma, thousands = (pc.match_substring_regex(cells, pattern) for pattern in (_COMMA, _THOUSANDS))
-    number = pc.or_(pc.or_(point, comma), thousands)
+    patterns = _COMMA, _THOUSANDS, _PERCENT
+    comma, thousands, percent = (pc.match_substring_regex(cells, pattern) for pattern in patterns)
+    number = pc.or_(pc.or_(point, comma), pc.or_(thousands, percent))
     if 2 * pc.sum(number).as_py() <= len(cells):
         return _Column("text")
 
@@ -287,18 +291,21 @@ def _written(cells: pa.StringArray) -> _Column:
     sure = pc.any(pc.and_(comma, pc.match_substring_regex(cells, _SURE_COMMA))).as_py()
     grouped = pc.and_not(pc.and_not(thousands, point), comma)
     return _Column(
-        "number", first(pc.and_(point, pc.match_substring(cells, "."))), first(comma), bool(sure), first(grouped)
-    )
+        "number", first(pc.and_(point, pc.match_substring(cells, "."))), first(comma), bool(sure), first(grouped),
+        first(percent),
+    )  # fmt: skip
 
 
 def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, InputError]:
-    """Return the errors of numeric columns with thousands separators, mixed decimal marks or ambiguous commas."""
+    """Return the errors of numeric columns with signs, thousands separators, mixed decimal marks or unclear commas."""
     faults = {}
     point = next((name for name, about in found.items() if about.point), None)
     sure = any(about.sure for about in found.values())
     remedy = ("write numbers with decimal points and nothing between thousands", *OTHER_FEATURES)
     for name, about in found.items():
-        if about.grouped:
+        if about.percent:
+            problem = f"column {name!r} has {about.percent!r}, expected a number without a percent sign"
+        elif about.grouped:
             problem = f"column {name!r} has the number {about.grouped!r}, expected one like 1234.5"
         elif about.comma and point is not None:
             both = f"the number {about.comma!r} and column {point!r} has decimal points"
@@ -307,7 +314,8 @@ def _find_faults(path: str, found: Mapping[str, _Column]) -> dict[str, InputErro
             problem = f"column {name!r} has {about.comma!r}, whose comma may stand before decimals or between thousands"
         else:
             continue
-        faults[name] = InputError(path, problem=problem, remedy=remedy)
+        own = ("delete the signs, and write decimal points", *OTHER_FEATURES) if about.percent else remedy
+        faults[name] = InputError(path, problem=problem, remedy=own)
     return faults
 
 
@@ -358,7 +366,7 @@ def _find_separator(path: str, copy: CsvCopy | None) -> tuple[str, list[str]]:
             "such a sign in quotation marks."
         )
     best = fitting[0] if fitting else max(rows, key=lambda sign: len(rows[sign][0]))
-    _refuse_title(path, [rows[sign] for sign in fitting or rows])
+    _refuse_title(path, {sign: rows[sign] for sign in fitting or rows}, text)
     return best, rows[best][0]
 
 
@@ -370,18 +378,21 @@ def _refuse_other_format(path: str, start: bytes) -> None:
         raise ValueError(f"{path}: holds {what}, expected CSV as its name says; {remedy}.")
 
 
-def _refuse_title(path: str, samples: list[list[list[str]]]) -> None:
+def _refuse_title(path: str, samples: Mapping[str, list[list[str]]], text: str) -> None:
     """Raise an error for a title above the column names: a first line with at most half of the cells of most lines."""
-    for rows in samples:
+    for separator, rows in samples.items():
         n_cells = [sum(map(bool, map(str.strip, row))) for row in rows[:_MOST_TITLES]]
         widest = max(n_cells)
-        if widest > 2 and 2 * n_cells[0] <= widest and 2 * n_cells.count(widest) > len(n_cells):
-            title, header = next(filter(str.strip, rows[0]), ""), n_cells.index(widest)
-            names = ", ".join(map(repr, rows[header][:3]))
-            above = "delete this line" if header == 1 else f"delete the {header} lines above the column names"
+        header = rows[n_cells.index(widest)]
+        of_two = widest == 2 and not any(re.search(r"\d", cell) for cell in header)  # such as texts with a comma
+        if (widest > 2 or of_two) and 2 * n_cells[0] <= widest and 2 * n_cells.count(widest) > len(n_cells):
+            title, names = next(filter(str.strip, rows[0]), ""), ", ".join(map(repr, header[:3]))
+            begin = f"the title {shorten(title)!r}" if title else "an empty line"
+            n_above = next(i for i, row in enumerate(_cells(io.StringIO(text, newline=""), separator)) if row == header)
+            above = "delete this line" if n_above == 1 else f"delete the {n_above} lines above the column names"
             raise ValueError(
-                f"{path}: begins with the title {shorten(title)!r}, expected the line of column names, perhaps {names}"
-                f"{', …' if len(rows[header]) > 3 else ''}; {above}."
+                f"{path}: begins with {begin}, expected the line of column names, perhaps {names}"
+                f"{', …' if len(header) > 3 else ''}; {above}."
             )
 
 

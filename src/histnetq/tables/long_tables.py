@@ -15,7 +15,7 @@ from histnetq.bags.checks import MOST_FRACTIONS, check_choice, check_weights, dr
 from histnetq.bags.indexing import offsets_of
 from histnetq.bags.table_facts import TableFacts
 from histnetq.bags.text_features import TextFeatures
-from histnetq.errors import InputError, InputTypeError, Option, Way
+from histnetq.errors import InputError, InputTypeError, InputWarning, Option, Way
 from histnetq.registry import MISSING
 from histnetq.tables.budget import current_budget, name_array
 from histnetq.tables.column_inspection import Watch, find_copies
@@ -36,6 +36,7 @@ from histnetq.tables.names import are_fractions
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
+from histnetq.tables.suspicious_columns import warn_of_columns
 from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open_table, release_memory
 from histnetq.tables.text_columns import read_text_features, with_text
 
@@ -267,6 +268,7 @@ class LongTable:
                 f"{self.reading.weight!r}; name the column of weights, or the estimates describe only the rows.",
                 UserWarning, stacklevel=2,
             )  # fmt: skip
+        self._warn_of_other_kind()
         self.scores, self._scored = scores, scores is not None or (self.reading is not None and self.reading.scores)
         if self._scored and missing == "mean":
             raise ValueError("missing: expected 'refuse' or 'drop' for scores, got 'mean'; leave out rows without any.")
@@ -325,6 +327,25 @@ class LongTable:
         self._whole = self._whole and bool((weights == np.floor(weights)).all())
         self._largest = max(self._largest, float(weights.max(initial=0)))
         return weights
+
+    def _warn_of_other_kind(self) -> None:
+        """Warn if a model was fitted with counts and the table is read with survey weights, or the reverse."""
+        kinds = {"survey": "survey weights", "count": "counts"}
+        if self.reading is None or self.weight is None or self.reading.weight_kind not in kinds:
+            return
+        learned, other = kinds[self.reading.weight_kind], kinds[self.weight_kind]
+        if learned == other:
+            return
+        problem = (
+            f"column {self.weight!r} is read as {other}, but the model was fitted with the {learned} in column "
+            f"{self.reading.weight!r}"
+        )
+        by_option = Option("weight" if self.reading.weight_kind == "survey" else "count_column")
+        remedy = (
+            Way("pass ", Option("weight_kind", self.reading.weight_kind), on=("python", "service")),
+            Way("name the column by ", by_option, on=("command",)), f" if it holds {learned}, too",
+        )  # fmt: skip
+        warnings.warn(InputWarning(self.table.name, problem=problem, remedy=remedy), stacklevel=3)
 
     def _warn_of_counts(self) -> None:
         """Warn of survey weights that look like counts, when a model is fitted."""
@@ -392,28 +413,38 @@ class LongTable:
             self.facts = TableFacts(dropped=self.dropped, filled=filled)
             return rows
         no_features = watch.left_out(rows, bags, labels) if self._chosen else {}
-        if labels is not None and not self._chosen and not self._scored:
-            self._warn_of_copies(rows, labels)
+        copies = [] if labels is None or self._chosen or self._scored else self._warn_of_copies(rows, labels)
         kept = np.array([j for j in range(len(self.plan.parts)) if j not in no_features], np.int64)
         left_out = {self.plan.names[j]: why for j, why in sorted(no_features.items())} | self.plan.left_out
         if not len(kept):
             listed = ", ".join(f"{column} ({why})" for column, why in left_out.items())
             raise ValueError(f"{self.table.name}: has no columns to learn from, only {listed}; name the features.")
-        self.facts = TableFacts(left_out, watch.means[kept], self.dropped, filled, self.weight)
+        kind = None if self.weight is None else self.weight_kind
+        self.facts = TableFacts(left_out, watch.means[kept], self.dropped, filled, self.weight, kind)
+        if not self._scored:
+            self._warn_of_columns(rows, labels, watch, [j for j in kept.tolist() if j not in copies])
         if no_features or filled:
             self.plan = Plan([self.plan.parts[j] for j in kept], left_out)
             rows = copy_rows(rows, grown_rows(rows.dtype, len(kept), scratch), kept, self.facts.means).all()
         return rows
 
-    def _warn_of_copies(self, rows: NDArray, labels: NDArray) -> None:
-        """Warn of named features that repeat the label."""
-        copies = [self.plan.names[j] for j in find_copies(rows, labels, list(range(rows.shape[1])))]
+    def _warn_of_columns(self, rows: NDArray, labels: NDArray | None, watch: Watch, checked: list[int]) -> None:
+        """Warn of features that are likely to spoil estimates."""
+        columns, is_alone = {j: self.plan.parts[j].column for j in checked}, not self.bags.columns
+        label = "" if self.labels is None else self.labels.columns[0]
+        ends, places = (watch.low, watch.high), self._chosen and is_alone
+        warn_of_columns(self.table.name, columns, rows, ends, labels, label=label, places=places)
+
+    def _warn_of_copies(self, rows: NDArray, labels: NDArray) -> list[int]:
+        """Warn of named features that repeat the label, and return them."""
+        copies = find_copies(rows, labels, list(range(rows.shape[1])))
         if copies and self.labels is not None:
             warnings.warn(
-                f"{self.table.name}: column {copies[0]!r} has one value for each class in {self.labels.columns[0]!r}; "
+                f"{self.table.name}: column {self.plan.names[copies[0]]!r} has one value for each class in {self.labels.columns[0]!r}; "
                 "leave it out of the features if it is a copy of the label, which other tables lack.",
                 UserWarning, stacklevel=2,
             )  # fmt: skip
+        return copies
 
     def as_bags(self, read: Piece, prevalences: Any = None, counts: Any = None, classes: Any = None) -> Bags:
         """Group the rows by bag, with proportions from another table or from the labels."""

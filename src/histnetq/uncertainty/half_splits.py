@@ -64,7 +64,12 @@ def draw_sizes(source: Bags, sizes: Sequence[int], n_bags: int, rng: np.random.G
 
 
 def calibrate_by_halves(
-    learn: Learn, labelled: Bags, sizes: Sequence[int], n_splits: int = _SPLITS, random_state: int = 0
+    learn: Learn,
+    labelled: Bags,
+    sizes: Sequence[int],
+    n_splits: int = _SPLITS,
+    random_state: int = 0,
+    copies: Ints | None = None,
 ) -> Calibration:
     """Calibrate a method that learns from labelled rows, on bags of held-out rows.
 
@@ -80,11 +85,13 @@ def calibrate_by_halves(
         Labelled rows; entries without a label are ignored.
     sizes : sequence of int
         Sizes of the bags.
+    copies : (n_rows,), optional
+        A number for each row, equal for copies of a row, which stay in one half. By default no row is a copy.
     """
     rng = np.random.default_rng(random_state)
     truth, estimates, drawn = list[Floats](), list[Floats](), list[NDArray]()
     for _ in range(n_splits):
-        first, second = _halves(labelled, rng)
+        first, second = _halves(labelled, rng, copies)
         bags = draw_sizes(second, sizes, -(-_BAGS // n_splits), rng)
         assert bags.prevalences is not None
         truth.append(bags.prevalences)
@@ -96,9 +103,12 @@ def calibrate_by_halves(
 
 
 def calibrate_from_posteriors(
-    known: HeldOutPosteriors, n_classes: int, sizes: Sequence[int], random_state: int = 0
+    known: HeldOutPosteriors, n_classes: int, sizes: Sequence[int], random_state: int = 0, copies: Ints | None = None
 ) -> Calibration:
-    """Calibrate a classifier-based method from the held-out posteriors of its training rows."""
+    """Calibrate a classifier-based method from the held-out posteriors of its training rows.
+
+    `copies` (n_rows,) has equal numbers for copies of a row.
+    """
     n_rows, rng = len(known.labels), np.random.default_rng(random_state)
     used = np.arange(n_rows) if n_rows <= _MOST_ROWS else np.sort(rng.permutation(n_rows)[:_MOST_ROWS])
     posteriors, labels = known.posteriors[used].astype(np.float64), known.labels[used].astype(np.int64)
@@ -112,22 +122,25 @@ def calibrate_from_posteriors(
         quantify = known.relearn(posteriors[half.index], labels[half.index], own)
         return lambda bags: quantify(posteriors, bags.index, bags.offsets, bags.weights)
 
-    found = calibrate_by_halves(learn, Bags.trusted(posteriors, every, ends, **parts), sizes, _SPLITS, random_state)
+    rows, copies = Bags.trusted(posteriors, every, ends, **parts), None if copies is None else copies[used]
+    found = calibrate_by_halves(learn, rows, sizes, _SPLITS, random_state, copies)
     return found if len(used) == n_rows else found.with_model_part(len(used) / n_rows)
 
 
-def _halves(labelled: Bags, rng: np.random.Generator) -> tuple[Bags, Bags]:
-    """Divide the labelled rows of each class at random; the two parts have no row in common."""
+def _halves(labelled: Bags, rng: np.random.Generator, copies: Ints | None = None) -> tuple[Bags, Bags]:
+    """Divide the labelled rows of each class at random; the two parts have no row, and no copy of a row, in common."""
     assert labelled.labels is not None
-    labels, order = labelled.labels[labelled.index], np.empty(labelled.rows.shape[0])
+    row_of = np.arange(labelled.rows.shape[0]) if copies is None else np.unique(copies, return_inverse=True)[1]
+    entries, labels = row_of[labelled.index], labelled.labels[labelled.index]
+    order = np.empty(int(row_of.max()) + 1)
     order[rng.permutation(len(order))] = np.arange(len(order))  # of rows, not entries: a row may have several
     is_first = np.zeros(len(order), bool)
     for code in np.unique(labels[labels >= 0]):
-        rows = np.unique(labelled.index[labels == code])
+        rows = np.unique(entries[labels == code])
         # An odd row goes to either half, so that no class always has more rows in the same half.
         n_first = (len(rows) + int(rng.integers(2))) // 2
         is_first[rows[np.argsort(order[rows])[:n_first]]] = True
-    chosen = is_first[labelled.index]
+    chosen = is_first[entries]
     return _part(labelled, (labels >= 0) & chosen), _part(labelled, (labels >= 0) & ~chosen)
 
 

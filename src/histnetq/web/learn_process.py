@@ -8,6 +8,7 @@ import sys
 import warnings
 from typing import Any
 
+from histnetq.errors import InputWarning, in_request
 from histnetq.training.progress import listening, report_event
 from histnetq.web.children import end_with
 
@@ -26,7 +27,8 @@ def main(parent: int, source: str, output: str, reading: dict[str, Any], **how: 
 
     def warn(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if issubclass(category, UserWarning):
-            send({"kind": "note", "text": f"Warning: {message}"})
+            text = in_request(message) if isinstance(message, InputWarning) else str(message)
+            send({"kind": "note", "text": f"Warning: {text}"})
 
     warnings.filterwarnings("always", category=UserWarning, module="histnetq")
     warnings.showwarning = warn

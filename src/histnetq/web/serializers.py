@@ -17,6 +17,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
+from histnetq.errors import InputWarning, in_request
 from histnetq.quantifiers.base import Quantifier
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.budget import TooLargeError, limited_to
@@ -47,8 +48,10 @@ def collected() -> Iterator[list[str]]:
     def collect(message: Warning | str, category: type[Warning], *place: Any, **more: Any) -> None:
         if not issubclass(category, UserWarning):
             show(message, category, *place, **more)
-        elif len(messages) < _MOST_WARNINGS and str(message) not in messages:
-            messages.append(str(message))
+            return
+        text = in_request(message) if isinstance(message, InputWarning) else str(message)
+        if len(messages) < _MOST_WARNINGS and text not in messages:
+            messages.append(text)
 
     with warnings.catch_warnings():
         warnings.filterwarnings("always", category=UserWarning, module="histnetq")

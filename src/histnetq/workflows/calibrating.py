@@ -8,8 +8,9 @@ from collections.abc import Callable, Sequence
 import numpy as np
 
 from histnetq.bags.bags import Bags
+from histnetq.bags.shared_rows import same_rows
 from histnetq.quantifiers.base import Quantifier
-from histnetq.simplex import Floats
+from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.half_splits import calibrate_by_halves, calibrate_from_posteriors, draw_sizes
 from histnetq.uncertainty.trust import Trust
 
@@ -24,13 +25,28 @@ def calibrate_on_rows(
 
     A classifier-based model is not refitted: the held-out posteriors of its cross-fitting are divided instead.
     """
-    can = model.capabilities()
-    if can.posteriors is not None:
-        model.calibration_ = calibrate_from_posteriors(can.posteriors, can.n_classes, sizes, random_state)
+    can, copies = model.capabilities(), _copies_of_rows(labelled)
+    if can.posteriors is None:
+        model.calibration_ = calibrate_by_halves(_refitted(model), labelled, sizes, n_splits, random_state, copies)
     else:
-        model.calibration_ = calibrate_by_halves(_refitted(model), labelled, sizes, n_splits, random_state)
+        if copies is not None:
+            assert labelled.labels is not None
+            of_known = copies[labelled.index[labelled.labels[labelled.index] >= 0]]
+            copies = of_known if len(of_known) == len(can.posteriors.labels) else None
+        model.calibration_ = calibrate_from_posteriors(can.posteriors, can.n_classes, sizes, random_state, copies)
     model.trust_ = trust_from_rows(labelled, sizes, random_state)
     return model
+
+
+def _copies_of_rows(labelled: Bags) -> Ints | None:
+    """Return a number for each row of the pool, equal for copies of a row; None if no row is a copy."""
+    numbers, part = same_rows(labelled)
+    if part == 0:
+        return None
+    found = np.empty(labelled.rows.shape[0], np.int64)
+    found[:] = -1 - np.arange(len(found))
+    found[labelled.index] = np.unique(numbers, return_inverse=True)[1]
+    return found
 
 
 def trust_from_rows(labelled: Bags, sizes: Sequence[int], random_state: int) -> Trust:

@@ -310,7 +310,7 @@ class Workbench:
         if (facts := self.bags.facts) is None:
             return {}
         counts = {"dropped_rows": facts.dropped, "filled_cells": facts.filled}
-        weight = {} if facts.weight is None else {"weight": facts.weight}
+        weight = {} if facts.weight is None else {"weight": facts.weight, "weight_kind": facts.weight_kind}
         return {"left_out": facts.left_out, "feature_means": facts.means.tolist(), **counts, **weight}
 
     def make(self, candidate: Candidate, minutes: float | None = None) -> Quantifier:

@@ -16,6 +16,7 @@ from histnetq.simplex import Floats
 from histnetq.tables.columns import FeatureSpec
 from histnetq.tables.images import ECOTAXA_LABEL, is_image_table, read_images
 from histnetq.tables.long_tables import read_bags, read_bags_and_unseen
+from histnetq.tables.suspicious_columns import warn_of_columns
 
 Reader = Callable[[Quantifier], tuple[Bags, Floats]]
 
@@ -31,7 +32,9 @@ def read_training(train: Any, y: Any = None, *, images: bool = False, **reading:
             raise TypeError(f"{name}: expected none with Bags, which are complete, got some; leave it out.")
         return train
     if y is not None:
-        return Bags.from_labels(train, y, **reading)
+        bags = Bags.from_labels(train, y, **reading)
+        _warn_of_columns(bags)
+        return bags
     if images:
         bag, size = next(iter(columns_of(reading.pop("bag", None))), None), reading.pop("image_size", None)
         label = require_known(train, reading.pop("label", None), reading.get("prevalences"), images)
@@ -42,6 +45,14 @@ def read_training(train: Any, y: Any = None, *, images: bool = False, **reading:
     if reading.get("prevalences") is not None and not columns_of(reading.get("bag")):
         raise InputError("bag", "the columns that name the bags of prevalences", "none", "name them")
     return read_bags(train, **reading)
+
+
+def _warn_of_columns(bags: Bags) -> None:
+    """Warn of the columns of a data frame that are likely to spoil estimates."""
+    if bags.feature_names is None or not isinstance(bags.rows, np.ndarray) or bags.rows.ndim != 2:
+        return
+    columns, ends = dict(enumerate(bags.feature_names)), (bags.rows.min(0), bags.rows.max(0))
+    warn_of_columns("X", columns, bags.rows, ends, bags.labels, label="y", places=len(bags) == 1)
 
 
 def require_known(source: Any, label: str | None, prevalences: Any, images: bool = False) -> str | None:

@@ -88,7 +88,7 @@ def cross_fit(base: Any, cv: CV, random_state: int | None, given: Bags) -> Cross
     if copied > _MANY_COPIES:
         warnings.warn(
             f"y: {copied:.0%} of the labelled rows are copies of other rows, which are kept in the same fold; drop the "
-            "copies, or pass their numbers as counts, as intervals take each copy for another row.",
+            "copies, or pass their numbers as counts, as Bayesian intervals and trust take each copy for another row.",
             UserWarning,
             stacklevel=4,
         )

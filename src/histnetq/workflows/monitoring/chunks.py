@@ -24,6 +24,7 @@ _UNITS = {"min": "m", "h": "h", "D": "D", "M": "M", "Y": "Y"}
 _FIRST, _LAST = np.datetime64("1000-01-01", "s"), np.datetime64("9000-01-01", "s")  # years that pandas can print
 _OFFSET = re.compile(r"[+-](?:0\d|1[0-4]):[0-5]\d")
 _TIME = re.compile(r"[1-8]\d{3}(?:-\d\d(?:-\d\d(?:[T ]\d\d(?::\d\d(?::\d\d)?)?)?)?)?")
+_YEAR_LAST = re.compile(r"\d{1,2}[-./]\d{1,2}[-./]\d{2,4}\b")
 _MOST_SEGMENTS = 1000
 _YEAR = 366 * 86_400  # seconds; the first chunk may begin this long before its first row
 Times = NDArray[np.datetime64]
@@ -72,9 +73,11 @@ class Clock:
         found = pd.to_datetime(texts, format="ISO8601", utc=True, errors="coerce")
         if found.isna().any():
             i = int(found.isna().to_numpy()[place].argmax())
+            year_last = re.match(_YEAR_LAST, texts[place[i]])
+            remedy = "format the cells as YYYY-MM-DD, with the year first" if year_last else "correct it or drop the row"
             raise ValueError(
                 f"{table}: {counted(first_row + i)} has {texts[place[i]]!r} in column {name!r}, expected a time such "
-                "as 2026-03-31 or 2026-03-31T18:00:00+02:00; correct it or drop the row."
+                f"as 2026-03-31 or 2026-03-31T18:00:00+02:00; {remedy}."
             )
         if offset.nunique() > 1:
             raise ValueError(

@@ -20,6 +20,7 @@ from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.files import whole_file
 from histnetq.tables.places import local_path
+from histnetq.workflows.estimating import Place, as_model
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
 from histnetq.workflows.monitoring.chunks import Chunks, Clock, parse_range
@@ -115,7 +116,7 @@ def _pick_segment(table: Monitored, segment: dict[str, Any]) -> pd.DataFrame:
 
 
 def monitor(
-    quantifier: Quantifier,
+    quantifier: Quantifier | Place,
     source: Any,
     *,
     time: str,
@@ -144,8 +145,8 @@ def monitor(
 
     Parameters
     ----------
-    quantifier : Quantifier
-        A fitted quantifier; a network must be calibrated.
+    quantifier : Quantifier or path
+        A fitted quantifier, or the directory of a stored one; a network must be calibrated.
     source : path, glob, list of paths, or data frame
         Rows with the features by name, as in `read_bags`. Files may be larger than memory if the quantifier has
         sketches.
@@ -211,7 +212,7 @@ def monitor(
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing, weight_kind)
-    given = quantifier, source, how, reference, state, random_state
+    given = as_model(quantifier), source, how, reference, state, random_state
     table, kept = monitor_chunks(*given, false_alarms=false_alarms, coverage=coverage, accuracy=accuracy)
     if state is not None and kept is not None:
         with whole_file(local_path(state, "state"), "state") as partial:
