@@ -142,7 +142,7 @@ class InputError(StructuredError, ValueError):
     """A wrong value."""
 
 
-class InputWarning(StructuredError, UserWarning):
+class InputWarning(StructuredError, UserWarning):  # noqa: N818
     """A warning about input that can be used, but is likely to be wrong."""
 
 

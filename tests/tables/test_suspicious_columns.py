@@ -53,7 +53,8 @@ def test_columns_that_nearly_tell_the_label():
     weak = np.where(RNG.random(600) < 0.1, (LABELS + 1) % 3, LABELS)
     continuous = LABELS + RNG.random(600) / 2
     rare = np.where(np.arange(600) == 5, 1, 0)
-    rows = np.stack([7 - noisy, LABELS == 1, weak, continuous, np.arange(600) % 5, rare, noisy + 10 * (weak > 0)], axis=1)
+    both = noisy + 10 * (weak > 0)
+    rows = np.stack([7 - noisy, LABELS == 1, weak, continuous, np.arange(600) % 5, rare, both], axis=1)
     assert find_near_copies(rows.astype(float), LABELS) == {
         0: "tells 99 % of the classes", 1: "has one value for each class", 6: "tells 99 % of the classes",
     }  # fmt: skip
@@ -71,7 +72,7 @@ def test_names_of_places(name):
     assert find_places(RNG.random((200, 1)), {0: name}) == [0]
 
 
-@pytest.mark.parametrize("name", ["length", "plate", "years_of_school", "birth_year", "reaction_time", "valid", "daylight"])
+@pytest.mark.parametrize("name", ["length", "plate", "years_at_school", "birth_year", "reaction_time", "valid"])
 def test_names_of_measurements(name):
     assert find_places(RNG.random((200, 1)), {0: name}) == []
 
@@ -102,8 +103,8 @@ def table(**columns):
 
 
 def test_the_warnings_of_tables_and_of_data_frames():
-    near = "column 'group' has one value for each class in {}, and 'code' similarly; if new tables lack it or it was made "
-    near += "from the label, leave it out by ignore=."
+    near = "column 'group' has one value for each class in {}, and 'code' similarly; if new tables lack it or it was "
+    near += "made from the label, leave it out by ignore=."
     place = "columns 'year' and 'lat' look like places, times or identifiers, which tell samples apart instead of "
     place += "classes; name the column of samples as bag=, or leave them out by ignore=."
     copies = table(group=1.0 * (LABELS == 2), code=np.where(np.arange(600) == 3, 1, LABELS))

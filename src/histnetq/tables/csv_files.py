@@ -245,7 +245,7 @@ def open_bytes(path: str) -> IO[bytes]:
 
 @dataclass(frozen=True)
 class _Column:
-    """The type of a column, with example cells that have a decimal point, a comma, thousands separators or percent signs."""
+    """The type of a column, and example cells with a decimal point, a comma, thousands separators or a percent sign."""
 
     kind: str | None
     point: str = ""
@@ -385,7 +385,8 @@ def _refuse_title(path: str, samples: Mapping[str, list[list[str]]], text: str) 
         widest = max(n_cells)
         header = rows[n_cells.index(widest)]
         of_two = widest == 2 and not any(re.search(r"\d", cell) for cell in header)  # such as texts with a comma
-        if (widest > 2 or of_two) and 2 * n_cells[0] <= widest and 2 * n_cells.count(widest) > len(n_cells):
+        is_usual = (widest > 2 or of_two) and 2 * n_cells.count(widest) > len(n_cells)
+        if is_usual and 2 * n_cells[0] <= widest:
             title, names = next(filter(str.strip, rows[0]), ""), ", ".join(map(repr, header[:3]))
             begin = f"the title {shorten(title)!r}" if title else "an empty line"
             n_above = next(i for i, row in enumerate(_cells(io.StringIO(text, newline=""), separator)) if row == header)

@@ -439,8 +439,9 @@ class LongTable:
         """Warn of named features that repeat the label, and return them."""
         copies = find_copies(rows, labels, list(range(rows.shape[1])))
         if copies and self.labels is not None:
+            column, label = self.plan.names[copies[0]], self.labels.columns[0]
             warnings.warn(
-                f"{self.table.name}: column {self.plan.names[copies[0]]!r} has one value for each class in {self.labels.columns[0]!r}; "
+                f"{self.table.name}: column {column!r} has one value for each class in {label!r}; "
                 "leave it out of the features if it is a copy of the label, which other tables lack.",
                 UserWarning, stacklevel=2,
             )  # fmt: skip

@@ -12,7 +12,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_integer
 from histnetq.bags.protocols import APP
 from histnetq.errors import InputError
-from histnetq.simplex import Floats
+from histnetq.simplex import Floats, Ints
 from histnetq.uncertainty.capabilities import HeldOutPosteriors
 from histnetq.uncertainty.conformal import Calibration
 

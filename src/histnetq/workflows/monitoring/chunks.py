@@ -74,7 +74,8 @@ class Clock:
         if found.isna().any():
             i = int(found.isna().to_numpy()[place].argmax())
             year_last = re.match(_YEAR_LAST, texts[place[i]])
-            remedy = "format the cells as YYYY-MM-DD, with the year first" if year_last else "correct it or drop the row"
+            year_first = "format the cells as YYYY-MM-DD, with the year first"
+            remedy = year_first if year_last else "correct it or drop the row"
             raise ValueError(
                 f"{table}: {counted(first_row + i)} has {texts[place[i]]!r} in column {name!r}, expected a time such "
                 f"as 2026-03-31 or 2026-03-31T18:00:00+02:00; {remedy}."
