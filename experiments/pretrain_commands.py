@@ -85,34 +85,91 @@ def join(networks: tuple[Path, ...], output: Path) -> None:
               help="Directory with the folders mlbench, kernlab and MASS of R packages.")  # fmt: skip
 @click.option("--data", type=click.Path(path_type=Path, exists=True), help="Directory of the shared tables.")
 @click.option("--redraws", default=5, show_default=True, type=click.IntRange(1), help="Redraws of the labelled rows.")
-@click.option("--bags", default=100, show_default=True, type=click.IntRange(2), help="Bags of each size and mix.")
 @click.option("--most-rows", default=3000, show_default=True, type=click.IntRange(100), help="Rows of a table.")
+@click.option(
+    "--most-numbers", default=10**9, type=click.IntRange(1), help="Leave out tables of more numbers × classes."
+)
+@options("work")
+def score(r_library: Path, data: Path | None, redraws: int, most_rows: int, most_numbers: int, work: Path) -> None:
+    """Fit classifiers to development tables, and keep their posteriors for `compare` and `stack`.
+
+    Example: python -m experiments pretrain score --r-library DIRECTORY
+    """
+    from experiments.development_scores import write_scores
+    from experiments.development_tables import read_tables
+
+    tables = [table.first(most_rows) for table in read_tables(r_library, data)]
+    sizes = [table.rows.size * table.n_classes for table in tables]
+    chosen = [
+        table
+        for size, table in sorted(zip(sizes, tables, strict=True), key=lambda pair: pair[0])
+        if size <= most_numbers
+    ]
+    write_scores(chosen, redraws, work / "scores", click.echo)
+
+
+@pretrain.command()
+@click.option("--redraws", default=5, show_default=True, type=click.IntRange(1), help="Redraws of the labelled rows.")
+@click.option("--bags", default=100, show_default=True, type=click.IntRange(2), help="Bags of each size and mix.")
 @click.option("--bayes/--no-bayes", default=True, show_default=True, help="Whether to draw Bayesian posteriors, too.")
 @options("work", "output")
-def compare(
-    r_library: Path, data: Path | None, redraws: int, bags: int, most_rows: int, bayes: bool, work: Path, output: Path
-) -> None:
-    """Pretrained against other methods on development tables.
+def compare(redraws: int, bags: int, bayes: bool, work: Path, output: Path) -> None:
+    """Pretrained against other methods on the posteriors that `score` wrote.
 
     Finished tables are kept in the folder of finished runs, and are not repeated.
 
-    Example: python -m experiments pretrain compare --r-library DIRECTORY
+    Example: python -m experiments pretrain compare
     """
-    from experiments.development_tables import read_tables
-    from experiments.pretrained import facts, means, run_all, summary
+    from experiments import pretrained
     from experiments.tables import to_markdown, write_frame
 
-    tables = [table.first(most_rows) for table in read_tables(r_library, data)]
-    found = run_all(tables, redraws, work / "pretrained", bags, bayes, click.echo)
-    own = found[found["method"] == "Pretrained"]
+    found = pretrained.run_all(work / "scores", redraws, work / "pretrained", bags, bayes)
+    found["tables"] = pretrained.by_separability(found)
+    found["labelled rows"] = found["labels"].replace(0, "all").astype(str)
     about = (
         f"Geometric mean over tables of the ratio of the AE of `Pretrained` to a rival's, with a 95 % interval over "
-        f"tables. {found['table'].nunique()} development tables of at most {most_rows:,} rows; 50, 200, 1,000 and all "
-        f"labelled rows, {redraws} redraw(s); logistic regression, forest and boosting; {bags} bags of 50, 250 and "
-        f"1,000 rows for each mix. The 90 % intervals contain {own['inside'].mean():.3f} of the shares (uniform mixes: "
-        f"{own.loc[own['mix'] == 'uniform', 'inside'].mean():.3f}). Made by `python -m experiments pretrain compare`."
+        f"tables. {found['table'].nunique()} development tables; 50, 200, 1,000 and all labelled rows, "
+        f"{found['seed'].nunique()} redraw(s); logistic regression, forest and boosting; {bags} bags of 50, 250 and "
+        f"1,000 rows for each mix. Made by `python -m experiments pretrain compare`."
     )
-    text = f"{to_markdown(summary(found))}\n\n{to_markdown(facts(found))}"
-    write_frame(output / "pretrained", means(found), f"{about}\n\n{text}")
+    parts = [pretrained.summary(found), pretrained.facts(found)]
+    parts += [pretrained.intervals_by(found, column) for column in ("size", "labelled rows", "tables")]
+    text = "\n\n".join(to_markdown(part) for part in [*parts, pretrained.worst_tables(found)])
+    write_frame(output / "pretrained", pretrained.means(found), f"{about}\n\n{text}")
     click.echo(text)
     wrote(output / "pretrained.csv", output / "pretrained.md")
+
+
+@pretrain.command()
+@options("work", "output")
+def stack(work: Path, output: Path) -> None:
+    """Whether the mean of the posteriors of three classifiers is better than those of the best classifier.
+
+    Example: python -m experiments pretrain stack
+    """
+    from experiments.pretrained_stack import compare_stacks
+    from experiments.tables import to_markdown, write_frame
+
+    found = compare_stacks(work / "scores")
+    about = (
+        "Mean of the posteriors of logistic regression, forest and boosting, and the best of the three by log-loss: "
+        "share of the fits where the mean has the lower log-loss, and the geometric mean over tables of the ratio of "
+        "AEs (stack / best), over all fits and over those with the lower log-loss. Made by "
+        "`python -m experiments pretrain stack`."
+    )
+    write_frame(output / "pretrained_stack", found, f"{about}\n\n{to_markdown(found)}")
+    click.echo(to_markdown(found))
+    wrote(output / "pretrained_stack.csv", output / "pretrained_stack.md")
+
+
+@pretrain.command()
+@click.option("--bags", default=20, show_default=True, type=click.IntRange(2), help="Bags of each size.")
+def consistency(bags: int) -> None:
+    """Known densities, 100,000 labelled rows: errors relative to maximum likelihood with the densities.
+
+    Example: python -m experiments pretrain consistency
+    """
+    from experiments.known_densities import relative_errors
+    from experiments.tables import to_markdown
+
+    click.echo(to_markdown(relative_errors(bags)))

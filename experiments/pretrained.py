@@ -6,7 +6,7 @@ All methods read the same out-of-fold posteriors of the same labelled rows, and 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,18 +15,16 @@ import pandas as pd
 from numpy.typing import NDArray
 
 import histnetq as hq
-from experiments.defaults import split_rows
-from experiments.development_tables import DevelopmentTable
+from experiments.development_scores import Scored, read_scores
 from experiments.pretraining import rare_mix
 from histnetq.quantifiers.classical.pretrained import Pretrained
 
 Floats = NDArray[np.float64]
-LABELS = (50, 200, 1000, 0)  # labelled rows; 0 stands for all
 SIZES = (50, 250, 1000)  # of bags
-CLASSIFIERS = ("logistic", "forest", "boosting")
 MIXES = ("uniform", "sparse", "near", "rare")
-RIVALS = ("EMQ-BCTS", "EMQ-ridge", "EMQ-ridge-mean", "KDEy", "ED", "Ensemble", "Bayes", "Base")
-_FEWEST, _FEWEST_IN_POOL = 3, 5  # rows of a class: labelled, and for bags
+CLASSICAL = ("EMQ-BCTS", "EMQ-ridge", "EMQ-ridge-mean", "KDEy", "ED")
+RIVALS = (*CLASSICAL, "Ensemble", "Bayes", "Base")
+_COVERAGE = 0.9
 _DRAWS = 200  # of Bayesian intervals, whose medians are a rival
 _SMALLEST = 0.001  # added to errors before their ratio
 
@@ -54,21 +52,6 @@ def methods() -> dict[str, Callable[[], Any]]:
     }  # fmt: skip
 
 
-def choose_labelled(table: DevelopmentTable, n_labels: int, seed: int) -> tuple[NDArray, NDArray] | None:
-    """Return labelled rows, with at least three of each class, and rows for bags; None if there are too few."""
-    labelled, test = split_rows(table, seed)
-    if n_labels:
-        if n_labels >= len(labelled) or n_labels < _FEWEST * table.n_classes:
-            return None
-        order = np.random.default_rng((seed, n_labels)).permutation(labelled)
-        codes = table.labels[order]
-        first = np.concatenate([np.flatnonzero(codes == k)[:_FEWEST] for k in range(table.n_classes)])
-        others = np.setdiff1d(np.arange(len(order)), first)[: n_labels - len(first)]
-        labelled = np.sort(order[np.concatenate([first, others])])
-    counts = [np.bincount(table.labels[rows], minlength=table.n_classes).min() for rows in (labelled, test)]
-    return (labelled, test) if counts[0] >= 2 and counts[1] >= _FEWEST_IN_POOL else None
-
-
 def draw_bags(rng: np.random.Generator, labels: NDArray, training: Floats, size: int, n_bags: int) -> hq.Bags:
     """Draw bags of rows with replacement: `n_bags` of each kind of mix, in the order of `MIXES`."""
     k = len(training)
@@ -84,30 +67,18 @@ def draw_bags(rng: np.random.Generator, labels: NDArray, training: Floats, size:
     return hq.Bags(np.zeros((len(labels), 1)), index, np.arange(len(mixes) + 1) * size, prevalences=counts / size)
 
 
-def run(table: DevelopmentTable, seed: int, n_labels: int, n_bags: int, with_bayes: bool) -> list[dict[str, Any]]:
-    """Return one row per classifier, size of bags, mix and method."""
-    chosen = choose_labelled(table, n_labels, seed)
-    if chosen is None:
-        return []
-    labelled, test = chosen
+def run(scored: Scored, n_bags: int, with_bayes: bool) -> list[dict[str, Any]]:
+    """Return one row per size of bags, mix and method."""
+    fitted = {name: make().fit_posteriors(scored.posteriors, scored.labels) for name, make in methods().items()}
     found: list[dict[str, Any]] = []
-    for classifier in CLASSIFIERS:
-        try:
-            crossed = hq.EMQ(classifier, random_state=seed).cross_fit(table.rows[labelled], table.labels[labelled])
-        except ValueError:  # such as a class with fewer rows than boosting needs
-            continue
-        posteriors = np.zeros((len(test), table.n_classes))
-        posteriors[:, crossed.columns] = crossed.classifier.predict_proba(table.rows[test])
-        training = np.bincount(crossed.labels, minlength=table.n_classes) / len(crossed.labels)
-        fitted = {name: make().fit_posteriors(crossed.posteriors, crossed.labels) for name, make in methods().items()}
-        for size in SIZES:
-            rng = np.random.default_rng((seed, n_labels, size))
-            drawn = draw_bags(rng, table.labels[test], training, size, n_bags)
-            assert drawn.prevalences is not None
-            bags = hq.Bags(posteriors, drawn.index, drawn.offsets)
-            about = {"table": table.name, "classes": table.n_classes, "seed": seed, "labels": n_labels,
-                     "classifier": classifier, "size": size}  # fmt: skip
-            found += _errors(fitted, bags, drawn.prevalences, n_bags, with_bayes, about)
+    for size in SIZES:
+        rng = np.random.default_rng((scored.seed, size))
+        drawn = draw_bags(rng, scored.pool_labels, scored.training, size, n_bags)
+        assert drawn.prevalences is not None
+        bags = hq.Bags(scored.pool, drawn.index, drawn.offsets)
+        about = {"table": scored.table, "classes": scored.n_classes, "seed": scored.redraw, "labels": scored.n_labels,
+                 "classifier": scored.classifier, "size": size}  # fmt: skip
+        found += _errors(fitted, bags, drawn.prevalences, n_bags, with_bayes, about)
     return found
 
 
@@ -124,23 +95,35 @@ def _errors(
             estimates[name] = q.predict(bags)
     estimates["Ensemble"] = np.mean([estimates[name] for name in ("EMQ-BCTS", "KDEy", "ED")], axis=0)
     relative = fitted["Pretrained"].predict_for(bags, "rae")
-    own = fitted["Pretrained"].predict_interval(bags, 0.9, method="posterior")
+    own = fitted["Pretrained"].predict_interval(bags, _COVERAGE, method="posterior")
     intervals = {"Pretrained": (own.lower, own.upper)}
     if with_bayes:
-        bayes = fitted["EMQ-BCTS"].bayes_interval(bags, 0.9, n_draws=_DRAWS)
+        bayes = fitted["EMQ-BCTS"].bayes_interval(bags, _COVERAGE, n_draws=_DRAWS)
         estimates["Bayes"], intervals["Bayes"] = _medians(fitted["EMQ-BCTS"], bags), (bayes.lower, bayes.upper)
     rows = []
     for kind, some in zip(MIXES, kinds, strict=True):
         for name, p in estimates.items():
-            row = {**about, "mix": kind, "method": name, "ae": _mean(hq.metrics.ae(truth[some], p[some]))}
+            errors = hq.metrics.ae(truth[some], p[some])
+            halves = errors[: n_bags // 2], errors[n_bags // 2 :]
+            row = {**about, "mix": kind, "method": name, "ae": _mean(errors), "first": _mean(halves[0]),
+                   "second": _mean(halves[1])}  # fmt: skip
             for_rae = relative if name == "Pretrained" else p
             row["rae"] = _mean(hq.metrics.rae(truth[some], for_rae[some], bags.sizes[some]))
             if name in intervals:
-                low, high = (ends[some] for ends in intervals[name])
-                row["inside"] = _mean((low <= truth[some] + 1e-9) & (truth[some] <= high + 1e-9))
-                row["width"] = _mean(high - low)
+                low, high = intervals[name]
+                row |= _judged(low[some], high[some], truth[some])
             rows.append(row)
     return rows
+
+
+def _judged(low: Floats, high: Floats, truth: Floats) -> dict[str, float]:
+    """Return the coverage of intervals, of those of absent classes, their width and their interval score."""
+    inside = (low <= truth + 1e-9) & (truth <= high + 1e-9)
+    missed = np.maximum(low - truth, 0) + np.maximum(truth - high, 0)
+    return {
+        "inside": _mean(inside), "absent": _mean(truth == 0), "inside, absent": _mean(inside & (truth == 0)),
+        "width": _mean(high - low), "score": _mean(high - low + 2 / (1 - _COVERAGE) * missed),
+    }  # fmt: skip
 
 
 def _medians(q: Any, bags: hq.Bags) -> Floats:
@@ -161,44 +144,64 @@ def _mean(values: Any) -> float:
     return round(float(np.mean(values)), 6)
 
 
-def run_all(
-    tables: Sequence[DevelopmentTable], seeds: int, path: Path, n_bags: int, with_bayes: bool, say: Callable[[str], Any]
-) -> pd.DataFrame:
-    """Return all errors; each table, redraw and number of labels has a CSV file, and existing files are kept."""
-    parts = path
+def run_all(scores: Path, redraws: int, parts: Path, n_bags: int, with_bayes: bool) -> pd.DataFrame:
+    """Return all errors; each file of scores has a CSV file, and existing files are kept."""
     parts.mkdir(parents=True, exist_ok=True)
-    for seed in range(seeds):
-        for n_labels in LABELS:
-            for table in tables:
-                part = parts / f"{table.name}-{seed}-{n_labels}.csv"
-                if part.exists():
-                    continue
-                with warnings.catch_warnings():
-                    warnings.simplefilter("ignore")
-                    rows = run(table, seed, n_labels, n_bags, with_bayes)
-                unfinished = part.with_suffix(".part")
-                pd.DataFrame(rows).to_csv(unfinished, index=False)
-                unfinished.replace(part)
-            say(f"labels {n_labels}, redraw {seed}: done")
-    frames = [pd.read_csv(part) for part in sorted(parts.glob("*.csv")) if part.stat().st_size > 2]
+    frames = []
+    for scored in read_scores(scores, redraws):
+        part = parts / f"{scored.name}.csv"
+        if not part.exists():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                rows = run(scored, n_bags, with_bayes)
+            unfinished = part.with_suffix(".part")
+            pd.DataFrame(rows).to_csv(unfinished, index=False)
+            unfinished.replace(part)
+        frames.append(pd.read_csv(part))
     return pd.concat(frames, ignore_index=True)
 
 
 def means(found: pd.DataFrame) -> pd.DataFrame:
     """Return means over redraws, classifiers and sizes of bags."""
     keys = ["table", "classes", "labels", "mix", "method"]
-    return found.groupby(keys)[["ae", "rae", "inside", "width"]].mean().round(5).reset_index()
+    return found.groupby(keys)[["ae", "rae", "inside", "width", "score"]].mean().round(5).reset_index()
 
 
-def ratios(found: pd.DataFrame, rival: str, measure: str = "ae", n_resamples: int = 2000) -> tuple[float, float, float]:
+_CASE = ["table", "classes", "seed", "labels", "classifier", "size", "mix"]
+
+
+def ratios(found: pd.DataFrame, rival: str, measure: str = "ae", own: str = "Pretrained") -> tuple[float, float, float]:
     """Return the geometric mean over tables of the ratio of errors to a rival, and a 95 % interval over tables."""
-    keys = ["table", "classes", "seed", "labels", "classifier", "size", "mix"]
-    errors = found[found["method"].isin(["Pretrained", rival])].pivot_table(measure, keys, "method").dropna()
-    logs = np.log((errors["Pretrained"] + _SMALLEST) / (errors[rival] + _SMALLEST)).groupby("table").mean().to_numpy()
+    errors = found[found["method"].isin([own, rival])].pivot_table(measure, _CASE, "method").dropna()
+    return _over_tables(_logs(errors[own], errors[rival]))
+
+
+def hindsight(found: pd.DataFrame) -> tuple[float, float, float]:
+    """Return the ratio to the classical method that is the best on the first half of the bags, on the other half."""
+    errors = found.pivot_table(["first", "second"], _CASE, "method").dropna(axis=1, how="all")
+    chosen = errors["first"][list(CLASSICAL)].to_numpy().argmin(1)
+    rival = errors["second"][list(CLASSICAL)].to_numpy()[np.arange(len(errors)), chosen]
+    return _over_tables(_logs(errors["second"]["Pretrained"], rival))
+
+
+def _logs(own: pd.Series, rival: Any) -> pd.Series:
+    return np.log((own + _SMALLEST) / (rival + _SMALLEST))
+
+
+def _over_tables(logs: pd.Series, n_resamples: int = 2000) -> tuple[float, float, float]:
+    by_table = logs.groupby("table").mean().to_numpy()
     rng = np.random.default_rng(0)
-    resampled = logs[rng.integers(len(logs), size=(n_resamples, len(logs)))].mean(1)
+    resampled = by_table[rng.integers(len(by_table), size=(n_resamples, len(by_table)))].mean(1)
     low, high = np.quantile(resampled, [0.025, 0.975])
-    return float(np.exp(logs.mean())), float(np.exp(low)), float(np.exp(high))
+    return float(np.exp(by_table.mean())), float(np.exp(low)), float(np.exp(high))
+
+
+def by_separability(found: pd.DataFrame) -> pd.Series:
+    """Return the third of the tables that each row belongs to, by the mean AE of EMQ-BCTS for uniform mixes."""
+    some = found[(found["method"] == "EMQ-BCTS") & (found["mix"] == "uniform")]
+    means_of_tables = some.groupby("table")["ae"].mean()
+    thirds = pd.qcut(means_of_tables.rank(method="first"), 3, labels=["separable", "between", "hard"])
+    return found["table"].map(thirds.astype(str))
 
 
 def summary(found: pd.DataFrame) -> pd.DataFrame:
@@ -219,19 +222,43 @@ def summary(found: pd.DataFrame) -> pd.DataFrame:
 
 
 def facts(found: pd.DataFrame) -> pd.DataFrame:
-    """Return, by mix, the ratios to EMQ-BCTS of RAE and of the AE with the prior "bags", and facts on intervals."""
+    """Return, by mix, more ratios: for RAE, of the prior "bags", and to the best classical method with hindsight."""
     rows = []
     for kind in MIXES:
         some = found[found["mix"] == kind]
-        own, bayes = (some[some["method"] == name] for name in ("Pretrained", "Bayes"))
-        alike = some[some["method"].isin(["Pretrained, bags", "EMQ-BCTS"])]
-        alike = alike.assign(method=alike["method"].replace("Pretrained, bags", "Pretrained"))
-        row = {"mix": kind, "AE": own["ae"].mean()}
+        row = {"mix": kind, "AE": some.loc[some["method"] == "Pretrained", "ae"].mean()}
         for name, (middle, low, high) in {
-            'RAE, to EMQ-BCTS': ratios(some, "EMQ-BCTS", "rae"), 'prior="bags", to EMQ-BCTS': ratios(alike, "EMQ-BCTS")
-        }.items():  # fmt: skip
+            "RAE, to EMQ-BCTS": ratios(some, "EMQ-BCTS", "rae"),
+            'prior="bags", to EMQ-BCTS': ratios(some, "EMQ-BCTS", own="Pretrained, bags"),
+            "to the best with hindsight": hindsight(some),
+        }.items():
             row[name] = f"{middle:.3f} ({low:.2f}–{high:.2f})"
-        row |= {"coverage": own["inside"].mean(), "width": own["width"].mean()}
-        row |= {"coverage, Bayes": bayes["inside"].mean(), "width, Bayes": bayes["width"].mean()}
         rows.append(row)
     return pd.DataFrame(rows)
+
+
+def intervals_by(found: pd.DataFrame, column: str) -> pd.DataFrame:
+    """Return facts on 90 % intervals by mix and another column, beside those of Bayesian intervals if there are any."""
+    rows = []
+    for (kind, value), some in found.groupby(["mix", column], sort=False):
+        own, bayes = (some[some["method"] == name] for name in ("Pretrained", "Bayes"))
+        row = {"mix": kind, column: value, "coverage": own["inside"].mean()}
+        row["coverage of absent classes"] = own["inside, absent"].sum() / max(own["absent"].sum(), 1e-9)
+        row |= {"width": own["width"].mean(), "interval score": own["score"].mean()}
+        if len(bayes):
+            row |= {"coverage, Bayes": bayes["inside"].mean(), "interval score, Bayes": bayes["score"].mean()}
+        rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def worst_tables(found: pd.DataFrame, n_worst: int = 5) -> pd.DataFrame:
+    """Return the tables with the largest ratios to EMQ-BCTS for uniform mixes, with a 95 % interval over fits."""
+    rows, some = [], found[found["mix"] == "uniform"]
+    for table, own in some.groupby("table"):
+        errors = own.pivot_table("ae", ["seed", "labels", "classifier"], "method")
+        logs = _logs(errors["Pretrained"], errors["EMQ-BCTS"]).to_numpy()
+        resampled = logs[np.random.default_rng(0).integers(len(logs), size=(2000, len(logs)))].mean(1)
+        low, high = np.exp(np.quantile(resampled, [0.025, 0.975]))
+        rows.append({"table": table, "ratio": np.exp(logs.mean()), "from": low, "to": high, "AE": own.loc[
+            own["method"] == "Pretrained", "ae"].mean()})  # fmt: skip
+    return pd.DataFrame(rows).sort_values("ratio", ascending=False).head(n_worst)

@@ -125,7 +125,10 @@ def cells_of_rows(rng):
         assert found[row] == place
 
 
-@case("kernels.cell_mixtures", "explain", "_expect", "_fit", "_curvature", "_spread")
+@case(
+    "kernels.cell_mixtures",
+    *("explain", "_gather", "_climb", "_refine", "_expect", "_value", "_curvature", "_spread", "_variance"),
+)
 def mixtures_of_cells(rng):
     k, n_cells, n_bags = N_CLASSES, 9, len(SIZES)
     table = np.clip(np.abs(wild((2, n_cells, k), rng, finite=True)), 1e-12, 1)

@@ -7,8 +7,9 @@ import pandas as pd
 import pytest
 from safetensors.numpy import load_file
 
-from experiments import pretrained
+from experiments import development_scores, known_densities, pretrained
 from experiments.development_tables import DevelopmentTable
+from experiments.pretrained_stack import compare_stacks
 from experiments.pretraining import described, draw_mixes, simulate_scores, train
 from histnetq.quantifiers.classical.cell_tokens import N_NUMBERS
 from histnetq.quantifiers.classical.pretrained_network import read_networks
@@ -21,18 +22,47 @@ def table() -> DevelopmentTable:
 
 
 def test_finished_tables_are_not_repeated(tmp_path, monkeypatch):
-    monkeypatch.setattr(pretrained, "CLASSIFIERS", ("logistic",))
+    monkeypatch.setattr(development_scores, "CLASSIFIERS", ("logistic",))
+    monkeypatch.setattr(development_scores, "LABELS", (50,))
     monkeypatch.setattr(pretrained, "SIZES", (20,))
-    monkeypatch.setattr(pretrained, "LABELS", (50,))
     for _ in range(2):
-        found = pretrained.run_all([table()], 1, tmp_path / "found", 3, True, str)
+        development_scores.write_scores([table()], 1, tmp_path / "scores", str)
+        found = pretrained.run_all(tmp_path / "scores", 1, tmp_path / "found", 4, True)
         monkeypatch.setattr(pretrained, "run", None)  # is not called again
+        monkeypatch.setattr(development_scores, "_scored", None)
     assert set(found["mix"]) == set(pretrained.MIXES)
     assert {"Pretrained", "Pretrained, bags", *pretrained.RIVALS} == set(found["method"])
-    assert found.loc[found["method"] == "Pretrained", "inside"].notna().all()
+    own = found[found["method"] == "Pretrained"]
+    assert own["inside"].notna().all()
+    assert (own["score"] >= own["width"]).all()
     assert list(pretrained.summary(found)["tables"]) == [1] * 5 + [0]
     assert len(pretrained.means(found)) == len(pretrained.MIXES) * (len(pretrained.RIVALS) + 2)
-    assert (pretrained.facts(found)["coverage"] > 0.3).all()
+    assert len(pretrained.facts(found)) == len(pretrained.MIXES)
+    assert (pretrained.intervals_by(found, "size")["coverage"] > 0.3).all()
+    assert list(pretrained.worst_tables(found)["table"]) == ["small"]
+
+
+def test_the_best_method_is_chosen_on_the_first_half_of_the_bags():
+    about = {"table": "a", "classes": 2, "seed": 0, "labels": 50, "classifier": "c", "size": 9, "mix": "uniform"}
+    rows = [{**about, "method": name, "first": 0.2, "second": 0.1} for name in pretrained.CLASSICAL[1:]]
+    rows.append({**about, "method": pretrained.CLASSICAL[0], "first": 0.1, "second": 0.4})
+    rows.append({**about, "method": "Pretrained", "first": 9.0, "second": 0.2})
+    assert pretrained.hindsight(pd.DataFrame(rows))[0] == pytest.approx(0.5, abs=2e-3)
+
+
+def test_a_stack_is_compared_with_the_best_classifier(tmp_path, monkeypatch):
+    monkeypatch.setattr(development_scores, "CLASSIFIERS", ("logistic", "bayes"))
+    monkeypatch.setattr(development_scores, "LABELS", (0,))
+    development_scores.write_scores([table()], 1, tmp_path, str)
+    found = compare_stacks(tmp_path, 4)
+    assert list(found["fits"]) == [1, 1]
+    assert found["AE, all fits"].between(0.2, 5).all()
+
+
+def test_many_rows_have_the_errors_of_known_densities(monkeypatch):
+    monkeypatch.setattr(known_densities, "_LABELLED", 20_000)
+    monkeypatch.setattr(known_densities, "_SIZES", (500,))
+    assert known_densities.relative_errors(40, (2,))["ratio"].max() < 1.1
 
 
 def test_ratios_are_geometric_means_over_tables():
@@ -45,11 +75,11 @@ def test_ratios_are_geometric_means_over_tables():
 
 
 def test_few_labels_have_rows_of_every_class():
-    rows, test = pretrained.choose_labelled(table(), 10, 0)
+    rows, test = development_scores.choose_labelled(table(), 10, 0)
     assert len(rows) == 10
     assert np.bincount(table().labels[rows]).min() >= 3
     assert not set(rows) & set(test)
-    assert pretrained.choose_labelled(table(), 4, 0) is None
+    assert development_scores.choose_labelled(table(), 4, 0) is None
 
 
 def test_described_tasks_are_what_the_network_reads():
@@ -78,7 +108,7 @@ def test_the_network_of_the_package_is_the_network_that_is_trained(tmp_path):
     known = {name: bags[name].astype(np.float64) for name in ("numbers", "levels", "unit", "sizes")}
     own = pretrained_network._apply(network, Described(expected=known["levels"], covariances=np.empty(0), **known))
     assert expected[0].shape[1] > 2  # two classes are made opposite later
-    wider = pretrained_network._WIDER
+    wider = pretrained_network.WIDER
     for found, wanted in zip(own, (expected[0], wider * expected[1], wider * expected[2]), strict=True):
         np.testing.assert_allclose(found, wanted, rtol=1e-3, atol=1e-3)
 

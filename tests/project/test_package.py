@@ -51,11 +51,11 @@ def test_demo(monkeypatch, tmp_path):
     _, *parts = re.split(r"^[123]\. ", result.output, flags=re.MULTILINE)
     methods = [re.findall(r"^(\S.*?)  +\d\.\d+ ± ", part, flags=re.MULTILINE) for part in parts]
     assert methods == [
-        ["CC", "EMQ", "HistNetQ", "EMNetQ"],
+        ["Pretrained", "CC", "EMQ", "HistNetQ", "EMNetQ"],
         ["HistNetQ", "EMNetQ", "training mean", "(CC with labels)", "(EMQ with labels)"],
         ["CC", "EMQ", "PACC", "HistNetQ", "EMNetQ", "training mean", "(EMQ with labels)"],
     ]
-    for text in ("the proportions of 30 bags of 100", "3000 scans", "whose error is the median", "interval"):
+    for text in ("proportions of 30 bags of 100", "3000 scans", "whose error is the median", "without calibration: "):
         assert text in result.output
     assert "HistNetQ" in (tmp_path / "demo/report.html").read_text()
 

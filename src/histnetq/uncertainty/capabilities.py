@@ -57,13 +57,13 @@ class PosteriorOfParts:
 
     Attributes
     ----------
-    quantiles : callable
-        Bags or sketches, and ranks (n_ranks,) -> quantiles (n_ranks, n_bags, n_classes).
+    shortest : callable
+        Bags or sketches, and a probability -> lower and upper ends of the shortest intervals, (n_bags, n_classes) each.
     draw : callable
         Bags or sketches -> draws (n_bags, n_draws, n_classes).
     """
 
-    quantiles: Callable[[Bags | BagSketch, Floats], Floats]
+    shortest: Callable[[Bags | BagSketch, float], tuple[Floats, Floats]]
     draw: Callable[[Bags | BagSketch], Floats]
 
 

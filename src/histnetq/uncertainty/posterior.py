@@ -12,9 +12,10 @@ from histnetq.uncertainty.intervals import IntervalMethod, Intervals, hellinger
 
 
 class Posterior(IntervalMethod):
-    """Intervals between two quantiles of the posterior of each class; the joint region contains the same part of draws.
+    """Shortest intervals of the posterior of each class; the joint region contains the same part of the draws.
 
-    They need no calibration bags, and they read sketches as well as rows.
+    A class that may be absent has an interval from 0, as an interval between two quantiles would never contain a share
+    of exactly 0. The intervals need no calibration bags, and they read sketches as well as rows.
     """
 
     name = "posterior"
@@ -32,7 +33,7 @@ class Posterior(IntervalMethod):
         assert model.posterior is not None
         coverage = check_fraction("coverage", coverage)
         estimates = np.atleast_2d(model.estimate(bags))
-        low, high = model.posterior.quantiles(bags, np.array([1 - coverage, 1 + coverage]) / 2)
+        low, high = model.posterior.shortest(bags, coverage)
         draws = model.posterior.draw(bags)
         radius = np.quantile(hellinger(draws, estimates[:, None]), coverage, axis=1)
         return Intervals.around(estimates, low, high, bags.sizes, coverage, radius)

@@ -110,9 +110,17 @@ def test_a_prior_is_learned_from_bags():
             )
         ]
 
-    alpha = learn_prior(infer, 500, 2)
+    alpha = learn_prior(infer, 500, np.array([0.5, 0.5]))
     assert alpha[0] / alpha.sum() == pytest.approx(0.2, abs=0.01)
     assert alpha.sum() > 20
+    near = learn_prior(infer, 500, np.array([0.205, 0.795]))
+    assert near[0] / near.sum() == pytest.approx(0.205, abs=1e-3), "the training mix is known better"
+
+
+def test_bags_of_any_mix_leave_the_prior_flat():
+    q, bags, _ = task(3, 300, 1.5, [100] * 60)
+    flat = q.predict_posteriors(bags)
+    np.testing.assert_allclose(q.set_params(prior="bags").predict_posteriors(bags), flat, atol=0.02)
 
 
 def test_intervals_hold_the_truth_and_sketches_have_the_same_ones():
@@ -159,6 +167,67 @@ def test_ties_and_equal_classes_are_harmless():
     found = hq.Pretrained().fit_posteriors(p, labels).predict_posteriors(p[:60])
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found, 0.25, atol=0.15)
+
+
+def test_a_class_that_may_be_absent_has_an_interval_from_zero():
+    q, _, _ = task(3, 300, 1.5, [10])
+    rng = np.random.default_rng(0)
+    bags = hq.Bags(scores(rng.integers(2, size=40 * 100), 3, 1.5, rng), offsets=np.arange(0, 4001, 100))
+    found = q.predict_interval(bags, method="posterior")
+    assert (found.lower[:, 2] == 0).mean() > 0.7
+    assert (found.lower[:, :2] > 0).all()
+
+
+def test_the_shortest_interval_of_a_symmetric_posterior_excludes_the_same_on_both_sides():
+    one = np.zeros((1, 2))
+    found = PartsDistribution(
+        one, one + 0.3, one + 0.3, one[:, :1] + 1e-3, one[0, :1] + 500, np.empty((0, 2, 2)), np.arange(2)
+    )
+    np.testing.assert_allclose(found.shortest(0.9), found.quantiles(np.array([0.05, 0.95])))
+
+
+def test_bags_of_five_rows_and_of_a_million_rows_together():
+    q, bags, truth = task(3, 300, 2.0, [5, 1_000_000, 5])
+    found = q.predict_interval(bags, method="posterior")
+    assert abs(found.estimates - truth)[1].max() < 0.1
+    assert (found.upper - found.lower)[1].max() < (found.upper - found.lower)[[0, 2]].max(1).min()
+
+
+def test_an_absent_class_is_estimated_near_zero():
+    rng = np.random.default_rng(0)
+    q, _, _ = task(4, 400, 2.0, [10])
+    p = q.predict_posteriors(scores(rng.integers(3, size=2000), 4, 2.0, rng))
+    assert p[3] < 0.02
+
+
+def test_drift_is_survived_and_trust_tells_it():
+    rng = np.random.default_rng(0)
+    X, y = labelled(300)
+    q = hq.Pretrained(**FOLDS).fit(X, y)
+    found = q.predict_interval(hq.Bags(X + 20 * rng.normal(size=X.shape[1:])), method="posterior")
+    assert np.isfinite(found.estimates).all()
+    assert (found.lower <= found.estimates).all()
+    doubts = q.calibrate(known_bags(20)).trust(hq.Bags(X + 20.0))["trust"]
+    assert doubts[0].startswith("unusual")
+
+
+def test_copies_of_a_class_share_its_part():
+    rng = np.random.default_rng(0)
+    labels = np.arange(600) % 3
+    p = scores(labels, 3, 2.0, rng)
+    doubled = np.concatenate([p[:, :2], p[:, 2:] / 2, p[:, 2:] / 2], axis=1)
+    halved = np.where(labels == 2, 2 + rng.integers(2, size=600), labels)
+    rows = np.where(rng.random(1000) < 0.5, 0, 2)
+    q = hq.Pretrained().fit_posteriors(doubled, halved)
+    found = q.predict_posteriors(scores(rows, 3, 2.0, rng)[:, [0, 1, 2, 2]] * [1, 1, 0.5, 0.5])
+    assert found[2:].sum() == pytest.approx((rows == 2).mean(), abs=0.06)
+
+
+def test_a_wrong_prior_does_little_harm_to_large_bags():
+    q, bags, truth = task(3, 600, 2.0, [3000] * 10)
+    flat = np.abs(q.predict_posteriors(bags) - truth).mean()
+    wrong = np.abs(q.set_params(prior=[20.0, 1.0, 1.0]).predict_posteriors(bags) - truth).mean()
+    assert wrong < 2 * flat + 0.01
 
 
 @pytest.mark.parametrize("prior", ["flat", 0, -1, [1.0, 0.0], 1e9, True, None])

@@ -6,17 +6,19 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+from scipy.special import expit, ndtr, ndtri
 
 from histnetq.bags.limits import brief
 from histnetq.errors import InputError
 from histnetq.quantifiers.classical.emq import TRAINING_ROWS
-from histnetq.quantifiers.classical.pretrained_network import PartsDistribution
+from histnetq.quantifiers.classical.pretrained_network import WIDER, PartsDistribution
 from histnetq.registry import PRIORS
 from histnetq.simplex import Floats
 
 _ROUNDS, _FLAT_BAGS = 3, 2.0  # of learning a prior from bags; bags of the flat prior that are added to them
+_FAR, _STEEP = 1.5, 2.0  # squared distance from the training mix, in variances, at which it is half trusted; the slope
 _LOWEST, _HIGHEST = 0.02, 1e4  # concentrations
-_RANKS = np.arange(1, 32, 2) / 32
+_RANKS = ndtr(ndtri(np.arange(1, 32, 2) / 32) / WIDER)  # of distributions without the factor of their widths
 
 
 def check_prior(prior: Any) -> None:
@@ -44,23 +46,31 @@ def concentrations(prior: Any, training: Floats) -> Floats:
     return np.broadcast_to(found, len(training)).copy()
 
 
-def learn_prior(infer: Callable[[Floats], list[PartsDistribution]], n_bags: int, n_classes: int) -> Floats:
-    """Return concentrations that match the means and variances of the parts of all bags, by a few rounds.
+def learn_prior(infer: Callable[[Floats], list[PartsDistribution]], n_bags: int, training: Floats) -> Floats:
+    """Return concentrations that suit the parts of all bags; they are flat unless the mixes resemble each other.
 
-    The variance of parts over bags is the variance of their means plus the mean of their own variances. Two bags of the
-    flat prior are added, so that one bag alone changes the prior little.
+    The concentration matches the variance of parts over bags, which is the variance of their means plus the mean of
+    their own variances. It is shrunk to a flat prior, as if two bags more had said so. A prior that expects pure bags
+    would do more harm than good if a weak classifier only seems to find such bags, so no prior is less than flat.
+    The mean of the prior is the mean of the bags or, as far as the bags allow, the training mix, which is known better:
+    all bags share the errors of the classifier.
     """
+    n_classes = len(training)
     alpha = np.ones(n_classes)
     if n_bags < 2:
         return alpha
-    flat_square = 2 / (n_classes * (n_classes + 1))
     for _ in range(_ROUNDS):
         values = np.concatenate([part.quantiles(_RANKS) for part in infer(alpha)], axis=1)
-        total = n_bags + _FLAT_BAGS
-        mean = (values.mean(0).sum(0) + _FLAT_BAGS / n_classes) / total
-        square = ((values**2).mean(0).sum(0) + _FLAT_BAGS * flat_square) / total
-        mean = mean / mean.sum()
-        variance = np.maximum((square - mean**2).sum(), 1e-9)
-        weight = (mean * (1 - mean)).sum() / variance - 1
-        alpha = np.clip(mean * np.clip(weight, _LOWEST * n_classes, _HIGHEST), _LOWEST, _HIGHEST)
+        mean, own = values.mean((0, 1)), values.var(0).mean(0)
+        total = max((values**2).mean((0, 1)).sum() - (mean**2).sum(), 1e-9)
+        mean /= mean.sum()
+        weight = np.clip((mean * (1 - mean)).sum() / total - 1, _LOWEST * n_classes, _HIGHEST)
+        weight = np.exp((n_bags * np.log(weight) + _FLAT_BAGS * np.log(n_classes)) / (n_bags + _FLAT_BAGS))
+        if weight <= n_classes:
+            return np.ones(n_classes)
+        rows = n_bags * (weight + 1)
+        off = (mean - training) ** 2 / (own + mean * (1 - mean) / rows + 1e-6)
+        trust = expit(_STEEP * (_FAR - off.mean()))
+        middle = (1 - trust) * (rows * mean + _FLAT_BAGS) / (rows + _FLAT_BAGS * n_classes) + trust * training
+        alpha = np.clip(middle * weight, _LOWEST, _HIGHEST)
     return alpha

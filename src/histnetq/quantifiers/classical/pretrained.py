@@ -30,7 +30,7 @@ from histnetq.sketches.sketcher import Sketcher
 from histnetq.uncertainty.capabilities import PosteriorOfParts
 
 _AT_ONCE = 1 << 21  # numbers that the network computes at a time
-_DENSE = 4  # counts of all cells are kept at once if they are at most this many for each row
+_DENSE = 16  # counts of all cells are computed if they are at most this many for each row
 _WIDTH = 512  # of these, for each class of a bag
 
 
@@ -102,7 +102,7 @@ class Pretrained(PosteriorQuantifier):
         Loss that estimates minimise, see `histnetq.metrics`, or a function ``(p_true, p_pred)``. It may be changed
         after `fit`, by `set_params` or by `predict_for`.
     prior : {"uniform", "training", "bags"}, float or (n_classes,), default="uniform"
-        Knowledge about the mix of a bag: none; that it is near the training mix; that it resembles the other
+        Knowledge about the mix of a bag: none; that it is near the training mix; that it may resemble the other
         bags that are predicted together, so that estimates depend on them; or concentrations of a Dirichlet
         distribution.
 
@@ -194,11 +194,12 @@ class Pretrained(PosteriorQuantifier):
         return found if self._are_several(X) else found[0]
 
     def _posterior(self) -> PosteriorOfParts:
-        return PosteriorOfParts(self._quantiles, self._draw)
+        return PosteriorOfParts(self._shortest, self._draw)
 
-    def _quantiles(self, X: Any, ranks: Floats) -> Floats:
+    def _shortest(self, X: Any, coverage: float) -> tuple[Floats, Floats]:
         parts = self._distributions(self._entries_of(X), joint=False)
-        return np.concatenate([part.quantiles(ranks) for part in parts], axis=1)
+        low, high = np.concatenate([part.shortest(coverage) for part in parts], axis=1)
+        return low, high
 
     def _draw(self, X: Any, n_draws: int = 256) -> Floats:
         return np.concatenate([part.draw(n_draws) for part in self._distributions(self._entries_of(X), joint=True)])
@@ -223,18 +224,25 @@ class Pretrained(PosteriorQuantifier):
 
     def _count(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> CellEntries:
         """Count the rows of each bag in cells; the same numbers as in a sketch, without empty cells."""
-        edges, n_bags = self.cells_.edges, len(offsets) - 1
-        place = np.repeat(np.arange(n_bags) * edges.n_cells, np.diff(offsets)) + edges.of_rows(posteriors)[index]
-        n_places = n_bags * edges.n_cells
-        if n_places <= _DENSE * len(place):
-            counts = np.bincount(place, weights, n_places)
-            found = np.flatnonzero(counts)
-            sums = counts[found]
-        else:
-            found, inverse = np.unique(place, return_inverse=True)
-            sums = np.bincount(inverse, weights, len(found))
-        starts = np.searchsorted(found, np.arange(n_bags + 1) * edges.n_cells)
-        return CellEntries(found % edges.n_cells, starts, sums.astype(np.float64))
+        n_cells, cells = self.cells_.edges.n_cells, self.cells_.edges.of_rows(posteriors)
+        n_bags, found, sums, starts = len(offsets) - 1, list[Ints](), list[Floats](), [np.zeros(1, np.int64)]
+        step = max(1, _AT_ONCE // n_cells)
+        for first in range(0, n_bags, step):
+            ends = offsets[first : first + step + 1]
+            some, bags = slice(ends[0], ends[-1]), len(ends) - 1
+            place = np.repeat(np.arange(bags) * n_cells, np.diff(ends)) + cells[index[some]]
+            w = None if weights is None else weights[some]
+            if bags * n_cells <= _DENSE * len(place):
+                counts = np.bincount(place, w, bags * n_cells)
+                used = np.flatnonzero(counts)
+                sums.append(counts[used].astype(np.float64))
+            else:
+                used, inverse = np.unique(place, return_inverse=True)
+                sums.append(np.bincount(inverse, w, len(used)).astype(np.float64))
+            upto = np.searchsorted(used, np.arange(1, bags + 1) * n_cells)
+            starts.append(starts[-1][-1] + upto)
+            found.append(used % n_cells)
+        return CellEntries(np.concatenate(found), np.concatenate(starts), np.concatenate(sums))
 
     def _estimates(self, entries: CellEntries, loss: str | Measure) -> Floats:
         found = [part.decision(loss) for part in self._distributions(entries, joint=loss != "ae")]
@@ -255,5 +263,5 @@ class Pretrained(PosteriorQuantifier):
             return distribution(bags, np.argsort(learned.edges.order), read_networks(self.version_))
 
         if isinstance(self.prior, str) and self.prior == "bags":
-            prior = learn_prior(lambda alpha: [with_prior(run, alpha, False) for run in runs], n_bags, n_classes)
+            prior = learn_prior(lambda a: [with_prior(run, a, False) for run in runs], n_bags, self.train_prevalences_)
         return [with_prior(run, prior, joint) for run in runs]

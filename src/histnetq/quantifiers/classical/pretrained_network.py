@@ -24,7 +24,8 @@ VERSIONS = {"1": "d65090570cb872026ebaf9e1ac2e5d34366cb0aa94847084624a8c0f5e8a61
 LATEST = "1"
 _DRAWS, _NUMBERS_AT_ONCE = 256, 1 << 21  # draws for a decision, and numbers drawn at a time
 _FAR, _HALVINGS = 9.0, 44  # of the search for a rank: standard deviations at its start, and steps
-_WIDER = 1.2  # factor of the widths: real tables vary more than simulated ones, as the development tables show
+_TRIED, _LOPSIDED = 41, 0.02  # intervals that are compared; how much shorter one must be to exclude only one side
+WIDER = 1.2  # factor of the widths: real tables vary more than simulated ones, as the development tables show
 _WIDEST, _FARTHEST = 4.0, 2.0  # largest logarithm of a correction of a width; largest shift, in standard deviations
 
 
@@ -64,6 +65,17 @@ class PartsDistribution:
     def quantiles(self, ranks: Floats) -> Floats:
         """Return quantiles of the parts: (n_ranks,) → (n_ranks, n_bags, n_classes)."""
         return self._at(ndtri(np.asarray(ranks))[:, None, None])[..., self.order]
+
+    def shortest(self, coverage: float) -> Floats:
+        """Return the shortest intervals with this probability, from below and above: (2, n_bags, n_classes).
+
+        An interval that excludes the same probability on both sides is preferred if it is hardly longer.
+        """
+        below = (1 - coverage) * np.linspace(0, 1, _TRIED)
+        low, high = self.quantiles(below), self.quantiles(np.minimum(below + coverage, 1))
+        lengths = (high - low) * (1 + _LOPSIDED * np.abs(np.linspace(-1, 1, _TRIED)))[:, None, None]
+        best = lengths.argmin(0)[None]
+        return np.concatenate([np.take_along_axis(low, best, 0), np.take_along_axis(high, best, 0)])
 
     def draw(self, n_draws: int) -> Floats:
         """Draw the parts of all classes together, with a fixed seed: (n_bags, n_draws, n_classes)."""
@@ -135,26 +147,33 @@ def _apply(w: Network, bags: Described) -> tuple[Floats, Floats, Floats]:
     """Return the medians of the logits, and their standard deviations below and above: (n_bags, n_classes) each."""
 
     def linear(name: str, x: Floats) -> Floats:
-        found: Floats = x @ w[f"{name}.weight"].T + w[f"{name}.bias"]
+        found = (x.reshape(-1, x.shape[-1]) @ w[f"{name}.weight"].T).reshape(*x.shape[:-1], -1)
+        found += w[f"{name}.bias"]
         return found
 
-    def with_bag(h: Floats) -> Floats:
-        pooled = np.stack([h.mean(1), h.max(1), (share * h).sum(1)], axis=1).reshape(len(h), 1, -1)
-        return np.concatenate([h, np.broadcast_to(pooled, (*h.shape[:2], pooled.shape[2]))], axis=2)
+    def with_bag(name: str, h: Floats) -> Floats:
+        """Apply a layer to classes beside their mean, maximum and weighted mean, which one bag needs once."""
+        width, weight = h.shape[2], w[f"{name}.weight"].T
+        found = (h.reshape(-1, width) @ weight[:width]).reshape(*h.shape[:2], -1)
+        pooled = np.concatenate([h.mean(1), h.max(1), (share * h).sum(1)], axis=1)
+        found += (pooled @ weight[width:] + w[f"{name}.bias"])[:, None]
+        return found
 
     share = expit(bags.levels[:, MIDDLE])[..., None]
     h = _silu(linear("second", _silu(linear("first", bags.numbers))))
-    h = h + linear("third", _silu(linear("mixed", with_bag(h))))
-    h = h + linear("fourth", _silu(linear("again", with_bag(h))))
+    h += linear("third", _silu(with_bag("mixed", h)))
+    h += linear("fourth", _silu(with_bag("again", h)))
     out = linear("out", h)
     mixing = np.exp(out[..., :N_LEVELS] - out[..., :N_LEVELS].max(-1, keepdims=True))
     mixing /= mixing.sum(-1, keepdims=True)
     middle = (mixing * np.moveaxis(bags.levels, 1, 2)).sum(-1)
     middle += _FARTHEST * np.tanh(out[..., N_LEVELS] / 2) * bags.unit
-    low, high = (_WIDER * bags.unit * np.exp(np.clip(out[..., N_LEVELS + i], -_WIDEST, _WIDEST)) for i in (1, 2))
+    low, high = (WIDER * bags.unit * np.exp(np.clip(out[..., N_LEVELS + i], -_WIDEST, _WIDEST)) for i in (1, 2))
     return middle, low, high
 
 
 def _silu(x: Floats) -> Floats:
-    found: Floats = x * expit(x)
-    return found
+    with np.errstate(over="ignore"):  # of numbers below -700, whose result is 0
+        found: Floats = np.exp(-x)
+    found += 1
+    return np.divide(x, found, out=found)
