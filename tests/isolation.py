@@ -10,6 +10,7 @@ import pytest
 # Arrays in tests are small: more threads would mostly wait for each other, and take several times the processor time.
 # OpenBLAS and OpenMP read the variable when they are loaded, so it is set before anything imports numpy.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ["MLFLOW_DISABLE_TELEMETRY"] = "true"  # MLflow would send statistics about its use
 
 # Variables that name directories of data or settings, ours and those of other libraries.
 _VARIABLES = ("HISTNETQ_DATA", "SCIKIT_LEARN_DATA", "MPLCONFIGDIR", "MATPLOTLIBRC", "DASK_CONFIG")

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from histnetq.registry import REGISTRY
 
 if TYPE_CHECKING:
-    from histnetq import datasets, interop, metrics, nn, simplex
+    from histnetq import datasets, interop, metrics, mlflow, nn, simplex
     from histnetq.bags.bags import Bags
     from histnetq.bags.protocols import APP, NPP, Combined, CovariateShift, Dirichlet, Mixer
     from histnetq.evaluation import plots
@@ -70,7 +70,7 @@ __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
     "Dirichlet", "Estimates", "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training",
     "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best", "interop",
-    "load", "metrics", "monitor", "nn", "plots", "predict_dask", "read_bags", "read_images", "rogan_gladen",
+    "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "read_bags", "read_images", "rogan_gladen",
     "sample_rows", "sample_table", "simplex", "tune",
 ]  # fmt: skip
 
@@ -102,7 +102,7 @@ _HOME = {
     "uncertainty.row_samples": ["RowSample"],
 }
 _MODULE_OF = {name: module for module, names in _HOME.items() for name in names}
-_MODULES = ("datasets", "interop", "metrics", "nn", "plots", "simplex")
+_MODULES = ("datasets", "interop", "metrics", "mlflow", "nn", "plots", "simplex")
 
 
 def __getattr__(name: str) -> Any:

@@ -33,6 +33,7 @@ TESTED_BY = {
     "nn/test_likelihood.py": "kernels/likelihood_compiled kernels/likelihood_plain",
     "nn/test_network.py": "nn/encoders quantifiers/networks/encoders",
     "persistence/test_classifier_files.py": "persistence/tree_files quantifiers/classical/stored_posteriors",
+    "persistence/test_onnx_graphs.py": "persistence/onnx_classifiers quantifiers/networks/onnx_layers",
     "persistence/test_payloads.py": "persistence/skops_files",
     "persistence/test_saving.py": "persistence/parameter_text quantifiers/loading",
     "persistence/test_stored_parameters.py": "bags/limits",

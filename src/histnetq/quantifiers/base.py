@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import hashlib
+import json
 import os
 import warnings
 from collections.abc import Callable, Iterable, Mapping
@@ -21,7 +22,7 @@ from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.classifier_rows import require_numbers
 from histnetq.bags.same_features import require_features, require_range
 from histnetq.bags.text_features import TextFeatures
-from histnetq.errors import InputError, Option, Way
+from histnetq.errors import InputError, InputTypeError, Option, Way
 from histnetq.metrics import ae
 from histnetq.persistence.saving import Stored, save
 from histnetq.quantifiers.row_posteriors import expected_performance, row_posteriors
@@ -41,6 +42,8 @@ from histnetq.uncertainty.trust import Trust
 if TYPE_CHECKING:
     import pandas as pd
     from typing_extensions import Self
+
+    from histnetq.persistence.onnx_graphs import OnnxGraph
 
     class BaseEstimator:
         """Typed stand-in: with scikit-learn's class, which has no types, mypy accepts any argument of a constructor."""
@@ -654,6 +657,41 @@ class Quantifier(BaseEstimator):
         """
         self._require_fitted()
         save(self, path, overwrite)
+
+    def to_onnx(self, path: str | os.PathLike[str], *, overwrite: bool = False) -> None:
+        """Write the part of the model that reads single rows as an ONNX graph, for other programs and languages.
+
+        The input `rows`, (n_rows, n_features), is of double precision. The output of methods with a built-in classifier
+        is `posteriors`, (n_rows, n_classes), for `predict_posteriors`. The output of EMNetQ is `scores`. Other networks
+        have the output `features` and, if the head has layer sizes and the pooling is a histogram, a mean or a maximum,
+        `prevalences`: the estimate of all rows as one bag.
+
+        Parameters
+        ----------
+        path : str or path
+            The file, which ends in ``.onnx``.
+        overwrite : bool, default=False
+            Whether to replace an existing file.
+
+        Examples
+        --------
+        >>> import tempfile, histnetq as hq
+        >>> q = hq.PACC(random_state=0).fit([[0.0], [1.0]] * 10, ["a", "b"] * 10)
+        >>> q.to_onnx(f"{tempfile.mkdtemp()}/rows.onnx")
+        """
+        from histnetq.persistence.onnx_graphs import OnnxGraph
+
+        self._require_fitted()
+        names = {"classes": self.classes_.tolist(), "features": self.feature_names_}
+        about = {"method": type(self).__name__, **{name: json.dumps(value) for name, value in names.items()}}
+        graph = OnnxGraph(self.input_shape_, about)
+        self._draw_onnx(graph)
+        graph.save(path, overwrite)
+
+    def _draw_onnx(self, graph: OnnxGraph) -> None:
+        """Draw the part that reads rows; methods that can do it override this."""
+        expected = "a method with a built-in classifier, or a network"
+        raise InputTypeError("to_onnx", expected, type(self).__name__, "save the model instead")
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including parameters of `training` by names such as ``training__lr``.

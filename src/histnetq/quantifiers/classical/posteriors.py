@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike, NDArray
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_seed, needs_double, used_rows
 from histnetq.bags.classifier_rows import require_numbers
+from histnetq.errors import InputTypeError
 from histnetq.persistence.saving import Stored
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classical.classifiers import DEFAULT, check_classifier, last_step, made
@@ -30,6 +31,8 @@ from histnetq.uncertainty.intervals import Intervals
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from histnetq.persistence.onnx_graphs import OnnxGraph
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -439,6 +442,19 @@ class PosteriorQuantifier(Quantifier):
         n_classes = len(self.classes_)
         p = [posteriors_of(self.classifier_, bags.rows[chunk], self.columns_, n_classes) for chunk in chunks]
         return np.concatenate(p), index
+
+    def _draw_onnx(self, graph: OnnxGraph) -> None:
+        from histnetq.persistence.onnx_classifiers import draw_classifier
+
+        if self.classifier_ is None or self.columns_ is None:
+            got, remedy = "a model of given scores", "export the model that computes the scores"
+            raise InputTypeError("to_onnx", "a model with a classifier", got, remedy)
+        flat = graph.node("Flatten", "rows")
+        found = draw_classifier(graph, flat, self.classifier_)
+        n_classes = len(self.classes_)
+        if list(self.columns_) != list(range(n_classes)):  # a class that the classifier never saw gets 0
+            found = graph.node("MatMul", found, graph.constant(np.eye(n_classes)[list(self.columns_)]))
+        graph.output(found, "posteriors", np.float64, ("n_rows", n_classes))
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
         p, index = self._bag_posteriors(bags)

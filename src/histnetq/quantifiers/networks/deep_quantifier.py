@@ -35,6 +35,8 @@ from histnetq.training.supervision import Supervision
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from histnetq.persistence.onnx_graphs import OnnxGraph
+
 _FARTHEST = 1e12  # standard deviations from the mean; products of larger numbers overflow in attention
 
 
@@ -141,6 +143,13 @@ class DeepQuantifier(Quantifier):
     def _alternative(self, shape: tuple[int, ...]) -> DeepQuantifier | None:
         """Return a copy with other parameters, whose network is trained instead if it starts better."""
         return None
+
+    _row_output: ClassVar[str] = "features"  # of an ONNX graph
+
+    def _draw_onnx(self, graph: OnnxGraph) -> None:
+        from histnetq.quantifiers.networks.onnx_layers import draw_network
+
+        draw_network(graph, self.network_.eval(), len(self.classes_), self._row_output)
 
     def _network(self, shape: tuple[int, ...], n_classes: int, prepare: Standardize | None) -> BagNetwork:
         """Build the network for rows of this shape, with random weights."""

@@ -135,6 +135,8 @@ class EMNetQ(DeepQuantifier):
     def _standard_errors(self) -> Callable[[Bags], NDArray[np.float64]]:
         return self.standard_errors
 
+    _row_output = "scores"
+
     def _log_likelihoods(self, bags: Bags) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
         scores, index = self._scores(bags)
         return scores.double().numpy(), index
