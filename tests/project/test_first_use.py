@@ -259,6 +259,18 @@ MISTAKES = {
         lambda: hq.monitor("model", "bad.csv", time="when", period="W"),
         table=lambda rows: rows.assign(when="31/01/2026"),
     ),
+    "a feature with one value in each new bag": Mistake(
+        "predict model bad.csv --bag tow", "'length'", "fit the model again without it",
+        lambda: hq.estimate("model", "bad.csv", bag="tow"),
+        table=lambda rows: rows.assign(length=rows.index // 15 % 7 / 4),
+    ),
+    "a feature with one value on each day": Mistake(
+        "monitor model bad.csv --time when --period D", "'length'", "fit the model again without it",
+        lambda: hq.monitor("model", "bad.csv", time="when", period="D"),
+        table=lambda rows: rows.assign(
+            length=rows.index // 15 % 7 / 4, when=pd.date_range("2026-01-01", periods=20).strftime("%F").repeat(15)
+        ),
+    ),
     "a column twice": Mistake(
         f"fit bad.csv {KNOWN}", "'length'", "rename one",
         lambda: labelled(source=pd.read_csv("rows.csv").rename(columns={"depth": "length"})),

@@ -83,6 +83,17 @@ def test_shifts_within_the_classes_are_told(learned, change):
     assert unusual(learned, draw(60, 300, 0.4, 3, change)) >= 0.9
 
 
+def test_features_with_one_value_in_each_bag_are_told(learned):
+    def fixed(bags, feature):
+        bags.rows[:, feature] = np.repeat(bags.rows[bags.offsets[:-1], feature], bags.sizes)
+        return judge(learned, bags).attrs["fixed"]
+
+    assert fixed(draw(20, 30, 0.4, 3), 2) == ["feature 2"]
+    assert fixed(draw(20, 1, 0.4, 3), 2) == []  # each row is a bag
+    assert fixed(draw(1, 100, 0.4, 3), 2) == []  # one bag
+    assert judge(learned, draw(20, 30, 0.4, 3)).attrs["fixed"] == []
+
+
 @pytest.fixture(scope="module")
 def trust_of_fifty():
     return Trust.of(calibration(n_features=50))

@@ -128,7 +128,7 @@ def print_table(table: pd.DataFrame, as_json: bool) -> None:
         echo(as_records(table))
         return
     text = io.StringIO()
-    write_csv(table.round(_DECIMALS), text)
+    write_csv(table.round(dict.fromkeys(table.select_dtypes("number"), _DECIMALS)), text)
     echo(text.getvalue().rstrip("\n"))
 
 

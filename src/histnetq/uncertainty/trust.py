@@ -27,6 +27,7 @@ _EQUAL = 1e-12  # largest variance of a feature in a bag of equal rows, by round
 _LEAST_VARIED = 0.005  # smallest variance over squared range of a class whose rows should not all be equal
 _MOST_VARIED = 0.25  # variance over squared range of a class with half of its rows at each end
 _TESTS = 3  # number of p-values per bag; the smallest one counts
+_REPEATS = 20  # smallest number of rows, beyond one for each bag, that are not all equal by chance
 _MOST_NAMED = 3  # largest number of features that are named in a sentence
 
 
@@ -171,7 +172,7 @@ class Trust:
 
         `sums` (n_bags, n_sums) are the sums that `moments` defines; without them, p_value is NaN and the bags are
         unchecked. `totals` and `sizes` (n_bags,) are total weights and sizes of the bags. `names` are names of all
-        features.
+        features. ``attrs["fixed"]`` lists the features that have one value in each bag, and vary in training.
         """
         import pandas as pd
 
@@ -187,7 +188,10 @@ class Trust:
         words = np.where((p <= DOUBT) | outside.any(1), "unusual", "").astype(object) + details
         for found, word in ((self._repeated(means, np.asarray(sizes)), "repeated rows"), (small, "small")):
             words = words + np.where(found & (words != ""), "; ", "") + np.where(found, word, "")
-        return pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
+        found = pd.DataFrame({"p_value": p, "small": small, "trust": np.where(words == "", "ok", words)})
+        fixed = self.columns[self._fixed(means, np.asarray(sizes))].tolist()
+        found.attrs["fixed"] = [f"feature {j}" if names is None else str(names[j]) for j in fixed]
+        return found
 
     def _outside(self, values: Floats, sizes: Floats) -> NDArray[np.bool_]:
         """Return whether the mean of a feature is outside the range of almost all rows: (n_bags, n_columns).
@@ -214,6 +218,16 @@ class Trust:
         # Clipped values are equal even if the original values were different.
         most = np.where(np.abs(values) < FARTHEST, varied, 0.0).max(1)
         found: NDArray[np.bool_] = equal & (most >= _LEAST_VARIED) & (sizes * np.log1p(-most) <= np.log(DOUBT))
+        return found
+
+    def _fixed(self, means: Floats, sizes: NDArray) -> NDArray[np.bool_]:
+        """Return whether a feature has one value in each bag and other values in other bags: (n_columns,)."""
+        several, n = sizes > 1, len(self.columns)
+        if (sizes[several] - 1).sum() < _REPEATS:
+            return np.zeros(n, bool)
+        values = means[several, :n]
+        equal = (means[several, n : 2 * n] - values**2 <= _EQUAL) & (np.abs(values) < FARTHEST)
+        found: NDArray[np.bool_] = equal.all(0) & (np.ptp(values, axis=0) > 0) & (self.high > self.low)
         return found
 
     def _describe(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:

@@ -16,7 +16,7 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_choice
 from histnetq.bags.class_names import add_columns, with_all_classes
 from histnetq.bags.indexing import natural_keys
-from histnetq.errors import InputError, Option
+from histnetq.errors import InputError, InputWarning, Option
 from histnetq.evaluation.comparison import Comparison
 from histnetq.evaluation.errors import compare, evaluate
 from histnetq.metrics import MEASURES
@@ -39,6 +39,7 @@ COVERAGE = 0.9  # probability that an interval contains the truth
 _BAG_BYTES, _NUMBER_BYTES = 3500, 100  # memory of a bag's estimates and report: for the bag, and for each class
 _SMALL_TABLE = 1 << 25  # bytes of files whose rows are kept in memory for Bayesian intervals that nobody asked for
 _DIGITS = 9  # decimals of written estimates, more than are significant
+_MOST_NAMED = 4  # columns in a warning
 _OWN = ("class", "estimate", "lower", "upper", "n", "trust")  # columns of the result
 
 
@@ -437,6 +438,7 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
     """
     if model.trust_ is not None:
         found = model.trust(bags)
+        warn_of_fixed(found)
     else:
         found = pd.DataFrame({"p_value": np.nan, "small": False, "trust": "unchecked"}, index=np.asarray(bags.ids))
     words = found["trust"].replace({"ok": "", "unchecked": ""})
@@ -444,6 +446,19 @@ def judge(model: Quantifier, bags: Bags | BagSketch, unseen: Floats) -> pd.DataF
     words = words.where(~one, "one row; " + words.str.replace(r"(; )?\bsmall\b", "", regex=True))
     words = words.where(unseen == 0, words + "; unseen values").str.strip("; ")
     return found.assign(unseen=unseen, trust=words.where(words != "", found["trust"]))
+
+
+def warn_of_fixed(trusted: pd.DataFrame, what: str = "bag") -> None:
+    """Warn of features that have one value in each bag, by the result of `Quantifier.trust`."""
+    if fixed := trusted.attrs.get("fixed"):
+        named = ", ".join(map(repr, fixed[:_MOST_NAMED])) + " and others" * (len(fixed) > _MOST_NAMED)
+        one = len(fixed) == 1
+        problem = (
+            f"column{'s' * (not one)} {named} {'has' if one else 'have'} one value in each {what}, but several in each "
+            f"class of the training rows, and so {'tells' if one else 'tell'} {what}s apart instead of classes"
+        )
+        remedy = f"fit the model again without {'it' if one else 'them'}"
+        warnings.warn(InputWarning(f"{what}s", problem=problem, remedy=remedy), stacklevel=3)
 
 
 def _find_bags(

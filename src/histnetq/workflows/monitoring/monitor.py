@@ -20,7 +20,7 @@ from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
 from histnetq.tables.files import whole_file
 from histnetq.tables.places import local_path
-from histnetq.workflows.estimating import Place, as_model
+from histnetq.workflows.estimating import Place, as_model, warn_of_fixed
 from histnetq.workflows.monitoring.alerts import FEWEST, check_rate, find_alerts
 from histnetq.workflows.monitoring.chunk_reading import How, read_chunks
 from histnetq.workflows.monitoring.chunks import Chunks, Clock, parse_range
@@ -340,7 +340,9 @@ def _look_different(model: Quantifier, bags: Bags | BagSketch) -> NDArray[np.boo
     """(n_chunks,): whether no mix of the classes explains the rows."""
     if model.trust_ is None:
         return np.zeros(len(bags), bool)
-    return model.trust(bags)["trust"].str.startswith("unusual").to_numpy()
+    found = model.trust(bags)
+    warn_of_fixed(found, "chunk")
+    return found["trust"].str.startswith("unusual").to_numpy()
 
 
 def _alerts(
