@@ -181,5 +181,38 @@ def labelled(
     wrote(file.with_suffix(".csv"), file.with_suffix(".md"))
 
 
+@main.command()
+@click.option(
+    "--plans", default="effects,networks,bags", show_default=True, help="Comma-separated plans, in this order."
+)
+@click.option("--minutes", default=20.0, show_default=True, help="Training of each network, at most.")
+@click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Seeded 0, 1, …")
+@options("data", "output")
+def converged(plans: str, minutes: float, seeds: int, data: Path, output: Path) -> None:
+    """The paper's effects at convergence: bins, Bag Mixer, loss, networks and numbers of bags, on ten languages.
+
+    Every run is a row of converged.csv; a run that is there is not repeated.
+
+    \b
+    Examples: python -m experiments converged --data DIRECTORY
+              python -m experiments converged --plans effects --seeds 1 --data DIRECTORY
+    """
+    from experiments import converged as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    for plan in choose(plans, list(experiment.PLANS), "--plans"):
+        experiment.run_settings(experiment.PLANS[plan](seeds), minutes, data, output, click.echo)
+    table = experiment.read_table(output)
+    means, verdicts = experiment.means_table(table), experiment.verdicts_table(table)
+    about = (
+        "Words of ten languages, 64 features, encoder 64→64→32, 500 training and 200 validation bags of 250, random "
+        f"weights, end to end, until patience ends the run or {minutes:g} minutes are over; AE and RAE on 1,000 test "
+        "bags, means over seeds. Made by `python -m experiments converged`."
+    )
+    write_frame(output / "converged-findings", verdicts, f"{about}\n\n{to_markdown(means)}\n\n{to_markdown(verdicts)}")
+    click.echo(f"{to_markdown(means)}\n\n{to_markdown(verdicts)}")
+    wrote(*(output / f"converged{ending}" for ending in (".csv", "-curves.csv", "-findings.csv", "-findings.md")))
+
+
 def _tell(name: str, told: str) -> None:
     click.echo(f"{name}: {told}")

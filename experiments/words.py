@@ -7,7 +7,7 @@ parts that share none: labelled rows, rows of development bags and rows of test 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any, BinaryIO
@@ -20,6 +20,7 @@ from sklearn.utils.extmath import randomized_svd
 
 import histnetq as hq
 from experiments import word_lists
+from experiments.runs import digest
 from histnetq.datasets import Dataset
 from histnetq.datasets.cache import choose_place, keep
 from histnetq.simplex import apportion, draw_uniform
@@ -43,6 +44,8 @@ class RowPlan:
         Numbers in a row.
     seed : int
         Seed of the parts and the sample.
+    languages : tuple of str, optional
+        By default all.
     """
 
     labelled: int = 2_500
@@ -51,6 +54,7 @@ class RowPlan:
     sample: int = 80_000
     n_features: int = 256
     seed: int = 1
+    languages: tuple[str, ...] | None = None
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,7 @@ def load_words(folder: Path, plan: BagPlan, rows: RowPlan = ROWS) -> Dataset:
     if not folder.is_dir():
         raise FileNotFoundError(f"{folder} does not exist; make the directory, which will hold 1.5 GB of rows.")
     lists = word_lists.require_lists()
-    place = choose_place("words", folder, None)
+    place = choose_place("words" if rows == ROWS else f"words-{digest(asdict(rows))}", folder, None)
     pool, arrays = keep(place, word_lists.ROOT, lists, rows.n_features, lambda file: make_rows(rows, file))
     return draw_bags(pool, arrays["language"], arrays["part"], plan)
 
@@ -134,7 +138,10 @@ def _divide(plan: RowPlan, rng: np.random.Generator) -> tuple[NDArray, NDArray[n
     """The words of all languages in random order, at most as many of each as the parts have, and their parts."""
     parts = np.repeat(np.array([TEST, LABELLED, DEVELOPMENT], np.int8), [plan.test, plan.labelled, plan.development])
     found, fewest = [], plan.test + plan.labelled + 2  # development words are divided in two
-    for name, own in word_lists.LISTS.items():
+    codes = []
+    for code, (name, own) in enumerate(word_lists.LISTS.items()):
+        if plan.languages is not None and name not in plan.languages:
+            continue
         words = rng.permutation(word_lists.read_words(own))[: len(parts)]
         if len(words) < fewest:
             raise click.UsageError(
@@ -142,8 +149,9 @@ def _divide(plan: RowPlan, rng: np.random.Generator) -> tuple[NDArray, NDArray[n
                 f"reinstall the Debian package {own.package}."
             )
         found.append(words)
+        codes.append(code)
     lengths = [len(words) for words in found]
-    language = np.repeat(np.arange(len(found), dtype=np.int16), lengths)
+    language = np.repeat(np.array(codes, dtype=np.int16), lengths)
     return np.concatenate(found), language, np.concatenate([parts[:length] for length in lengths])
 
 
