@@ -36,6 +36,7 @@ LANGUAGES = (
 )  # fmt: skip
 ROWS = RowPlan(n_features=64, sample=30_000, languages=LANGUAGES)
 _VALIDATION, _TEST, _BAG_SIZE = 200, 1_000, 250
+_LABELLED = 50  # rows that nothing here uses
 BAG_COUNTS = (100, 400, 1_600)
 _REAL = {True: 0.5, False: 1.0}  # Mixer or none; an epoch has as many bags in both
 # An epoch is of ten updates, as the paper's is on LeQua-T1B (5,000 bags in batches of 500).
@@ -137,6 +138,7 @@ def run_settings(
     settings: Sequence[Setting], minutes: float, data: Path, output: Path, say: Callable[[str], Any]
 ) -> pd.DataFrame:
     """Run what is not in ``converged.csv`` yet, and write it and its curves after every run."""
+    output.mkdir(parents=True, exist_ok=True)
     table, curves = read_table(output), read_table(output, "converged-curves.csv")
     for setting in settings:
         key = asdict(setting)
@@ -159,7 +161,7 @@ def read_table(output: Path, name: str = "converged.csv") -> pd.DataFrame:
 
 def _load(data: Path, setting: Setting) -> Dataset:
     plan = BagPlan(
-        1_000, _BAG_SIZE, LANGUAGES, setting.bags, _VALIDATION, _TEST, seed=100 + setting.seed
+        _LABELLED, _BAG_SIZE, LANGUAGES, setting.bags, _VALIDATION, _TEST, seed=100 + setting.seed
     )  # test bags have a seed of their own
     return load_words(data, plan, ROWS)
 

@@ -8,11 +8,12 @@ import io
 import itertools
 
 import numpy as np
+import pandas as pd
 import pytest
 from click.testing import CliRunner
 
 import histnetq as hq
-from experiments import paper_way, presets, staged, word_lists, words
+from experiments import converged, paper_way, presets, staged, word_lists, words
 from experiments.__main__ import main
 from experiments.word_lists import WordList
 from histnetq.training.pretraining import head_pretraining, label_pretraining
@@ -214,6 +215,60 @@ def test_posteriors_of_rows_in_parts_are_those_of_all_rows(tmp_path, lists, monk
     assert whole[1].shape == (3 * 290, 3)
     for one, other in zip(whole, parts, strict=True):
         np.testing.assert_allclose(one, other, atol=1e-6)
+
+
+@pytest.fixture
+def small_converged(lists, monkeypatch):
+    own = {"LANGUAGES": tuple(LANGUAGES), "ROWS": ROWS, "_VALIDATION": 6, "_TEST": 9, "_BAG_SIZE": 20}
+    own["TRAINING"] = {**converged.TRAINING, "epochs": 2, "bags_per_epoch": 4, "batch_bags": 2}
+    own["PLANS"] = {"effects": lambda seeds: [dataclasses.replace(one, bags=12) for one in _effects(seeds)[:2]]}
+    for name, value in own.items():
+        monkeypatch.setattr(converged, name, value)
+
+
+_effects = converged.PLANS["effects"]
+
+
+def test_a_finished_run_of_converged_is_not_repeated(tmp_path, small_converged, monkeypatch):
+    options = ["converged", "--data", str(tmp_path / "data"), "--output", str(tmp_path / "out"), "--seeds", "1"]
+    first = CliRunner().invoke(main, [*options, "--plans", "effects"], catch_exceptions=False)
+    assert first.exit_code == 0, first.output
+    with (tmp_path / "out/converged.csv").open() as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["bins"], row["mixer"], row["epochs"], row["reason"]) for row in rows] == [
+        ("8", "True", "2", "clock"), ("8", "False", "2", "clock"),
+    ]  # fmt: skip
+    shifts = [float(rows[0][f"ae_{part}_shift"]) for part in ("low", "middle", "high")]
+    assert np.mean(shifts) == pytest.approx(float(rows[0]["ae"]), rel=1e-3)
+    monkeypatch.setattr(converged, "_run", lambda *given: pytest.fail("the run is in the table"))
+    again = CliRunner().invoke(main, [*options, "--plans", "effects"], catch_exceptions=False)
+    assert again.exit_code == 0
+    with (tmp_path / "out/converged-curves.csv").open() as file:
+        assert [row["epoch"] for row in csv.DictReader(file)] == ["1", "2"] * 2
+
+
+def test_a_run_ends_by_patience_only_if_the_lowest_rate_did_not_improve_it():
+    rates = np.repeat([1e-3, 1e-5], [30, 20])
+    assert converged.reason(rates, best_epoch=10) == "patience"
+    assert converged.reason(rates, best_epoch=40) == "clock"
+    assert converged.reason(rates[:45], best_epoch=10) == "clock"
+    assert converged.reason(rates[:30], best_epoch=1) == "clock"
+
+
+@pytest.mark.parametrize(
+    ("ratios", "verdict"),
+    [
+        ((2.0, 2.2, 1.9), "holds"),
+        ((1.01, 0.99, 1.0), "does not hold"),
+        ((0.5, 4.0, 1.0), "undecided"),
+        ((2.0,), "undecided"),
+    ],
+)
+def test_a_finding_is_judged_by_its_interval_over_seeds(ratios, verdict):
+    finding = converged.Finding("more bins", {"bins": 8}, {"bins": 64}, (0.03, 0.01))
+    rows = [{"bins": bins, "loss": "ae", "seed": seed, "ae": 0.01 * (ratio if bins == 8 else 1)}
+            for seed, ratio in enumerate(ratios) for bins in (8, 64)]  # fmt: skip
+    assert converged.judge(pd.DataFrame(rows), finding, "ae")["verdict"] == verdict
 
 
 @pytest.mark.hard
