@@ -18,7 +18,7 @@ from histnetq.sketches.sketcher import Sketcher
 Posteriors = Callable[[Bags], tuple[Floats, Ints]]
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
 _FARTHEST, _STEP = 20.0, 0.01  # largest log-odds of two classes, and width of a cell
-_MOST_CELLS = 2048  # cells for more than two classes
+_MOST_CELLS = 4096  # cells for more than two classes
 _NUMBERS_AT_ONCE = 1 << 22  # distances computed at a time
 
 
@@ -57,7 +57,7 @@ class LogOddsCells:
 
 
 class NearestPoints:
-    """Cells for more than two classes: the nearest of up to 2,048 training rows in Hellinger distance.
+    """Cells for more than two classes: the nearest of up to 4,096 training rows in Hellinger distance.
 
     `training` has the posteriors of training rows, (n_rows, n_classes). The point of a cell is the mean posterior of
     its training rows, which is the posterior of the classes given the cell. Therefore the likelihood of the counts is
@@ -138,8 +138,12 @@ class CountedCells(PosteriorSketcher):
 
     def __init__(self, posteriors: Posteriors, quantify: Quantify, known: NDArray, cells: Cells) -> None:
         super().__init__(posteriors, quantify, known)
-        self.cells, exact = cells, isinstance(cells, Corners)
-        self.kind, self.name = ("exact", "counts of classes") if exact else ("binned", "counts in cells")
+        self.cells = cells
+        self.kind, self.name = "binned", "counts in cells"
+        if isinstance(cells, Corners):
+            self.kind, self.name = "exact", "counts of classes"
+        elif isinstance(cells, NearestPoints):
+            self.name = f"counts in {len(cells.points)} cells"
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         return count_cells(self.cells.of(posteriors), index, offsets, weights, len(self.cells.points))

@@ -138,3 +138,18 @@ def test_a_prior_draws_tiny_bags_to_equal_prevalences():
 def test_wrong_input(act, message):
     with pytest.raises(ValueError, match=exactly(message)):
         act()
+
+
+def test_sketches_lose_little():
+    """Cells are made from training rows; estimates of other bags from them hardly have larger errors."""
+    q, held = hq.EMNetQ(training=QUICK, random_state=0).fit(known_bags(60)), known_bags(60, seed=9)
+    errors = [np.abs(p - held.prevalences).mean() for p in (q.predict(held), q.predict(q.sketch(held)))]
+    assert errors[1] < 1.03 * errors[0] + 1e-4
+
+
+def test_models_without_rows_for_cells_say_so():
+    q = hq.EMNetQ(training=hq.Training(epochs=1), random_state=0).fit(known_bags())
+    q.cell_rows_ = None
+    message = "sketch: EMNetQ was fitted by an earlier version, which kept no rows for sketches; fit it again."
+    with pytest.raises(TypeError, match=exactly(message)):
+        q.sketch(known_bags())

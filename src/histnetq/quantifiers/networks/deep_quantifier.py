@@ -99,6 +99,7 @@ class DeepQuantifier(Quantifier):
         if scored and given.rows is not None:
             crossed = take_scores(given.rows)
             self.confusions_ = confusions_of(crossed.posteriors, crossed.labels, crossed.weights)
+        self._finish(given)
         return self
 
     def fit_posteriors(self, posteriors: Any, y: Any = None, classes: Any = None) -> Self:
@@ -135,6 +136,9 @@ class DeepQuantifier(Quantifier):
         check_task(self)
         check_encoder(self.encoder)
         check_number("ridge", self.ridge, 0, 1e12, above=True, or_none=True)
+
+    def _finish(self, given: Supervision) -> None:
+        """Learn what a method needs besides its trained network; nothing by default."""
 
     def _start(self) -> Start | None:
         """Return the function that pretrains the network, or None to start from random weights."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import torch
@@ -14,13 +14,21 @@ from torch import Tensor, nn
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_number, used_rows
+from histnetq.kernels.precision import widest
 from histnetq.nn import BagNetwork, Likelihood, ShrunkLikelihood, Standardize
-from histnetq.persistence.saving import Arrays
+from histnetq.persistence.saving import Arrays, Stored, StoredArrays
 from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 from histnetq.quantifiers.networks.encoders import Encoder, make_scores
-from histnetq.training.batches import encode_rows
+from histnetq.simplex import Floats, Ints
+from histnetq.sketches.posteriors import CountedCells, LogOddsCells, NearestPoints
+from histnetq.sketches.sketcher import NoSketcher, Sketcher
+from histnetq.training.batches import encode_rows, quantify_bags
 from histnetq.training.fitting import Start
 from histnetq.training.pretraining.emnetq_start import start_scores
+from histnetq.training.supervision import Supervision
+
+_CELL_ROWS = 8192  # training rows whose scores the cells of sketches are made from
+_RAREST = 1e-6  # prevalence of classes that are absent in training
 
 
 @dataclass(eq=False, repr=False, kw_only=True)
@@ -98,6 +106,8 @@ class EMNetQ(DeepQuantifier):
     ridge: float | None = 0.01
     prior: float = 0.5
 
+    stored: ClassVar[tuple[Stored, ...]] = (*DeepQuantifier.stored, StoredArrays(cell_rows_="posterior: rows classes?"))
+
     def standard_errors(self, X: Any) -> NDArray[np.float64]:
         """Compute the standard errors of the estimates, before small ones are shrunk, from the observed information.
 
@@ -134,6 +144,49 @@ class EMNetQ(DeepQuantifier):
 
     def _standard_errors(self) -> Callable[[Bags], NDArray[np.float64]]:
         return self.standard_errors
+
+    def _finish(self, given: Supervision) -> None:
+        part = given.rows if given.bags is None else given.bags
+        assert part is not None
+        rows = np.unique(part.index)
+        chosen = np.sort(np.random.default_rng(0).permutation(rows)[:_CELL_ROWS])
+        self.cell_rows_: NDArray[np.float32] | None = self._posteriors(encode_rows(self.network_, part, chosen))
+        self._cells: LogOddsCells | NearestPoints | None = None
+
+    def _sketcher(self) -> Sketcher:
+        known = getattr(self, "cell_rows_", None)
+        if known is None or not len(known):
+            return NoSketcher("EMNetQ was fitted by an earlier version, which kept no rows for sketches; fit it again.")
+        if getattr(self, "_cells", None) is None:
+            self._cells = LogOddsCells() if len(self.classes_) == 2 else NearestPoints(known, None)
+
+        def posteriors(bags: Bags) -> tuple[Floats, Ints]:
+            scores, index = self._scores(bags)
+            return self._posteriors(scores).astype(np.float64), index
+
+        assert self._cells is not None
+        return CountedCells(posteriors, self._of_cells, known, self._cells)
+
+    def _posteriors(self, scores: Tensor) -> NDArray[np.float32]:
+        """Return the class probabilities that rows would have among training rows, (n_rows, n_classes).
+
+        Bags near the training prevalences then lose nothing by cells: at these prevalences, the mean posterior of the
+        rows of a cell contains all that the likelihood needs.
+        """
+        p: NDArray[np.float32] = (scores.cpu().double() + self._log_training()).softmax(1).float().numpy()
+        return p
+
+    def _log_training(self) -> Tensor:
+        return torch.from_numpy(np.log(np.maximum(self.train_prevalences_, _RAREST)))
+
+    @torch.inference_mode()
+    def _of_cells(self, points: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
+        """Estimate bags from the cells of their rows, given the mean posterior of each cell."""
+        device = next(self.network_.parameters()).device
+        scores = (torch.from_numpy(points).log() - self._log_training()).to(device, widest(device))
+        w = None if weights is None else torch.as_tensor(weights, dtype=widest(device), device=device)
+        entries = torch.from_numpy(offsets).to(device), w, torch.from_numpy(index).to(device)
+        return quantify_bags(self.network_.eval(), self.network_.pooling(scores, *entries)).numpy()
 
     _row_output = "scores"
 
