@@ -31,7 +31,7 @@ def run_sketches(experiment: BagExperiment, say: Callable[[str], Any]) -> pd.Dat
     for name, fit in fits.items():
         q = fit()
         estimates = {"rows": q.predict(held), "sketches": q.predict(q.sketch(held))}
-        row: dict[str, Any] = {"data": experiment.name, "classes": str(len(data.classes)), "method": name}
+        row: dict[str, Any] = {"data": data.name, "classes": str(len(data.classes)), "method": name}
         for measure in ("ae", "rae"):
             scores = {source: mean_error(measure, held, p) for source, p in estimates.items()}
             row |= {f"{measure.upper()}, {source}": score for source, score in scores.items()}
