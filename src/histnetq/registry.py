@@ -108,7 +108,7 @@ class TableFormat:
         return importlib.import_module(f"histnetq.tables.{self.module}")
 
 
-FORMATS: dict[str, TableFormat] = {  # of tables that are read and written
+FORMATS: dict[str, TableFormat] = {  # of tables that are read and written, also by the service
     "csv": TableFormat(
         (".csv", ".tsv", ".txt", ".csv.gz", ".tsv.gz", ".txt.gz"), ("text/csv", "application/csv"), "csv_files"
     ),
@@ -121,11 +121,20 @@ FORMATS: dict[str, TableFormat] = {  # of tables that are read and written
     "excel": TableFormat(
         (".xlsx",), ("application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",), "excel_files"
     ),
+    "jsonl": TableFormat(
+        (".jsonl", ".ndjson", ".jsonl.gz"), ("application/jsonl", "application/x-ndjson"), "json_lines"
+    ),
+}
+READ: dict[str, TableFormat] = {  # of tables that are read; the service reads only `FORMATS`
+    **FORMATS,
+    "evaluation": TableFormat((".json", ".eval"), (), "evaluations"),
 }
 WRITTEN: dict[str, TableFormat] = {  # of tables that are written
     **FORMATS,
     "json": TableFormat((".json",), ("application/json",), "json_files"),
 }
+_USUAL = [about.endings[0] for about in WRITTEN.values()]
+WRITTEN_ENDINGS = f"{', '.join(_USUAL[:-1])} or {_USUAL[-1]}"  # in help texts
 STORES: dict[str, str] = {  # schemes of object storage, and the package that each needs beside fsspec
     "s3": "s3fs",
     "s3a": "s3fs",

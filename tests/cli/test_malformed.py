@@ -109,7 +109,7 @@ CASES = {
     "another format": (
         text("x", "bad.ods"),
         ["fit", "bad.ods", *LABELLED, "-o", "new"],
-        "TRAIN: bad.ods ends neither in .csv nor .parquet nor .xlsx; convert it to one of them.",
+        "TRAIN: bad.ods ends neither in .csv nor .parquet nor .xlsx nor .jsonl nor .json; convert it to one of them.",
     ),
     "two formats": (
         lambda: pd.read_csv("rows.csv").to_parquet("more.parquet"),

@@ -66,6 +66,7 @@ TESTED_BY = {
     "tables/test_budget.py": "tables/parquet_files tables/row_buffers",
     "tables/test_columns.py": "bags/table_facts report/sentences tables/column_inspection",
     "tables/test_files.py": "tables/json_files",
+    "tables/test_json_lines.py": "tables/json_values",
     "tables/test_images.py": "tables/image_files",
     "tables/test_long_tables.py": "tables/csv_files tables/names tables/proportions tables/table_files",
     "tables/test_scores.py": "quantifiers/classical/given_scores workflows/row_probabilities",

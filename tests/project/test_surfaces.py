@@ -152,9 +152,15 @@ def test_table_formats(name, tmp_path, service):
     assert about.media_types[0] in content
 
 
+def test_formats_that_are_only_read_are_documented():
+    documented = (DOCS / "tables.md").read_text(encoding="utf-8")
+    endings = [ending for about in registry.READ.values() for ending in about.endings if ".gz" not in ending]
+    assert [ending for ending in endings if f"`{ending}`" not in documented] == []
+
+
 def test_unknown_endings_are_refused_with_all_formats(tmp_path):
     (tmp_path / "t.ods").write_text("")
-    usual = [about.endings[0] for about in registry.FORMATS.values()]
+    usual = [about.endings[0] for about in registry.READ.values()]
     with pytest.raises(ValueError) as error:
         reading.read_training(str(tmp_path / "t.ods"), label="y")
     assert str(error.value) == (

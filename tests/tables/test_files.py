@@ -220,6 +220,7 @@ def test_numbers_and_single_signs_are_no_formulas(tmp_path):
 READERS = {
     ".csv": pd.read_csv, ".tsv": lambda path: pd.read_csv(path, sep="\t"), ".csv.gz": pd.read_csv,
     ".parquet": pd.read_parquet, ".xlsx": pd.read_excel, ".json": pd.read_json,
+    ".jsonl": lambda path: pd.read_json(path, lines=True),
 }  # fmt: skip
 
 
@@ -235,7 +236,7 @@ def test_an_output_file_has_the_format_of_its_name(model, ending):
     assert len(rows) == 200
 
 
-TABLES = "a file name that ends in .csv, .parquet, .xlsx or .json"
+TABLES = "a file name that ends in .csv, .parquet, .xlsx, .jsonl or .json"
 
 
 @pytest.mark.parametrize(

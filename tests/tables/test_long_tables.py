@@ -264,7 +264,10 @@ def test_files_that_are_none(tmp_path, monkeypatch):
     with pytest.raises(FileNotFoundError, match=exactly("source: none.csv does not exist; check the path.")):
         hq.read_bags("none.csv", bag="tow")
     (tmp_path / "t.ods").write_bytes(b"PK")
-    with pytest.raises(ValueError, match=r"source: t\.ods ends neither in \.csv nor \.parquet nor \.xlsx; convert it"):
+    with pytest.raises(
+        ValueError,
+        match=r"source: t\.ods ends neither in \.csv nor \.parquet nor \.xlsx nor \.jsonl nor \.json; convert it",
+    ):
         hq.read_bags("t.ods", bag="tow")
     message = "source: . is a directory; name its files, such as ./*.parquet, or use read_images if it holds images."
     with pytest.raises(ValueError, match=exactly(message)):

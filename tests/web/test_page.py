@@ -316,8 +316,8 @@ def test_wrong_files_are_told_and_the_form_goes_on(opened, place):
     tab = opened(viewport=NARROW)
     file = tab.locator("input[type=file]")
     file.set_input_files({"name": "scan.pdf", "mimeType": "application/pdf", "buffer": b"%PDF-1.4"})
-    expected = "expected a file that ends in .csv, .tsv, .txt, .parquet, .pq, .xlsx; save the table as one of them."
-    assert alert(tab) == f"scan.pdf: {expected}"
+    endings = ".csv, .tsv, .txt, .parquet, .pq, .xlsx, .jsonl, .ndjson"
+    assert alert(tab) == f"scan.pdf: expected a file that ends in {endings}; save the table as one of them."
     file.set_input_files({"name": "rows.parquet", "mimeType": "", "buffer": b"PAR1 and nothing else"})
     tab.locator("#alert p", has_text=re.compile("is not a complete Parquet file|cannot be read as Parquet")).wait_for()
     assert tab.locator(".drop").is_visible()

@@ -6,14 +6,14 @@ from pathlib import Path
 from typing import Any
 
 from histnetq.cli.group import main, say
-from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
+from histnetq.cli.options import KNOWN, KNOWN_IMAGES, TABLE_FILE, WEIGHTS, WRITTEN_ENDINGS, how_to_read, option, options
 from histnetq.report.sentences import describe_scores
 from histnetq.tables.files import write_files
 
 
 @main.command()
 @options("MODEL", "TABLE", "bag", *KNOWN, *WEIGHTS, "missing", *KNOWN_IMAGES, "coverage", "interval")
-@option("-o", "--output", type=TABLE_FILE, help="File of the errors of each bag: .csv, .parquet, .xlsx or .json.")
+@option("-o", "--output", type=TABLE_FILE, help=f"File of the errors of each bag: {WRITTEN_ENDINGS}.")
 @options("force", "json")
 def evaluate(model: Path, table: list[str], output: Path | None, force: bool, as_json: bool, **known: Any) -> None:
     """Measure the errors of a model on bags of known proportions.

@@ -10,7 +10,7 @@ import click
 from histnetq.cli.group import command_line, main, print_table, say
 from histnetq.cli.options import PAGE_FILE, PATH, TABLE_FILE, WEIGHTS, option, options
 from histnetq.cli.terminal import echo
-from histnetq.registry import PERIODS
+from histnetq.registry import PERIODS, WRITTEN_ENDINGS
 from histnetq.tables.files import refuse_existing, refuse_inputs, refuse_same_file, write_files
 
 if TYPE_CHECKING:
@@ -64,8 +64,7 @@ _EXIT_ON_ALERT = 3
 @option(
     "--csv",
     type=TABLE_FILE,
-    help="File of the table: .csv, .parquet, .xlsx or .json.  [default: print the table, unless -o or --prometheus is "
-    "given]",
+    help=f"File of the table: {WRITTEN_ENDINGS}.  [default: print the table, unless -o or --prometheus is given]",
 )
 @option(
     "--prometheus",

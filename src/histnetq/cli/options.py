@@ -12,7 +12,7 @@ from click.core import ParameterSource
 from histnetq.cli.terminal import UserError
 from histnetq.cli.wording import in_options
 from histnetq.errors import InputError
-from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS
+from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS, WRITTEN_ENDINGS
 from histnetq.tables.files import format_to_write, require_page, require_parquet
 from histnetq.tables.places import as_place, local_path
 
@@ -245,7 +245,7 @@ _OPTIONS = {
         "-o",
         "--output",
         type=TABLE_FILE,
-        help="File of the results: .csv, .parquet, .xlsx or .json.  [default: the terminal]",
+        help=f"File of the results: {WRITTEN_ENDINGS}.  [default: the terminal]",
     ),
 }
 

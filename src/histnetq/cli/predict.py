@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from histnetq.cli.group import main, print_table, say
-from histnetq.cli.options import IMAGES, TABLE_FILE, WEIGHTS, how_to_read, option, options
+from histnetq.cli.options import IMAGES, TABLE_FILE, WEIGHTS, WRITTEN_ENDINGS, how_to_read, option, options
 from histnetq.cli.terminal import echo
 from histnetq.report.sentences import count
 from histnetq.tables.files import refuse_existing, refuse_same_file, write_files
@@ -34,7 +34,7 @@ from histnetq.tables.files import refuse_existing, refuse_same_file, write_files
 @option(
     "--rows",
     type=TABLE_FILE,
-    help="File (.csv, .parquet, .xlsx or .json) of the class probabilities of each row, given the estimated "
+    help=f"File ({WRITTEN_ENDINGS}) of the class probabilities of each row, given the estimated "
     "proportions of its bag.",
 )
 @options("table", "force", "json")

@@ -8,7 +8,7 @@ from typing import Any
 import click
 
 from histnetq.cli.group import main, say
-from histnetq.cli.options import TABLE_FILE, option, options
+from histnetq.cli.options import TABLE_FILE, WRITTEN_ENDINGS, option, options
 from histnetq.report.sentences import count
 from histnetq.tables.files import write_files
 
@@ -22,9 +22,7 @@ from histnetq.tables.files import write_files
     help="Number of rows drawn from each bag; smaller bags give all their rows.",
 )
 @options("seed")
-@option(
-    "-o", "--output", type=TABLE_FILE, required=True, help="File of the drawn rows: .csv, .parquet, .xlsx or .json."
-)
+@option("-o", "--output", type=TABLE_FILE, required=True, help=f"File of the drawn rows: {WRITTEN_ENDINGS}.")
 @options("force", "json")
 def sample(model: Path, new: list[str], output: Path, force: bool, as_json: bool, **reading: Any) -> None:
     """Draw rows of each bag for labelling.

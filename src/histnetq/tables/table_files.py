@@ -18,11 +18,12 @@ import numpy as np
 from histnetq.bags.checks import nearest_name, shown
 from histnetq.bags.limits import LONGEST_NAME
 from histnetq.errors import InputError, InputTypeError, MissingFileError, Option, StructuredError, Way
-from histnetq.registry import FORMATS
+from histnetq.registry import READ
 from histnetq.tables.files import refuse_same
 from histnetq.tables.places import Address, as_place
 
 if TYPE_CHECKING:
+    import pandas as pd
     import pyarrow as pa
 
 BATCH_ROWS = 1 << 17
@@ -130,8 +131,29 @@ def open_table(source: Any, argument: str) -> Table:
     kinds = {format_of(path, argument) for path in paths}
     if len(kinds) > 1:
         raise InputError(argument, "files of one kind", " and ".join(sorted(kinds)), "convert some")
-    table: Table = FORMATS[kinds.pop()].load().open_files(paths)
+    table: Table = READ[kinds.pop()].load().open_files(paths)
     return table
+
+
+def read_frame(source: Any, argument: str, columns: Sequence[str] | None = None) -> pd.DataFrame:
+    """Return all rows of a table as a data frame, with these columns or, by default, with all that can be read.
+
+    Columns of CSV files become whole numbers if all of their cells are whole, and texts keep None for an empty cell.
+    """
+    import pandas as pd
+    import pyarrow as pa
+
+    if isinstance(source, pd.DataFrame):
+        return source
+    table = open_table(source, argument)
+    if columns is None:
+        columns = [name for name in table.columns if can_name(table.types[name])]
+    table.require(columns)
+    frame = pa.Table.from_batches([batch for _, batch in table.batches(columns)]).to_pandas()
+    for name in frame.columns if table.written else ():
+        if frame[name].dtype == np.float64 and (frame[name] % 1 == 0).all() and (frame[name].abs() < 2**53).all():
+            frame[name] = frame[name].astype(np.int64)
+    return frame
 
 
 @dataclass(frozen=True)
@@ -144,7 +166,7 @@ class Part:
 
 def open_part(part: Part) -> Table:
     """Open a part as a table."""
-    module = FORMATS[format_of(part.path, "source")].load()
+    module = READ[format_of(part.path, "source")].load()
     table: Table = module.open_files([part.path], *(() if part.groups is None else (part.groups,)))
     return table
 
@@ -154,7 +176,7 @@ def split_files(source: Any, argument: str, n_rows: int) -> list[Part]:
     open_table(source, argument)
     parts: list[Part] = []
     for path in find_files(source, argument):
-        kind = FORMATS[format_of(path, argument)]
+        kind = READ[format_of(path, argument)]
         parts += kind.load().split_file(path, n_rows) if kind.splits else [Part(path)]
     return parts
 
@@ -230,10 +252,10 @@ def _find_objects(place: Address, argument: str) -> list[str]:
 
 def format_of(path: str, argument: str) -> str:
     """Return the format of a file, based on the ending of its name."""
-    for name, about in FORMATS.items():
+    for name, about in READ.items():
         if path.lower().endswith(about.endings):
             return name
-    endings = " nor ".join(about.endings[0] for about in FORMATS.values())
+    endings = " nor ".join(about.endings[0] for about in READ.values())
     raise InputError(argument, problem=f"{path} ends neither in {endings}", remedy="convert it to one of them")
 
 

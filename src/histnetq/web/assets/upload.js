@@ -5,7 +5,7 @@ import { announce, clearAlert, el, field, newId, select } from "./dom.js";
 import { bytes, count } from "./format.js";
 
 const MOST_COLUMNS = 40;
-const ENDINGS = [".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx"];
+const ENDINGS = [".csv", ".tsv", ".txt", ".parquet", ".pq", ".xlsx", ".jsonl", ".ndjson"];
 
 /** Return an error message for a file that the server would refuse, or "". This avoids a useless upload. */
 function refusal(file, limits) {
