@@ -166,6 +166,33 @@ def test_coverage_without_calibration_bags(kind):
     assert abs(np.mean(held[0.95]) - 0.95) < 0.04
 
 
+@pytest.mark.parametrize("kind", ["EMQ", "ACC"])
+def test_large_bags_are_covered_although_the_classifier_is_another_one(kind):
+    held = []
+    for seed in range(10):
+        rng = np.random.default_rng(seed)
+        bags = hq.APP(1500).draw(hq.Bags.from_labels(*normals(15_000, rng, 0.5)), 15, random_state=seed)
+        q = getattr(hq, kind)(LogisticRegression(), random_state=0).fit(*normals(200, rng, 0.4))
+        held.append(q.predict_interval(bags, 0.9, method="bayes", n_draws=150).contains(bags.prevalences).mean())
+    assert 0.85 < np.mean(held) <= 1
+
+
+def test_a_fitted_classifier_and_scores_vary_less_than_a_classifier_that_is_fitted_again():
+    X, y = labelled()
+    q = hq.EMQ(LogisticRegression(), random_state=0).fit(X, y)
+    scored = hq.EMQ().fit_posteriors(q.training_posteriors_, q.training_labels_)
+    fitted = hq.EMQ(LogisticRegression().fit(X, y), cv=None).fit(X, y)
+    assert [m.capabilities().posteriors.variation for m in (q, scored, fitted)] == [2.0, 1.0, 1.0]
+    learned = q.training_posteriors_.astype(float), q.training_labels_, None, 4000
+    drawn = [
+        kind.drawn(*learned, np.random.default_rng(0), variation)
+        for kind in (RowLikelihoods, CellLikelihoods) for variation in (1.0, 4.0)
+    ]  # fmt: skip
+    once, wider, cells, wider_cells = drawn
+    np.testing.assert_allclose(wider.parameters.std(0), 2 * once.parameters.std(0))
+    assert 1.5 < wider_cells.shares.std(0).mean() / cells.shares.std(0).mean() < 2.1
+
+
 def test_populations_are_those_of_bayesian_counting():
     """The posterior that a plain sampler finds, which draws prevalences, errors and labels in turn (Ziegler & Czyż)."""
     labelled_as, found = np.array([[300.0, 50.0], [60.0, 190.0]]), np.array([70, 30])

@@ -52,6 +52,15 @@ def test_intervals_hold_at_every_size(models, size):
     assert np.mean(width) < {20: 0.5, 100: 0.25, 1000: 0.16, 10_000: 0.15}[size]
 
 
+def test_intervals_of_scores_are_narrower_than_those_of_a_classifier_that_is_fitted_again(models):
+    model, bags = models[0], new_bags(10_000, 10, 1)
+    labelled = hq.Bags.from_labels(model.training_posteriors_.astype(float), model.training_labels_)
+    scored = calibrate_on_rows(hq.Pretrained().fit_posteriors(labelled), labelled, SIZES, 5, 0)
+    again, fixed = (m.calibration_.coefficients[:, :2].sum() for m in (model, scored))
+    assert fixed == pytest.approx(again / 2, rel=0.3)
+    assert model.predict_interval(bags).contains(bags.prevalences).mean() > 0.7
+
+
 def test_intervals_of_large_bags_are_narrower(models):
     X = normal_rows(20, 7)[0]
     widths = [np.ptp([f.lower, f.upper], axis=0).mean() for f in

@@ -33,8 +33,8 @@ class Bayes(IntervalMethod):
 
     Labels are drawn from their posterior under prior shift. The prevalences have a Dirichlet prior, flat by default.
     The likelihood of a row under each class is learned from the labelled training rows, and its uncertainty is drawn as
-    well. Methods that count predicted classes (CC, ACC) use only the predicted class of a row; all others use its
-    posteriors.
+    well. It is larger if the classifier of new rows was fitted again to all labelled rows. Methods that count predicted
+    classes (CC, ACC) use only the predicted class of a row; all others use its posteriors.
 
     The ends of all classes of a bag are the same number of posterior standard deviations away from the posterior mean.
     This number is chosen so that the intervals contain `coverage` of the classes on average. An interval is extended if
@@ -74,7 +74,7 @@ class Bayes(IntervalMethod):
         _refuse_large(bags)
         kind, n_likelihoods = CellLikelihoods if known.reads_class else RowLikelihoods, -(-n_draws // _KEPT)
         learned = known.posteriors.astype(np.float64), known.labels.astype(np.int64), known.weights
-        likelihoods = kind.drawn(*learned, n_likelihoods, rng)
+        likelihoods = kind.drawn(*learned, n_likelihoods, rng, known.variation)
         posteriors, index = known.of_bags(bags)
         estimates = check_estimates(known.quantify(posteriors, index, bags.offsets, bags.sized_weights()))
         seed, noise = int(rng.integers(2**31)), rng.random((n_likelihoods * _KEPT, len(concentrations)))

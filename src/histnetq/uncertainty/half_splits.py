@@ -13,7 +13,7 @@ from histnetq.bags.checks import check_integer
 from histnetq.bags.protocols import APP
 from histnetq.errors import InputError
 from histnetq.simplex import Floats, Ints
-from histnetq.uncertainty.capabilities import HeldOutPosteriors
+from histnetq.uncertainty.capabilities import REFITTED, HeldOutPosteriors
 from histnetq.uncertainty.conformal import Calibration
 
 SIZES = (20, 56, 159, 447, 1259, 3549, 10_000)  # of calibration bags, if no size is named
@@ -24,10 +24,10 @@ _BAGS = 500  # number of calibration bags, at least
 _LARGEST_DRAWN = 10_000  # the scales extrapolate to larger bags
 _MOST_SIZES, _LARGEST = 20, 1_000_000_000
 _MOST_ROWS = 50_000  # largest number of rows whose posteriors are learned from
-# Halves have twice the sampling variance of all rows, both for learning and for the rows that bags are drawn from. The
-# factor for as many new rows as labelled rows would be 1/2. It is larger because the classifier of all rows differs
-# from the classifiers of the folds: with 1/2, the intervals of bags of 10,000 rows were too narrow on real tables.
-_OF_ALL_ROWS = 0.65
+# Halves have twice the sampling variance of all rows, both for learning and for the rows that bags are drawn from. A
+# new bag has new rows and adds no variance of the second kind, so the factor would be 1/4. With it, the intervals of
+# bags of 10,000 new rows were too narrow on real tables.
+_OF_ALL_ROWS = 0.325
 
 Learn = Callable[[Bags], Callable[[Bags], Floats]]
 
@@ -70,6 +70,7 @@ def calibrate_by_halves(
     n_splits: int = _SPLITS,
     random_state: int = 0,
     copies: Ints | None = None,
+    variation: float = REFITTED,
 ) -> Calibration:
     """Calibrate a method that learns from labelled rows, on bags of held-out rows.
 
@@ -87,6 +88,8 @@ def calibrate_by_halves(
         Sizes of the bags.
     copies : (n_rows,), optional
         A number for each row, equal for copies of a row, which stay in one half. By default no row is a copy.
+    variation : float
+        Variance of the final fit, in units of the variance that is expected from the halves.
     """
     rng = np.random.default_rng(random_state)
     truth, estimates, drawn = list[Floats](), list[Floats](), list[NDArray]()
@@ -99,7 +102,7 @@ def calibrate_by_halves(
         drawn.append(bags.sizes)
     joined = np.concatenate(truth), np.concatenate(estimates), np.concatenate(drawn)
     found = Calibration.of(*joined, random_state)
-    return found.with_model_part(_OF_ALL_ROWS)
+    return found.with_model_part(_OF_ALL_ROWS * variation)
 
 
 def calibrate_from_posteriors(
@@ -123,7 +126,7 @@ def calibrate_from_posteriors(
         return lambda bags: quantify(posteriors, bags.index, bags.offsets, bags.weights)
 
     rows, copies = Bags.trusted(posteriors, every, ends, **parts), None if copies is None else copies[used]
-    found = calibrate_by_halves(learn, rows, sizes, _SPLITS, random_state, copies)
+    found = calibrate_by_halves(learn, rows, sizes, _SPLITS, random_state, copies, known.variation)
     return found if len(used) == n_rows else found.with_model_part(len(used) / n_rows)
 
 

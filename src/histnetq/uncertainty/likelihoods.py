@@ -47,9 +47,13 @@ class RowLikelihoods:
 
     @classmethod
     def drawn(
-        cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator
-    ) -> RowLikelihoods:
-        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods."""
+        cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator,
+        variation: float = 1.0,
+    ) -> RowLikelihoods:  # fmt: skip
+        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods.
+
+        The sampling covariance is multiplied by `variation`.
+        """
         n_classes = posteriors.shape[1]
         w = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
         prior = np.bincount(labels, w, minlength=n_classes) / w.sum()
@@ -73,7 +77,7 @@ class RowLikelihoods:
         weak = _WEAK * np.eye(n_classes + 1)
         solved = np.linalg.inv((by_row.T * w) @ by_row + weak)
         spread, axes = np.linalg.eigh(solved @ ((centered.T * w) @ centered + weak) @ solved)
-        root = axes * np.sqrt(np.maximum(spread, 0))
+        root = axes * np.sqrt(variation * np.maximum(spread, 0))
         return cls(prior, found + rng.normal(size=(n_draws, n_classes + 1)) @ root.T)
 
     def of(self, posteriors: Floats) -> Iterator[Floats]:
@@ -101,9 +105,13 @@ class CellLikelihoods:
 
     @classmethod
     def drawn(
-        cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator
-    ) -> CellLikelihoods:
-        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods."""
+        cls, posteriors: Floats, labels: Ints, weights: NDArray | None, n_draws: int, rng: np.random.Generator,
+        variation: float = 1.0,
+    ) -> CellLikelihoods:  # fmt: skip
+        """Learn from the posteriors ``(n_rows, n_classes)`` and labels of rows, and draw likelihoods.
+
+        The counts are divided by `variation`.
+        """
         n_classes = posteriors.shape[1]
         w = np.ones(len(labels)) if weights is None else weights.astype(np.float64)
         cells = np.bincount(posteriors.argmax(1) * n_classes + labels, w, minlength=n_classes**2)
@@ -111,7 +119,7 @@ class CellLikelihoods:
         wrong = (counts.sum() - np.trace(counts) + 0.5) / (counts.sum() + 1)
         before = np.full((n_classes, n_classes), wrong / max(n_classes - 1, 1))
         np.fill_diagonal(before, 1 - wrong)
-        return cls.around(counts + before, n_draws, rng)
+        return cls.around(counts / variation + before, n_draws, rng)
 
     @classmethod
     def around(cls, concentrations: Floats, n_draws: int, rng: np.random.Generator) -> CellLikelihoods:

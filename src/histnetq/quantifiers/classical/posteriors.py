@@ -350,6 +350,7 @@ class PosteriorQuantifier(Quantifier):
             self.training_labels_,
             self.training_weights_,
             self.reads == "class",
+            self.cv is not None and self.classifier_ is not None,
             self._bag_posteriors,
             self._quantify,
             self._relearned,
