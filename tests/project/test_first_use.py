@@ -268,8 +268,13 @@ MISTAKES = {
         "monitor model bad.csv --time when --period D", "'length'", "fit the model again without it",
         lambda: hq.monitor("model", "bad.csv", time="when", period="D"),
         table=lambda rows: rows.assign(
-            length=rows.index // 15 % 7 / 4, when=pd.date_range("2026-01-01", periods=20).strftime("%F").repeat(15)
+            length=rows.index // 5 % 7 / 4, when=pd.date_range("2026-01-01", periods=60).strftime("%F").repeat(5)
         ),
+    ),
+    "a reference of few days": Mistake(
+        "monitor model bad.csv --time when --period D", "class 'cod'", "name a reference of 20 chunks or more",
+        lambda: hq.monitor("model", "bad.csv", time="when", period="D"),
+        table=lambda rows: rows.assign(when=pd.date_range("2026-01-01", periods=20).strftime("%F").repeat(15)),
     ),
     "a column twice": Mistake(
         f"fit bad.csv {KNOWN}", "'length'", "rename one",
@@ -414,7 +419,8 @@ def sentences_of(call: Callable[[], object]) -> list[str]:
 
 
 def test_forty_mistakes_are_listed():
-    assert len(MISTAKES) >= 40
+    assert len(MISTAKES) >= 40, "on the command line"
+    assert sum(mistake.python is not None for mistake in MISTAKES.values()) + len(IN_PYTHON) >= 40, "in Python"
 
 
 @pytest.mark.parametrize("name", MISTAKES)

@@ -188,6 +188,7 @@ def test_a_range_holds_both_of_its_ends():
     assert str(parse_range("2025..2026-01-31")[1]) == "2026-02-01T00:00:00.000000"
 
 
+@pytest.mark.filterwarnings("ignore:reference. the reference has 8 chunks")
 def test_a_model_without_sketches_reads_whole_chunks(rows):
     q = hq.EMNetQ(encoder=(4,), ridge=None, training=hq.Training(epochs=2, bags_per_epoch=8), random_state=0)
     other = make_rows([0.5] * 5, seed=2)
@@ -824,3 +825,16 @@ def test_a_page_about_a_reference_alone_says_so(files):
     done = run(*files[:8], *TYPED, "-o", "page.html")
     assert done.output.startswith("All chunks are in the reference, so there are no chunks to compare with it.\n")
     assert "All chunks are in the reference, so that there is none" in Path("page.html").read_text(encoding="utf-8")
+
+
+def test_a_reference_that_hides_large_changes_is_told(model):
+    shares = np.r_[0.3, 0.5, 0.35, 0.55, 0.2, 0.5, 0.4, [0.6] * 7]
+    message = (
+        "reference: the reference has 7 chunks, and their variation is so uncertain that estimates of class 'a' from "
+        "{} raise no alert; name a reference of 20 chunks or more, or use shorter chunks."
+    )
+    with pytest.warns(UserWarning, match="the reference has 7 chunks") as found:
+        table = watch(model, make_rows(shares), reference="2026-01-01..2026-02-20")
+    late = table[(table["class"] == "a") & (table["period"] == "analysis")].iloc[0]
+    ends = f"{late['threshold_lower']:.2f} to {late['threshold_upper']:.2f}"
+    assert [str(warning.message) for warning in found] == [message.format(ends)]

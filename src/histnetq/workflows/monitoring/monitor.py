@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_fraction
-from histnetq.errors import InputError, InputTypeError, Option
+from histnetq.errors import InputError, InputTypeError, InputWarning, Option
 from histnetq.quantifiers.base import Quantifier
 from histnetq.simplex import Floats
 from histnetq.sketches.sketch import BagSketch
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 _FEW = 6  # chunks; a reference with fewer gives wide limits
+_GOOD, _WIDE = 20, 0.65  # chunks of a good reference; distance of thresholds that is worth a warning with fewer
 _COVERAGE = 0.9
 _DIGITS = 9  # decimals of estimates, more than are significant
 COLUMNS = (
@@ -357,13 +358,28 @@ def _alerts(
         nothing = np.full_like(estimates, np.nan)
         columns = dict.fromkeys(("reference", "threshold_lower", "threshold_upper"), nothing)
         return columns | {"alert": np.zeros(estimates.shape, bool)}, False
-    if FEWEST <= n < _FEW:
+    found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
+    if n < _FEW:
         warning = f"The reference{where} has {n} chunks, so their variation is uncertain: thresholds are wide."
         warnings.warn(warning, UserWarning, stacklevel=4)
-    found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
+    elif n < _GOOD:
+        _warn_if_wide(model.classes_, found.lower[~held], found.upper[~held], n, where)
     reference = np.broadcast_to(found.reference, estimates.shape)
     limits = {"threshold_lower": found.lower, "threshold_upper": found.upper}
     return {"reference": reference, **limits, "alert": found.alert}, True
+
+
+def _warn_if_wide(classes: NDArray, lower: Floats, upper: Floats, n: int, where: str) -> None:
+    """Warn if a reference of `n` chunks has thresholds that only very large changes exceed."""
+    if len(lower) and (upper - lower).max() > _WIDE:
+        row, column = np.unravel_index((upper - lower).argmax(), lower.shape)
+        ends = f"{lower[row, column]:.2f} to {upper[row, column]:.2f}"
+        problem = (
+            f"the reference{where} has {n} chunks, and their variation is so uncertain that estimates of class "
+            f"{str(classes[column])!r} from {ends} raise no alert"
+        )
+        remedy = f"name a reference of {_GOOD} chunks or more, or use shorter chunks"
+        warnings.warn(InputWarning("reference", problem=problem, remedy=remedy), stacklevel=5)
 
 
 def _long(
