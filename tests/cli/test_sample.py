@@ -258,8 +258,8 @@ WRONG_SAMPLES = {
 }  # fmt: skip
 WRONG_AUDITS = {
     "no such file": (None, [*PREDICT, "--audited", "nope.csv"], "--audited: nope.csv does not exist; check the path."),
-    "another ending": (None, [*PREDICT, "--audited", "model/config.json"],
-        "--audited: model/config.json ends neither in"),
+    "another ending": (lambda: Path("labels.ods").write_text("x"), [*PREDICT, "--audited", "labels.ods"],
+        "--audited: labels.ods ends neither in"),
     "nothing labelled": (
         change(lambda d: d.assign(label=None)), PREDICT,
         "labelled.csv: no row has a label in column 'label'; fill it in."

@@ -10,6 +10,7 @@ if TYPE_CHECKING:
     from histnetq.bags.text_features import TextFeatures
     from histnetq.quantifiers.base import Quantifier
     from histnetq.uncertainty.capabilities import Capabilities
+    from histnetq.uncertainty.rogan_gladen import Prevalence
     from histnetq.workflows.estimating import Score
 
 _ABOUT_SCORES = (
@@ -124,3 +125,17 @@ def count(n: int, noun: str) -> str:
     """
     ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
     return f"{n:,} {noun}{ending}"
+
+
+def describe_prevalence(found: Prevalence, raw: float, coverage: float) -> list[str]:
+    """Return a line about a prevalence that was corrected for the errors of a test.
+
+    Examples
+    --------
+    >>> from histnetq.uncertainty.rogan_gladen import Prevalence
+    >>> describe_prevalence(Prevalence(0.143, 0.021, 0.248), 0.3, 0.9)
+    ['Prevalence 14.3 % (90 % interval: 2.1 % to 24.8 %); 30.0 % of the tests are positive.']
+    """
+    ends = f"{100 * found.lower:.1f} % to {100 * found.upper:.1f} %"
+    about = f"{100 * found.estimate:.1f} % ({100 * coverage:.3g} % interval: {ends})"
+    return [f"Prevalence {about}; {100 * raw:.1f} % of the tests are positive."]

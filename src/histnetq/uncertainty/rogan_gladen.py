@@ -104,6 +104,27 @@ def rogan_gladen(
     return Prevalence(estimate, min(lower, estimate), max(upper, estimate))
 
 
+def read_rate(name: str, text: str) -> tuple[float, int | None]:
+    """Return a rate and the number of tests that gave it, from a number, or from counts such as ``90/100``.
+
+    Examples
+    --------
+    >>> read_rate("sensitivity", "90/100"), read_rate("sensitivity", "0.9")
+    ((0.9, 100), (0.9, None))
+    """
+    found, slash, total = text.partition("/")
+    try:
+        if not slash:
+            return float(text), None
+        n = check_whole(f"n_{name}", int(total))
+        if 0 <= int(found) <= n:
+            return int(found) / n, n
+    except ValueError:
+        pass
+    way_out = "write a share, or right tests and all tests of a validation study"
+    raise InputError(name, "a number from 0 to 1, or counts such as 90/100", repr(text), way_out)
+
+
 def _check_share(name: str, value: Any) -> float:
     if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= float(value) <= 1:
         raise InputError(name, "a number from 0 to 1", repr(value), "divide counts by their sum")
