@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from histnetq.workflows.bag_audits import audit, sample_rows
     from histnetq.workflows.estimating import Estimates, estimate
     from histnetq.workflows.fitting import fit_best
+    from histnetq.workflows.judging import Judgement, judge
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
 
 __version__ = "0.1.0"
@@ -68,10 +69,10 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
 
 __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
-    "Dirichlet", "Estimates", "Intervals", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training",
-    "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best", "interop",
-    "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "read_bags", "read_images", "rogan_gladen",
-    "sample_rows", "sample_table", "simplex", "tune",
+    "Dirichlet", "Estimates", "Intervals", "Judgement", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample",
+    "Training", "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best",
+    "interop", "judge", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "read_bags",
+    "read_images", "rogan_gladen", "sample_rows", "sample_table", "simplex", "tune",
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
@@ -91,6 +92,7 @@ _HOME = {
     "workflows.estimating": ["Estimates", "estimate"],
     "workflows.bag_audits": ["audit", "sample_rows"],
     "workflows.fitting": ["fit_best"],
+    "workflows.judging": ["Judgement", "judge"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],
     "quantifiers.loading": ["load"],
