@@ -2,30 +2,41 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import combinations
+from dataclasses import dataclass
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from numpy.typing import NDArray
 
-from histnetq.bags.checks import check_fraction, nearest_name, shown
-from histnetq.bags.indexing import natural_keys
+from histnetq.bags.checks import check_fraction, check_seed, shown
 from histnetq.errors import InputError, Option
-from histnetq.simplex import Floats, Ints
-from histnetq.tables.names import name_of, of_one_type
+from histnetq.simplex import Ints
 from histnetq.uncertainty.judging.checks import equal_mixes
-from histnetq.uncertainty.judging.comparing import difference, holm
-from histnetq.uncertainty.judging.judged_rows import JudgedRows, ShareIntervals
+from histnetq.uncertainty.judging.judged_rows import JudgedRows
+from histnetq.uncertainty.judging.planning import sequential_level
+from histnetq.workflows.judge_columns import JudgedColumns, as_frame, read_columns, require_columns
+from histnetq.workflows.judge_tables import (
+    System,
+    agreement_table,
+    compare,
+    confusion_table,
+    error_rate_table,
+    estimate_table,
+    ordered_table,
+    plan_table,
+    separate_table,
+    worth_table,
+)
 
 __all__ = ["Judgement", "judge"]
 
 Target = Literal["batch", "process"]
 _LABELS, _TARGETS = ("random", "by-verdict", "other"), ("batch", "process")
+_CLUSTER = re.compile(r"conversation|session|thread|chat|user|patient|document|prompt|question", re.IGNORECASE)
 _REFUSED = 0.001  # p-value of equal verdict mixes below which labels are not called random
-_FEW_CLUSTERS = 30
+_FEW_CLUSTERS, _FEW_LABELS, _LOW_AGREEMENT, _UNEQUAL = 30, 30, 0.8, 0.01
 
 
 @dataclass(frozen=True)
@@ -65,6 +76,20 @@ class Judgement:
         How labelled rows were chosen.
     by : str, default=None
         Column that names the systems.
+    sequential : bool, default=False
+        Whether the intervals hold although one looks after each batch of labels.
+    n_rows, n_labels : int, default=0
+        Numbers of rows and of human labels of this batch.
+
+    Examples
+    --------
+    >>> import histnetq as hq
+    >>> columns = {"verdict": ["yes", "no"] * 40, "label": ["yes", "no", "", ""] * 20}
+    >>> found = hq.judge(columns, judge="verdict", human="label", labels="random")
+    >>> found.classes, found.n_labels
+    (['no', 'yes'], 40)
+    >>> found.confusion[["verdict", "label", "n"]].values.tolist()
+    [['no', 'no', 20], ['no', 'yes', 0], ['yes', 'no', 0], ['yes', 'yes', 20]]
     """
 
     table: pd.DataFrame
@@ -82,22 +107,28 @@ class Judgement:
     target: str = "batch"
     labels: str | None = None
     by: str | None = None
+    sequential: bool = False
+    n_rows: int = 0
+    n_labels: int = 0
 
     def to_frame(self) -> pd.DataFrame:
-        """Return the table of estimates: one row per system and class."""
+        """Return the table of estimates: one row per system and class.
+
+        Returns
+        -------
+        DataFrame
+            A copy of `table`.
+
+        Examples
+        --------
+        >>> import histnetq as hq
+        >>> columns = {"verdict": ["yes", "no"] * 40, "label": ["yes", "no", "", ""] * 20}
+        >>> hq.judge(columns, judge="verdict", human="label", labels="random").to_frame()[["class", "raw", "estimate"]]
+          class  raw  estimate
+        0    no  0.5       0.5
+        1   yes  0.5       0.5
+        """
         return self.table.copy()
-
-
-@dataclass
-class _System:
-    """The rows of one system, and what was found about them."""
-
-    name: Any
-    rows: JudgedRows
-    raw: Floats
-    units: Ints | None
-    found: ShareIntervals | None = None
-    about: dict[str, Any] = field(default_factory=dict)
 
 
 def judge(
@@ -160,7 +191,7 @@ def judge(
     plan : float, default=None
         Intended half-width of the intervals, for which the needed number of labels is computed.
     sequential : bool, default=False
-        Whether to widen intervals so that all of them hold, although you look after each batch of labels.
+        Whether to widen intervals so that all of them hold if you look after every 20 labels, up to 1,000 labels.
     random_state : int, default=0
         Seed of simulated distributions.
 
@@ -180,59 +211,110 @@ def judge(
     0   bad  0.25      0.12        80
     1  good  0.75      0.88        80
     """
-    frame = _as_frame(frame, "frame")
-    level = check_fraction("level", level)
+    level, random_state = check_fraction("level", level), check_seed(random_state) or 0
     _check_choice("target", target, _TARGETS)
-    human_columns = [human] if isinstance(human, str) else list(human or ())
-    for name, column in (("judge", judge), ("human", human_columns), ("by", by), ("pair", pair), ("cluster", cluster)):
-        _require(frame, name, column)
-    verdict = _texts(frame[judge], "judge")
-    people = [_texts(frame[column], "human") for column in human_columns]
-    _check_labels(labels, people, None)
-    notes: list[str] = []
-    classes = _classes(verdict, people, notes)
-    label = _first(people, len(frame))
-    systems = _systems(frame, by)
-    code = pd.Index(classes, dtype=object)
-    label_codes, verdict_codes = _codes(label, code), _codes(verdict, code)
-    verdict_codes = np.where(verdict_codes < 0, len(classes), verdict_codes)  # the judge abstained
-    found: list[_System] = []
+    people = [human] if isinstance(human, str) else list(human or ())
+    verdicts = list(judge.values()) if isinstance(judge, Mapping) else judge
+    named = {
+        "judge": verdicts, "human": people, "by": by, "pair": pair, "cluster": cluster, "probability": probability,
+        "stratum": stratum,
+    }  # fmt: skip
+    frame = as_frame(frame, "frame")
+    _check_options(frame, named, labels, learned_on, stable_judge, sequential, plan, ordered)
+    earlier = None if learned_on is None else as_frame(learned_on, "learned_on")
+    if earlier is not None:
+        for name in ("judge", "human", "by"):
+            require_columns(earlier, "learned_on" if name != "judge" else "judge", named[name])
+    n_rows = len(frame)
+    together = frame if earlier is None else pd.concat([frame, earlier], ignore_index=True)
+    systems = _systems(together, by, n_rows)
+    columns = read_columns(together, judge, people, ordered, len(systems))
+    notes = list(columns.notes)
+    if labels == "other":
+        notes.append("Nothing is known about how rows were chosen to be labelled, so only bounds are given.")
+    design = _Design(frame, labels, stratum, probability, cluster)
+    found = []
     for name, rows in systems:
-        own = JudgedRows(
-            verdict_codes[rows], label_codes[rows], len(classes) + 1, len(classes),
-            np.zeros(len(classes) + 1, int) if labels == "random" else None,
-            clusters=None if cluster is None else pd.factorize(frame[cluster].to_numpy()[rows])[0],
-        )  # fmt: skip
-        raw = own.sizes[:-1] / max(own.sizes[:-1].sum(), 1)
-        system = _System(name, own, raw, None)
-        _check_random(own, labels, name, notes, random_state)
-        system.found = own.shares(level, target)
+        now, before = rows[rows < n_rows], rows[rows >= n_rows]
+        own, groups = design.rows(columns, now)
+        past = JudgedRows(columns.verdicts[before], columns.labels[before], len(columns.verdict_names), own.n_classes)
+        system = System(name, now, own, groups, past.counts, columns.votes[now], labels, bool(stable_judge))
+        _check_system(system, columns, labels, earlier is not None, notes, random_state)
         found.append(system)
-    table = pd.concat([_rows_of(system, classes, by) for system in found], ignore_index=True)
-    comparisons = None
-    if by is not None:
-        unit = pair if pair is not None else cluster
-        units = None if unit is None else pd.factorize(frame[unit].to_numpy())[0]
-        comparisons = _compare(found, systems, units, classes, level)
-    confusion = pd.concat([_confusion(system, classes, by) for system in found], ignore_index=True)
+    used = sequential_level(level) if sequential else level
+    for system in found:
+        system.estimate(used, target)
+    if cluster is None and target == "process":
+        notes += _repeats(frame, by, pair, [*([verdicts] if isinstance(verdicts, str) else verdicts), *people])
+    elif cluster is not None and target == "process":
+        n_clusters = min(frame[cluster].iloc[system.rows_of_frame].nunique() for system in found)
+        if n_clusters < _FEW_CLUSTERS:
+            notes.append(f"There are only {n_clusters} clusters, so intervals use Student's distribution.")
+    if cluster is not None and earlier is not None and (design.n_labels == 0 or stable_judge):
+        notes.append("Intervals from labels of an earlier batch do not allow for clusters.")
+    unit = pair if pair is not None else cluster
+    units = None if unit is None else pd.factorize(frame[unit])[0]
+    both = earlier is not None and design.n_labels > 0
+    second = columns.second[:n_rows]
+    agreements = agreement_table(found, columns.labels, second, by) if len(people) > 1 else None
+    rates = error_rate_table(found, by, random_state) if both else None
+    worths = None if labels == "other" else worth_table(found, used, target, by)
+    _judge_results(notes, columns, agreements, rates, worths, stable_judge, by, cluster is not None)
     return Judgement(
-        table, classes, comparisons, confusion, warnings=notes, level=level, target=target, labels=labels, by=by
-    )
+        estimate_table(found, columns.classes, by, worths), columns.classes,
+        None if by is None or labels == "other" else compare(found, units, columns.classes, used),
+        confusion_table(found, columns, by), worths,
+        separate_table(found, columns.classes, used, target, by) if both else None, rates,
+        None if ordered is None else ordered_table(found, columns.classes, used, target, by),
+        None if plan is None else plan_table(found, columns.verdict_names, plan, used, target, by), agreements, notes,
+        level, target, labels, by, sequential, n_rows, design.n_labels,
+    )  # fmt: skip
 
 
-def _as_frame(given: Any, name: str) -> pd.DataFrame:
-    if not isinstance(given, pd.DataFrame | Mapping):
-        problem = "a data frame or a dict of columns"
-        raise InputError(name, problem, type(given).__name__, "read the table first, for example with pandas.read_csv")
-    try:
-        frame = pd.DataFrame(given)
-    except ValueError as error:
-        raise InputError(
-            name, "columns of the same length", str(error), "give each row a value in each column"
-        ) from None
-    if not len(frame):
-        raise InputError(name, "at least one row", "none", "check the table")
-    return frame.reset_index(drop=True)
+class _Design:
+    """How rows to label were chosen."""
+
+    def __init__(
+        self, frame: pd.DataFrame, labels: str | None, stratum: str | None, probability: str | None, cluster: str | None
+    ) -> None:
+        self.pools, self.n_labels = labels == "random" or stratum is not None, 0
+        self.strata = None if stratum is None else _codes_of(frame, "stratum", stratum)
+        self.clusters = None if cluster is None else _codes_of(frame, "cluster", cluster)
+        self.chances = None
+        if probability is not None:
+            self.chances = pd.to_numeric(frame[probability], errors="coerce").to_numpy(float)
+
+    def rows(self, columns: JudgedColumns, rows: Ints) -> tuple[JudgedRows, Ints]:
+        """Return the rows of a system in strata of verdicts, and the verdict of each stratum."""
+        n_verdicts, verdicts, labels = len(columns.verdict_names), columns.verdicts[rows], columns.labels[rows]
+        strata = np.zeros(len(rows), np.int64) if self.strata is None else self.strata[rows]
+        n_strata = int(strata.max(initial=0)) + 1
+        if self.chances is not None:
+            chance = self.chances[rows]
+            wrong = (labels >= 0) & ~((chance > 0) & (chance <= 1))
+            if wrong.any():
+                row = int(rows[np.argmax(wrong)])
+                remedy = "give the probability with which each labelled row was drawn"
+                raise InputError(
+                    "probability", "numbers above 0, up to 1", f"{self.chances[row]:g} in row {row + 1}", remedy
+                )
+        self.n_labels += int((labels >= 0).sum())
+        own = JudgedRows(
+            strata * n_verdicts + verdicts, labels, n_strata * n_verdicts, len(columns.classes),
+            np.repeat(np.arange(n_strata), n_verdicts) if self.pools else None,
+            None if self.chances is None else self.chances[rows],
+            None if self.clusters is None else self.clusters[rows],
+        )  # fmt: skip
+        return own, np.tile(np.arange(n_verdicts), n_strata)
+
+
+def _codes_of(frame: pd.DataFrame, name: str, column: str) -> Ints:
+    if frame[column].isna().any():
+        row = int(np.argmax(frame[column].isna())) + 1
+        thing = "system" if name == "by" else name
+        raise InputError(name, f"the {thing} of each row", f"nothing in row {row}", "fill it in or drop the row")
+    codes: Ints = pd.factorize(frame[column])[0]
+    return codes
 
 
 def _check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
@@ -241,153 +323,139 @@ def _check_choice(name: str, given: Any, choices: Sequence[str]) -> None:
         raise InputError(name, expected, repr(given), "choose one of them")
 
 
-def _require(frame: pd.DataFrame, name: str, columns: Any) -> None:
-    listed = [columns] if isinstance(columns, str) else list(columns or ())
-    for column in listed:
-        if column not in frame.columns:
-            near = nearest_name(str(column), frame.columns)
-            perhaps = "" if near is None else f", perhaps {near!r}"
-            columns_shown = shown(np.array(list(map(str, frame.columns))), 20)
-            raise InputError(
-                name, f"a column of the table, {columns_shown}", repr(column), f"name one of them{perhaps}"
-            )
-
-
-def _texts(column: pd.Series, name: str) -> NDArray:
-    """(n_rows,): names of verdicts or labels; None in empty cells."""
-    codes, values = pd.factorize(column, use_na_sentinel=True)
-    names = [value.strip() if isinstance(value, str) else name_of(value) for value in np.asarray(values).tolist()]
-    kept = [each for each in names if each != ""]
-    typed = dict(zip(kept, of_one_type(kept, written=False), strict=True))
-    return np.array([*(typed.get(each) for each in names), None], object)[codes]
-
-
-def _first(people: Sequence[NDArray], n_rows: int) -> NDArray:
-    """(n_rows,): the first label of each row that has one."""
-    found = np.full(n_rows, None, object)
-    for column in reversed(people):
-        found = np.where(pd.notna(column), column, found)
-    return found
-
-
-def _check_labels(labels: Any, people: Sequence[NDArray], design: Any) -> None:
-    if not people:
-        remedy = (
-            "name the column of human labels by ",
-            Option("human"),
-            ", or an earlier batch by ",
-            Option("learned_on"),
+def _check_options(
+    frame: pd.DataFrame,
+    named: dict[str, Any],
+    labels: Any,
+    learned_on: Any,
+    stable: Any,
+    sequential: Any,
+    plan: Any,
+    ordered: Any,
+) -> None:
+    """Raise an error for options that do not fit together, or that the frame lacks the columns of."""
+    for name, columns in named.items():
+        require_columns(
+            frame if name != "human" or learned_on is None else as_frame(learned_on, "learned_on"), name, columns
         )
-        raise InputError("human", "human labels of some rows", "none", remedy)
-    if not any(pd.notna(column).any() for column in people):
+    people = named["human"]
+    if len(people) > 2:
+        raise InputError("human", "one column, or two columns", f"{len(people)} columns", "name two of them")
+    if not people:
+        raise InputError(
+            "human", "the column of human labels", "nothing", "name it, and leave cells empty without a label"
+        )
+    judges = [named["judge"]] if isinstance(named["judge"], str) else list(named["judge"])
+    if not judges:
+        raise InputError("judge", "the column of verdicts", "nothing", "name it")
+    if set(judges) & set(people):
+        raise InputError("human", "another column than the judge", repr(people[0]), "name the column of human labels")
+    now = any(column in frame.columns and (frame[column].notna() & (frame[column].astype(str).str.strip() != "")).any()
+              for column in people)  # fmt: skip
+    designs = [name for name in ("probability", "stratum") if named[name] is not None]
+    if not now and learned_on is None:
         raise InputError("human", "human labels of some rows", "only empty cells", "label some rows")
-    if labels is None and design is None:
-        expected = "'random', 'by-verdict' or 'other'"
-        raise InputError("labels", expected, "nothing", "say how the labelled rows were chosen")
     if labels is not None:
         _check_choice("labels", labels, _LABELS)
+    elif now and not designs:
+        expected = "'random', 'by-verdict' or 'other'"
+        raise InputError("labels", expected, "nothing", "say how the labelled rows were chosen")
+    if len(designs) == 2 or (designs and labels in ("by-verdict", "other")):
+        got = " and ".join([*designs, *([] if labels is None else [f"labels={labels!r}"])])
+        raise InputError(designs[0], "one way in which rows were chosen", got, "leave one of them out")
+    if stable and (learned_on is None or not now or labels != "random"):
+        expected = "random labels of this batch and labels of an earlier batch"
+        raise InputError("stable_judge", expected, "only one of them", "leave it out")
+    if sequential and labels != "random":
+        raise InputError("sequential", "labels='random'", f"labels={labels!r}", "draw rows to label at random")
+    if plan is not None:
+        check_fraction("plan", plan)
+    if not now and (plan is not None or ordered is not None):
+        name = "plan" if plan is not None else "ordered"
+        raise InputError(name, "labels of this batch", "only labels of an earlier batch", "label some rows")
+    if named["pair"] is not None and named["by"] is None:
+        raise InputError("pair", "a column of systems in by", "nothing", ("name it by ", Option("by")))
 
 
-def _classes(verdict: NDArray, people: Sequence[NDArray], notes: list[str]) -> list[Any]:
-    """Return the classes that verdicts or labels name, in natural order."""
-    said = {name for name in verdict.tolist() if name is not None}
-    labelled = {name for column in people for name in column.tolist() if name is not None}
-    names = said | labelled
-    if len({type(name) for name in names}) > 1:
-        raise InputError("human", f"classes as in the verdicts, {shown(np.array(sorted(map(str, said))))}",
-                         shown(np.array(sorted(map(str, labelled)))), "name the classes alike")  # fmt: skip
-    folded = {str(name).casefold(): name for name in said}
-    for name in labelled - said:
-        near = folded.get(str(name).casefold())
-        if near is not None:
-            raise InputError("human", f"{near!r}, as in the verdicts", repr(name), "use the same letters")
-    if labelled and not labelled & said:
-        raise InputError("human", f"classes as in the verdicts, {shown(np.array(sorted(map(str, said))))}",
-                         shown(np.array(sorted(map(str, labelled)))), "name the classes alike")  # fmt: skip
-    if len(names) < 2:
-        raise InputError("judge", "at least 2 classes", f"only {next(iter(names))!r}" if names else "only empty cells",
-                         "check the column")  # fmt: skip
-    listed = sorted(names, key=lambda name: str(natural_keys([name])[0]))
-    for name in sorted(map(str, labelled - said)):
-        notes.append(f"The judge never says {name!r}, which some human labels are.")
-    return listed
-
-
-def _codes(values: NDArray, classes: pd.Index) -> Ints:
-    found: Ints = classes.get_indexer(pd.Index(values, dtype=object)).astype(np.int64)
-    return np.where(pd.isna(values), -1, found)
-
-
-def _systems(frame: pd.DataFrame, by: str | None) -> list[tuple[Any, Ints]]:
+def _systems(frame: pd.DataFrame, by: str | None, n_rows: int) -> list[tuple[Any, Ints]]:
+    """Return the name of each system of this batch, and its rows in both batches."""
     if by is None:
         return [(None, np.arange(len(frame)))]
-    if frame[by].isna().any():
-        row = int(np.argmax(frame[by].isna())) + 1
-        raise InputError("by", "the system of each row", f"nothing in row {row}", "fill it in or drop the row")
-    codes, names = pd.factorize(frame[by], sort=False)
-    return [(name, np.flatnonzero(codes == i)) for i, name in enumerate(names)]
+    codes = _codes_of(frame, "by", by)
+    names = frame[by].drop_duplicates().tolist()
+    return [(names[i], np.flatnonzero(codes == i)) for i in np.unique(codes[:n_rows])]
 
 
-def _check_random(rows: JudgedRows, labels: Any, name: Any, notes: list[str], seed: int) -> None:
-    of = "" if name is None else f" of {name!r}"
-    n_labels = int((rows.labels >= 0).sum())
-    if n_labels < 2:
+def _check_system(
+    system: System, columns: JudgedColumns, labels: Any, has_earlier: bool, notes: list[str], seed: int
+) -> None:
+    """Raise an error if the labels of a system do not suffice, and note what makes them doubtful."""
+    of = "" if system.name is None else f" of {system.name!r}"
+    rows, n_labels = system.rows, system.n_labels
+    if n_labels < 2 and not (has_earlier and n_labels == 0):
         raise InputError("human", f"at least 2 labels{of}", f"{n_labels}", "label more rows")
-    if labels != "random":
-        return
+    if has_earlier:
+        seen = system.earlier.sum(0) > 0
+        if not seen.all() and (n_labels == 0 or system.stable):
+            missing = shown(np.array([name for name, ok in zip(columns.classes, seen, strict=True) if not ok]))
+            remedy = "add earlier labels of these classes"
+            raise InputError("learned_on", f"labelled rows of each class{of}", f"none of {missing}", remedy)
+    if 0 < n_labels < _FEW_LABELS:
+        notes.append(f"There are only {n_labels} labels{of}, so intervals are approximate.")
     has = rows.labels >= 0
     one = np.bincount(rows.verdicts[has], minlength=rows.n_verdicts)
-    p = equal_mixes(one, rows.sizes - one, seed)
-    if p < _REFUSED:
+    if labels == "random" and n_labels and equal_mixes(one, rows.sizes - one, seed) < _REFUSED:
+        p = equal_mixes(one, rows.sizes - one, seed)
         got = f"labelled rows{of} with another mix of verdicts than the other rows (p = {p:.1g})"
-        remedy = ("use ", Option("labels", "by-verdict"), " if only the verdict decided who was labelled, or ",
+        way_out = ("use ", Option("labels", "by-verdict"), " if only the verdict decided who was labelled, or ",
                   Option("labels", "other"))  # fmt: skip
-        raise InputError("labels", "rows that were drawn at random", got, remedy)
+        raise InputError("labels", "rows that were drawn at random", got, way_out)
+    if labels == "by-verdict" and n_labels:
+        for v in np.flatnonzero((rows.sizes > 0) & (one == 0)):
+            name = columns.verdict_names[int(system.verdict_of[v])]
+            said = "the judge abstained" if name is None else f"the verdict is {name!r}"
+            notes.append(f"No row{of} where {said} has a label, so intervals allow any class there.")
 
 
-def _rows_of(system: _System, classes: list[Any], by: str | None) -> pd.DataFrame:
-    assert system.found is not None
-    names = {} if by is None else {by: [system.name] * len(classes)}
-    return pd.DataFrame({
-        **names, "class": classes, "raw": system.raw, "estimate": system.found.estimate, "lower": system.found.lower,
-        "upper": system.found.upper, "n_rows": len(system.rows.labels),
-        "n_labels": int((system.rows.labels >= 0).sum()),
-    })  # fmt: skip
+def _repeats(frame: pd.DataFrame, by: str | None, pair: str | None, used: Sequence[str]) -> list[str]:
+    """Return a warning if rows seem to come in clusters that nobody named."""
+    for name in frame.columns:
+        if name in (by, *used) or not (name == pair or _CLUSTER.search(str(name))):
+            continue
+        known = frame[[name] if by is None else [by, name]].dropna()
+        if len(known) and len(known) / len(known.drop_duplicates()) > 1.05:
+            said = (
+                f"Column {name!r} repeats values. If rows with the same value resemble each other, intervals are too "
+            )
+            return [f"{said}short; name it as the cluster."]
+    return []
 
 
-def _confusion(system: _System, classes: list[Any], by: str | None) -> pd.DataFrame:
-    counts, sizes = system.rows.counts, system.rows.sizes
-    verdicts = [*classes, None]
-    names = {} if by is None else {by: system.name}
-    total = counts.sum(1)
-    return pd.DataFrame([
-        {**names, "verdict": verdicts[v], "label": label, "n": int(counts[v, k]),
-         "share": counts[v, k] / total[v] if total[v] else np.nan, "n_rows": int(sizes[v])}
-        for v in np.flatnonzero(sizes) for k, label in enumerate(classes)
-    ])  # fmt: skip
-
-
-def _compare(
-    found: list[_System], systems: list[tuple[Any, Ints]], units: Ints | None, classes: list[Any], level: float
-) -> pd.DataFrame:
-    """Return the differences between all pairs of systems, with Bonferroni intervals and Holm's p-values."""
-    pairs = list(combinations(range(len(found)), 2))
-    n = max(len(pairs) * (len(classes) if len(classes) > 2 else 1), 1)
-    adjusted = 1 - (1 - level) / n
-    shares = [system.rows.shares(adjusted, "process") for system in found]
-    parts = []
-    for i, j in pairs:
-        own = None if units is None else (units[systems[i][1]], units[systems[j][1]])
-        apart, lower, upper, p = difference(shares[i], shares[j], own, adjusted)
-        parts.append(pd.DataFrame({
-            "system": found[i].name, "other": found[j].name, "class": classes, "difference": apart, "lower": lower,
-            "upper": upper, "p_value": p, "differ": (lower > 0) | (upper < 0),
-        }))  # fmt: skip
-    if not parts:
-        return pd.DataFrame(columns=["system", "other", "class", "difference", "lower", "upper", "p_value", "differ"])
-    table = pd.concat(parts, ignore_index=True)
-    if len(classes) == 2:  # both classes have the same p-value
-        table["p_value"] = np.repeat(holm(table["p_value"].to_numpy()[::2]), 2)
-    else:
-        table["p_value"] = holm(table["p_value"].to_numpy())
-    return table
+def _judge_results(
+    notes: list[str],
+    columns: JudgedColumns,
+    agreements: Any,
+    rates: Any,
+    worths: Any,
+    stable: bool,
+    by: str | None,
+    clustered: bool,
+) -> None:
+    """Note what speaks against the estimates."""
+    if agreements is not None:
+        for row in agreements.to_dict("records"):
+            if row["agreement"] < _LOW_AGREEMENT:
+                of = "" if by is None else f" of {row[by]!r}"
+                share = f"{row['agreement']:.0%}"
+                notes.append(f"Two people gave the same label to only {share} of {row['n_rows']} rows{of}.")
+    if rates is not None:
+        for row in rates.to_dict("records"):
+            if row["p_value"] < _UNEQUAL:
+                of = "" if by is None else f" of {row[by]!r}"
+                end = "; do not assume a stable judge." if stable else "."
+                notes.append(f"The judge's error rates{of} differ between the batches (p = {row['p_value']:.1g}){end}")
+    if worths is not None and not clustered:
+        for row in worths.to_dict("records"):
+            if row["n_labels"] > 0 and row["worth"] < 1.05 * row["n_labels"]:
+                of = "" if by is None else f" of {row[by]!r}"
+                notes.append(f"The verdicts{of} add almost nothing to the labels.")

@@ -26,7 +26,7 @@ class ShareIntervals:
     estimate, lower, upper : array, shape (n_classes,)
         Shares of the classes, and the ends of their intervals.
     influence : array, shape (n_rows, n_classes)
-        Part of each row in the error of the estimate of the process.
+        Part of each row in the error of the estimate.
     """
 
     estimate: Floats
@@ -81,10 +81,8 @@ class JudgedRows:
         """Number of rows with each verdict, (n_verdicts,)."""
         return np.bincount(self.verdicts, minlength=self.n_verdicts)
 
-    def shares(
-        self, level: float, target: Literal["batch", "process"], quantile: float | None = None
-    ) -> ShareIntervals:
-        """Return the shares of all classes; `quantile` replaces the quantile of the level."""
+    def shares(self, level: float, target: Literal["batch", "process"]) -> ShareIntervals:
+        """Return the shares of all classes with their intervals."""
         strata = self._strata()
         n_strata, n_rows, has = int(strata.max()) + 1, len(strata), self.labels >= 0
         sizes = np.bincount(strata, minlength=n_strata)
@@ -102,17 +100,16 @@ class JudgedRows:
         effective = np.where(n_labels > 0, 1 / np.maximum(variance, 1e-15), 0)
         yes = (inside * effective[:, None]).T
         counts = np.stack([yes, np.where(n_labels > 0, effective - yes, 0)], -1)
-        z: Floats | float = float(ndtri((1 + level) / 2)) if quantile is None else quantile
+        z: Floats | float = float(ndtri((1 + level) / 2))
         whole = counts.sum((1, 2))[:, None]
         filled = np.where(n_labels[:, None] > 0, inside, counts[..., 0].sum(1) / np.maximum(whole[:, 0], 1e-300))
-        influence = (filled[strata] - weights @ filled) / n_rows
-        label = np.eye(self.n_classes)[codes]
-        influence[has] += (weights[own] * part)[:, None] * (label - inside[own])
+        influence = np.zeros((n_rows, self.n_classes))
+        influence[has] = (weights[own] * part * np.sqrt(left))[:, None] * (np.eye(self.n_classes)[codes] - inside[own])
         process_rows: Floats | float = np.inf
         if target == "process":
-            process_rows = float(n_rows)
+            between, process_rows = (filled[strata] - weights @ filled) / n_rows, float(n_rows)
+            influence += between
             if self.clusters is not None:
-                between = (filled[strata] - weights @ filled) / n_rows
                 of_labels, of_rows, both, free = _design_effects(influence - between, between, self.clusters)
                 z = z * both * float(student.ppf((1 + level) / 2, free) / ndtri((1 + level) / 2))
                 counts, process_rows = counts / of_labels[:, None, None], n_rows / of_rows
@@ -122,6 +119,14 @@ class JudgedRows:
             lower = np.maximum(lower, known / n_rows)
             upper = np.minimum(upper, 1 - (len(codes) - known) / n_rows)
         return ShareIntervals(estimate, np.minimum(lower, estimate), np.maximum(upper, estimate), influence)
+
+    def bounds(self) -> ShareIntervals:
+        """Return the shares that are possible in the batch, whatever the classes of rows without a label are."""
+        known = np.bincount(self.labels[self.labels >= 0], minlength=self.n_classes)
+        n, unknown = len(self.labels), int((self.labels < 0).sum())
+        return ShareIntervals(
+            np.full(self.n_classes, np.nan), known / n, (known + unknown) / n, np.zeros((n, self.n_classes))
+        )
 
     def _strata(self) -> Ints:
         """Stratum of each row, after verdicts with few labels were pooled, numbered from 0."""
