@@ -110,7 +110,7 @@ def cells_of_rows(rng):
     posteriors, order = wild((N_ROWS, k), rng), rng.permutation(k)
     first, second = np.sort(rng.normal(size=7)), np.sort(rng.normal(size=0 if k == 2 else 3))
     found = np.full(N_ROWS, -1)
-    cell_mixtures.find_cells(posteriors, order, floor, first, second, 0, N_ROWS, found)
+    cell_mixtures.find_cells(posteriors, order, floor, np.exp(first), np.exp(second), 0, N_ROWS, found)
     n_cells = 8 if k == 2 else k * k * 8 * 4
     assert ((found >= 0) & (found < n_cells)).all()
     p = np.where(posteriors >= floor, posteriors, floor)[:, order]

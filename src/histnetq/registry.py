@@ -22,6 +22,7 @@ INTERVALS: dict[str, str] = {
 RESCALINGS = ("ts", "bcts", "shrunk", "ridge", "vs", "nbvs")  # of posteriors; see `histnetq.EMQ`
 PRIORS = ("uniform", "training", "bags")  # of the mix of a bag; see `histnetq.EMQ` and `histnetq.Pretrained`
 MISSING = ("refuse", "drop", "mean")  # how missing values are treated; see `histnetq.read_bags`
+SQL_DIALECTS = ("duckdb", "postgres", "spark", "bigquery", "snowflake")  # see `histnetq.Quantifier.to_sql`
 PERIODS = ("min", "h", "D", "W", "M", "Q", "Y")  # chunks of time; see `histnetq.monitor`
 
 

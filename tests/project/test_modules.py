@@ -62,6 +62,7 @@ TESTED_BY = {
     "quantifiers/networks/test_quanet.py": "nn/sequence",
     "report/test_page.py": "report/templates report/figures report/table_report",
     "sketches/test_sketch.py": ("sketches/networks sketches/posteriors sketches/sketcher sketches/streams"),
+    "sketches/sql/test_query.py": "sketches/cell_rules sketches/sql/cells sketches/sql/dialects",
     "sketches/test_tables.py": "cli/sketch sketches/on_dask",
     "tables/test_budget.py": "tables/parquet_files tables/row_buffers",
     "tables/test_columns.py": "bags/table_facts report/sentences tables/column_inspection",

@@ -30,6 +30,11 @@ from histnetq.tables.files import refuse_existing, refuse_same_file, write_files
     help="Treat the rows of --audited as a simple random sample of each bag, not as rows that histnetq sample drew. "
     "Their classes are in the column named label.",
 )
+@option(
+    "--sql-result",
+    is_flag=True,
+    help="NEW is the result of a query of histnetq sql; several files are parts of one result.",
+)
 @option("--wide", is_flag=True, help="Write one row per bag, with a column for each class.")
 @option(
     "--rows",
@@ -82,6 +87,7 @@ def predict(
               histnetq predict model days/*.parquet --bag site --wide
               histnetq predict model new.csv --bag tow --audited to_label.csv
               histnetq predict model new-scans --images --bag scan
+              histnetq predict model result.parquet --sql-result
     """
     from histnetq.workflows.auditing import estimate_audited
     from histnetq.workflows.estimating import estimate

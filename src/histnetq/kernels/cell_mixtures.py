@@ -267,7 +267,7 @@ def find_cells(posteriors, order, floor, first, second, begin, end, out):  # typ
     floor : float
         Smallest posterior.
     first, second : (n_first,), (n_second,)
-        Limits of the log-odds of the first and the second class, and of the second and the third class.
+        Limits of the odds of the first and the second class, and of the second and the third class.
     begin, end : int
         Range of rows, without the last.
     out : (n_rows,)
@@ -290,10 +290,10 @@ def find_cells(posteriors, order, floor, first, second, begin, end, out):  # typ
                 values[1], tops[1] = p, c
             elif p > values[2]:
                 values[2], tops[2] = p, c
-        a, b = np.log(values[0]), np.log(values[1])
         if k == 2:
-            odds = b - a if tops[1] == 1 else a - b
+            odds = values[1] / values[0] if tops[1] == 1 else values[0] / values[1]
             out[row] = np.searchsorted(first, odds, side="right")
             continue
-        i, j = np.searchsorted(first, a - b, side="right"), np.searchsorted(second, b - np.log(values[2]), side="right")
+        i = np.searchsorted(first, values[0] / values[1], side="right")
+        j = np.searchsorted(second, values[1] / values[2], side="right")
         out[row] = ((tops[0] * k + tops[1]) * (len(first) + 1) + i) * (len(second) + 1) + j

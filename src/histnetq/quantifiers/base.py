@@ -8,7 +8,7 @@ import hashlib
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -44,6 +44,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from histnetq.persistence.onnx_graphs import OnnxGraph
+    from histnetq.sketches.sql.query import Logistic
 
     class BaseEstimator:
         """Typed stand-in: with scikit-learn's class, which has no types, mypy accepts any argument of a constructor."""
@@ -692,6 +693,54 @@ class Quantifier(BaseEstimator):
         """Draw the part that reads rows; methods that can do it override this."""
         expected = "a method with a built-in classifier, or a network"
         raise InputTypeError("to_onnx", expected, type(self).__name__, "save the model instead")
+
+    def to_sql(
+        self, table: str | Sequence[str], *, bag: str | Sequence[str] | None = None, dialect: str = "duckdb"
+    ) -> str:
+        """Return a query that sketches the bags of a table in a database, so that no row leaves the database.
+
+        `BagSketch.from_sql` reads the result of the query. The model must read columns of scores (see `proba` of
+        `read_bags`), or be a logistic regression on columns of numbers. CC, ACC, PCC, PACC, HDy, DyS, Pretrained and
+        EMQ and KDEy of two classes can be computed in SQL.
+
+        Parameters
+        ----------
+        table : str or sequence of str
+            Name of the table, after the names of its catalog and schema if necessary: "schema.table", or a list if a
+            name has dots.
+        bag : str or sequence of str, default=None
+            Columns that name the bag of each row; None takes all rows as one bag.
+        dialect : {"duckdb", "postgres", "spark", "bigquery", "snowflake"}, default="duckdb"
+            The SQL of the database.
+
+        Returns
+        -------
+        str
+            The query, in which all names are quoted.
+
+        Examples
+        --------
+        >>> import histnetq as hq, pandas as pd
+        >>> scored = pd.DataFrame({"p_a": [0.9, 0.2] * 10, "p_b": [0.1, 0.8] * 10, "y": ["a", "b"] * 10})
+        >>> q = hq.CC().fit(hq.read_bags(scored, proba="p_*", label="y"))
+        >>> "GROUP BY" in q.to_sql("events", bag="site", dialect="postgres")
+        True
+        """
+        from histnetq.sketches.sql.query import Task, write_query
+
+        maker, sketcher, reading = self.sketch_maker(), self._sketcher(), self.reading()
+        rules = sketcher.cell_rules()
+        if rules is None or reading.text is not None:
+            expected = "a method that SQL can compute: CC, ACC, PCC, PACC, HDy, DyS, Pretrained, or EMQ of two classes"
+            got = type(self).__name__ if reading.text is None else f"{type(self).__name__} on texts"
+            raise InputTypeError("to_sql", expected, got, f"{'use Pretrained, or ' * (rules is None)}sketch the rows")
+        shape = sketcher.state_shape(self.input_shape_, len(self.classes_))
+        task = Task(reading, self.classes_, rules, self._logistic(), self._moments(), maker, shape)
+        return write_query(task, table, bag, dialect)
+
+    def _logistic(self) -> Logistic | None:
+        """Return how features become posteriors in SQL; None if they are posteriors."""
+        return None
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including parameters of `training` by names such as ``training__lr``.

@@ -16,8 +16,8 @@ from histnetq.simplex import Ints
 
 Floats = NDArray[np.float64]
 FARTHEST = 8.0  # units at which values are clipped, so that single outliers have a limited effect
-_STEPS = 1024  # values are rounded to 1/1024 units, so that sums of whole numbers are the same in any order
-_MOST = FARTHEST * _STEPS
+STEPS = 1024  # values are rounded to 1/1024 units, so that sums of whole numbers are the same in any order
+_MOST = FARTHEST * STEPS
 _BLOCK = 120  # rows processed at a time
 
 
@@ -71,14 +71,14 @@ class Moments:
             flat = bags.rows.reshape(len(bags.rows), -1)
             flat = flat if flat.dtype.kind in "iuf" else flat.astype(np.uint8)
             plain = np.array_equal(self.paired, np.eye(len(self.origin)))
-            how = self.columns, self.origin, _STEPS / self.unit, self.paired, plain
+            how = self.columns, self.origin, STEPS / self.unit, self.paired, plain
             _add_sums(flat, bags.index, bags.offsets, weights, *how, out)
         return out
 
     def means(self, sums: Floats, totals: NDArray) -> Floats:
         """Return the means over bags, (n_bags, n_sums), from their sums and total weights, (n_bags,)."""
         n = len(self.origin)
-        steps = np.repeat([_STEPS, _STEPS**2], [n, self.n_sums - n])
+        steps = np.repeat([STEPS, STEPS**2], [n, self.n_sums - n])
         return sums / np.asarray(totals, dtype=np.float64)[:, None] / steps
 
     def of_rows(self, rows: Any) -> tuple[Floats, Floats]:
@@ -86,8 +86,8 @@ class Moments:
         rows = rows if sparse.issparse(rows) else rows.reshape(len(rows), -1)
         rows = rows[:, self.columns]
         rows = rows.toarray() if sparse.issparse(rows) else rows
-        values = _round((rows.astype(np.float64) - self.origin) * (_STEPS / self.unit))
-        return values / _STEPS, _round(values @ self.paired.T) / _STEPS
+        values = _round((rows.astype(np.float64) - self.origin) * (STEPS / self.unit))
+        return values / STEPS, _round(values @ self.paired.T) / STEPS
 
     def _add_sparse(self, bags: Bags, weights: Floats, out: Floats) -> None:
         """Add the sums of sparse rows: the differences from a row of zeros, plus the sums of rows of zeros.
@@ -95,7 +95,7 @@ class Moments:
         Only the paired directions are ever dense.
         """
         rows, n = sparse.csr_array(bags.rows)[:, self.columns], len(self.origin)
-        scale = _STEPS / self.unit
+        scale = STEPS / self.unit
         empty = _round(-self.origin * scale)
         values = _round((rows.data - self.origin[rows.indices]) * scale[rows.indices])
         at_zero = empty[rows.indices]

@@ -13,11 +13,13 @@ from histnetq.bags.bags import Bags
 from histnetq.bags.fingerprint import digest_arrays
 from histnetq.bags.indexing import offsets_of
 from histnetq.simplex import Floats, Ints
+from histnetq.sketches.cell_rules import CellRule, Largest, Odds
 from histnetq.sketches.sketcher import Sketcher
 
 Posteriors = Callable[[Bags], tuple[Floats, Ints]]
 Quantify = Callable[[Floats, Ints, Ints, NDArray | None], Floats]
 _FARTHEST, _STEP = 20.0, 0.01  # largest log-odds of two classes, and width of a cell
+_LEAST = 1e-12  # smallest divisor of the odds, which are then far beyond the last cell
 _MOST_CELLS = 4096  # cells for more than two classes
 _NUMBERS_AT_ONCE = 1 << 22  # distances computed at a time
 
@@ -35,6 +37,9 @@ class Corners:
         """Return the cell of each row, (n_rows,)."""
         return posteriors.argmax(1)
 
+    def rule(self) -> CellRule:
+        return Largest(len(self.points))
+
 
 class LogOddsCells:
     """Cells for two classes: intervals of 0.01 of the log-odds, from −20 to 20.
@@ -50,10 +55,15 @@ class LogOddsCells:
         odds = np.exp(np.arange(-_FARTHEST + _STEP / 2, _FARTHEST, _STEP))
         self.points = np.stack([1 / (1 + odds), odds / (1 + odds)], axis=1)
 
+        # Odds are compared with the odds at the limits: a division rounds in the same way everywhere, a logarithm not.
+        self.edges = np.exp(np.arange(1, len(odds)) * _STEP - _FARTHEST)
+
     def of(self, posteriors: Floats) -> Ints:
-        with np.errstate(divide="ignore"):
-            odds = np.log(posteriors[:, 1]) - np.log(posteriors[:, 0])
-        return np.clip(np.floor((odds + _FARTHEST) / _STEP), 0, len(self.points) - 1).astype(np.int64)
+        odds = posteriors[:, 1] / np.maximum(posteriors[:, 0], _LEAST)
+        return np.searchsorted(self.edges, odds, side="right")
+
+    def rule(self) -> CellRule:
+        return Odds(1, 0, _LEAST, self.edges, (-_FARTHEST, _STEP))
 
 
 class NearestPoints:
@@ -73,6 +83,9 @@ class NearestPoints:
         sums = np.stack([np.bincount(cell, w * p, len(self._roots)) for p in training.T.astype(np.float64)], axis=1)
         self.points = np.where(sums.sum(1, keepdims=True) > 0, sums, self._roots**2)
         self.points /= self.points.sum(1, keepdims=True)
+
+    def rule(self) -> None:
+        return None
 
     def of(self, posteriors: NDArray) -> Ints:
         step = max(1, _NUMBERS_AT_ONCE // len(self._roots))
@@ -122,6 +135,9 @@ class SummedPosteriors(PosteriorSketcher):
 
     name = "sums"
 
+    def cell_rules(self) -> list[CellRule] | None:
+        return [] if self.name == SummedPosteriors.name else None
+
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> Floats:
         return bag_sums(posteriors, index, offsets, weights)
 
@@ -144,6 +160,10 @@ class CountedCells(PosteriorSketcher):
             self.kind, self.name = "exact", "counts of classes"
         elif isinstance(cells, NearestPoints):
             self.name = f"counts in {len(cells.points)} cells"
+
+    def cell_rules(self) -> list[CellRule] | None:
+        rule = self.cells.rule()
+        return None if rule is None else [rule]
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         return count_cells(self.cells.of(posteriors), index, offsets, weights, len(self.cells.points))

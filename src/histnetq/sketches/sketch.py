@@ -298,6 +298,41 @@ class BagSketch:
         check_numbers(fields, maker, path)
         return cls(ids=read_ids(names, schema, path), maker=maker, **fields)
 
+    @classmethod
+    def from_sql(cls, table: Any, *, missing: str = "refuse") -> BagSketch:
+        """Read the result of a query of `Quantifier.to_sql`.
+
+        The result is checked, because any program may have written it. The sketches of two results, such as of two
+        days, can be added.
+
+        Parameters
+        ----------
+        table : path, list of paths, or data frame
+            The result as a CSV, Parquet or JSON file, or several files with parts of it; or a pandas, polars or arrow
+            table.
+        missing : {"refuse", "drop"}, default="refuse"
+            What to do with rows that lack a value, which the query counts: raise an error, or leave them out.
+
+        Returns
+        -------
+        BagSketch
+            The sketches of the bags.
+
+        Examples
+        --------
+        >>> import histnetq as hq, pandas as pd
+        >>> scored = pd.DataFrame({"p_a": [0.9, 0.2] * 10, "p_b": [0.1, 0.8] * 10, "y": ["a", "b"] * 10})
+        >>> q = hq.CC().fit(hq.read_bags(scored, proba="p_*", label="y"))
+        >>> try:
+        ...     BagSketch.from_sql(scored)
+        ... except ValueError as error:
+        ...     print(error)
+        table: has no column 'histnetq_model', which the result of every query has; run the query of to_sql again.
+        """
+        from histnetq.sketches.sql.results import read_result
+
+        return read_result(table, missing)
+
     def to_arrow(self) -> Any:
         """Return an Arrow table with one row per bag; the metadata of its schema contain the origin of the sketch.
 

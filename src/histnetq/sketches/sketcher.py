@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
+from histnetq.sketches.cell_rules import CellRule
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.sketch import BagSketch, Maker
 from histnetq.tables.columns import FeatureSpec
@@ -62,6 +63,13 @@ class Sketcher:
     def state_shape(self, input_shape: tuple[int, ...], n_classes: int) -> tuple[int, ...]:
         """Return the shape of the state of a bag, given the shape of its rows."""
         return self.state(Bags(np.full((1, *input_shape), 1 / n_classes))).shape[1:]
+
+    def cell_rules(self) -> list[CellRule] | None:
+        """Return the rules that divide rows into cells, one for each row of the state, for a query in SQL.
+
+        An empty list means that the state is the sum of posteriors, and None that SQL cannot compute the state.
+        """
+        return None
 
     def sketch(self, bags: Bags, maker: Maker, named: bool = True) -> BagSketch:
         """Sketch bags; `named` is False for one bag that was given as an array."""

@@ -17,8 +17,8 @@ from histnetq.tables.names import of_one_type
 from histnetq.tables.table_files import Table, is_number
 
 Proba = str | Mapping[Any, str]
-_TOLERANCE = 0.02  # largest difference of the sum of rounded scores from 1
-_ROUNDING = 1e-6  # largest rounding error of scores outside [0, 1]
+TOLERANCE = 0.02  # largest difference of the sum of rounded scores from 1
+ROUNDING = 1e-6  # largest rounding error of scores outside [0, 1]
 _FEWEST = 10  # rows of a class needed to compare its mean scores
 _CLEARLY = 5.0  # standard errors between clearly different means
 
@@ -87,7 +87,7 @@ def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: st
             f"{table}: {where} has a class in column {column!r} that is none of {known}; use the same class names in "
             "labels and predictions, or leave out the row."
         )
-    wrong = np.argwhere((rows < -_ROUNDING) | (rows > 1 + _ROUNDING))
+    wrong = np.argwhere((rows < -ROUNDING) | (rows > 1 + ROUNDING))
     if wrong.size:
         i, j = wrong[0]
         feature = plan.parts[j]
@@ -98,7 +98,7 @@ def check_scores(rows: NDArray, unseen: NDArray[np.bool_], plan: Plan, table: st
             "1 / (1 + exp(-x))), log-probabilities by exp, and percentages by a division by 100."
         )
     sums = row_sums(rows)
-    far = np.flatnonzero(np.abs(sums - 1) > _TOLERANCE)
+    far = np.flatnonzero(np.abs(sums - 1) > TOLERANCE)
     if far.size:
         raise ValueError(
             f"{table}: the scores of {counted(first_row + int(far[0]))} sum to {sums[far[0]]:.3g}, expected 1; name "
@@ -129,7 +129,7 @@ own class; see whether columns or names of classes are exchanged.
     means = np.stack([part.mean(0) for part in own])[:, some]
     errors = np.stack([part.var(0) / len(part) for part in own])[:, some]  # squared standard errors
     above = (means - np.diag(means)) ** 2 > _CLEARLY**2 * (errors + np.diag(errors))
-    above &= means > np.diag(means) + _TOLERANCE
+    above &= means > np.diag(means) + TOLERANCE
     if above.any():
         j = int(np.argmax(above.any(0)))
         c = int(np.argmax(np.where(above[:, j], means[:, j], -1)))

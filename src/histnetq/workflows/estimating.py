@@ -144,6 +144,7 @@ def estimate(
     images: bool = False,
     dask: str | None = None,
     weight_kind: str = "survey",
+    sql_result: bool = False,
     **options: Any,
 ) -> Estimates:
     """Estimate the bags of a table, with intervals and trust; this is what ``histnetq predict`` does.
@@ -179,6 +180,8 @@ def estimate(
         Address of a Dask scheduler whose workers read the table, or "local".
     weight_kind : {"survey", "count"}, default="survey"
         Meaning of the weights: survey weights, or counts, where a row with the count k is k equal rows.
+    sql_result : bool, default=False
+        Whether `table` is the result of a query of `Quantifier.to_sql`; several files are its parts.
     **options : dict
         Options of `read_images` for images; ``progress=True`` shows the progress of Dask.
 
@@ -205,11 +208,12 @@ def estimate(
         return _estimated(model, bags, unseen, _image_keys(table, keys), coverage, interval)
     needs_rows = "" if interval is None else INTERVALS[check_choice("interval", interval, tuple(INTERVALS))].needs_rows
     if rows:
-        refuse_without_rows(table, missing, dask)
+        refuse_without_rows(table, missing, dask, sql_result)
         needs_rows = needs_rows or "probabilities are of rows"
-    if interval is None and _should_keep_rows(model, table, dask):
+    if interval is None and not sql_result and _should_keep_rows(model, table, dask):
         needs_rows = needs_rows or INTERVALS["bayes"].needs_rows
     options |= {"weight": weight, "weight_kind": weight_kind, "missing": missing, "dask": dask}
+    options["sql_result"] = sql_result
     found, unseen = _find_bags(model, table, needs_rows, bag=keys, **options)
     keys = keys or (isinstance(found, BagSketch) and list(found.maker.keys or ())) or ["bag"]
     return _estimated(model, found, unseen, keys, coverage, interval, rows)
@@ -471,15 +475,20 @@ def _find_bags(
     missing: str,
     dask: str | None,
     weight_kind: str,
+    sql_result: bool,
     progress: bool = False,
 ) -> tuple[Bags | BagSketch, Floats]:
     """Return bags or their sketches, and the fraction of each bag's rows with texts not seen in training."""
-    stored = stored_sketches(source)
-    if needs_rows and (stored or dask is not None):
+    stored = [] if sql_result else stored_sketches(source)
+    is_sketched = sql_result or bool(stored)
+    if needs_rows and (is_sketched or dask is not None):
         raise ValueError(f"interval: {needs_rows}, which sketches do not contain; leave it out.")
-    if stored and (weight is not None or dask is not None):
+    if is_sketched and (weight is not None or dask is not None):
         raise ValueError("weight, dask: expected a table of rows, got sketches, which are sums already; leave it out.")
-    if stored:
+    if sql_result:
+        found = BagSketch.from_sql(source, missing=missing)
+        found = found.roll_up_keys(bag) if bag else found
+    elif stored:
         found = _add_up(stored, bag)
     elif dask is not None or (model.sketch_kind == "exact" and not needs_rows):
         how: dict[str, Any] = {"bag": bag, "weight": weight, "weight_kind": weight_kind, "missing": missing}

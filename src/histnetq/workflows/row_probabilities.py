@@ -16,9 +16,9 @@ from histnetq.tables.table_files import find_files
 _DIGITS = 9  # decimals of probabilities
 
 
-def refuse_without_rows(source: Any, missing: str, dask: str | None) -> None:
+def refuse_without_rows(source: Any, missing: str, dask: str | None, sql_result: bool = False) -> None:
     """Refuse a source whose rows are not all read in this process."""
-    if dask is not None or stored_sketches(source):
+    if dask is not None or sql_result or stored_sketches(source):
         raise InputError("rows", "a table that is read here", ("sketches or ", Option("dask")), "leave one of them out")
     if missing == "drop":
         got = Option("missing", "drop")

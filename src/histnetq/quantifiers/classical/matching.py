@@ -15,6 +15,7 @@ from histnetq.kernels.jit import njit
 from histnetq.persistence.saving import Arrays, StoredArrays
 from histnetq.quantifiers.classical.one_against_rest import OneAgainstRest
 from histnetq.quantifiers.classical.posteriors import Floats, Ints, PosteriorQuantifier
+from histnetq.sketches.cell_rules import Between, CellRule
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 
 _DIVERGENCES = ("hellinger", "topsoe")
@@ -130,6 +131,9 @@ class _CountsBetweenEdges(PosteriorSketcher):
         bins = q._matching()[0].tolist()
         self.q, self.name = q, f"counts between the edges of {bins} bins"
         self.edges = np.unique(np.concatenate([np.arange(1, n) * (1.0 / n) for n in bins]))
+
+    def cell_rules(self) -> list[CellRule]:
+        return [Between(c, self.edges) for c in self.q._judged()]
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         cells, n_cells = np.searchsorted(self.edges, posteriors, side="right"), len(self.edges) + 1

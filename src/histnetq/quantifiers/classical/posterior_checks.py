@@ -9,6 +9,7 @@ from histnetq.simplex import Floats, row_sums
 
 _ROUNDING = 1e-6  # tolerance below 0 and above 1: float32 rounds to 1e-7
 _SUM = 1e-3  # tolerance of the sum of a row: users round to three digits
+_SAME = 1e-12  # sums this near to 1 count as 1, because rounding depends on the order of adding
 
 
 def check_posteriors(p: Floats, n_classes: int | None, *, of_classifier: bool = False) -> Floats:
@@ -38,7 +39,8 @@ def check_posteriors(p: Floats, n_classes: int | None, *, of_classifier: bool = 
     if p.min(initial=0.0) < 0 or p.max(initial=1.0) > 1:
         p = np.clip(p, 0.0, 1.0)
     sums = row_sums(p)
-    return p if np.abs(sums - 1).max(initial=0) < 1e-12 else p / sums[:, None]
+    same = np.abs(sums - 1) < _SAME
+    return p if same.all() else p / np.where(same, 1.0, sums)[:, None]
 
 
 def describe_fault(p: NDArray) -> str | None:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
     from histnetq.persistence.onnx_graphs import OnnxGraph
+    from histnetq.sketches.sql.query import Logistic
 
 _ROWS_AT_ONCE = 1 << 16
 
@@ -456,6 +457,12 @@ class PosteriorQuantifier(Quantifier):
         if list(self.columns_) != list(range(n_classes)):  # a class that the classifier never saw gets 0
             found = graph.node("MatMul", found, graph.constant(np.eye(n_classes)[list(self.columns_)]))
         graph.output(found, "posteriors", np.float64, ("n_rows", n_classes))
+
+    def _logistic(self) -> Logistic | None:
+        if self.classifier_ is None:
+            return None
+        got, remedy = type(self.classifier_).__name__, "fit to score columns of the classifier"
+        raise InputTypeError("to_sql", "score columns", got, remedy)
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
         p, index = self._bag_posteriors(bags)

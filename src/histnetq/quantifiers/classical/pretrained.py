@@ -24,6 +24,7 @@ from histnetq.quantifiers.classical.pretrained_network import (
 )
 from histnetq.quantifiers.classical.simplex_cells import LearnedCells, StoredCells
 from histnetq.simplex import check_estimates
+from histnetq.sketches.cell_rules import CellRule
 from histnetq.sketches.posteriors import PosteriorSketcher, count_cells, counted_entries
 from histnetq.sketches.sketch import BagSketch
 from histnetq.sketches.sketcher import Sketcher
@@ -71,6 +72,9 @@ class _CellSketcher(PosteriorSketcher):
     def identity(self) -> str:
         edges = self.model.cells_.edges
         return f"{super().identity()}, {digest_arrays(edges.order, edges.first, edges.second)}, {edges.floor}"
+
+    def cell_rules(self) -> list[CellRule]:
+        return [self.model.cells_.edges.rule()]
 
     def summarise(self, posteriors: Floats, index: Ints, offsets: Ints, weights: NDArray | None) -> NDArray:
         edges = self.model.cells_.edges

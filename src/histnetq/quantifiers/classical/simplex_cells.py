@@ -17,6 +17,7 @@ from histnetq.quantifiers.classical.kdey import kernel_densities
 from histnetq.quantifiers.classical.posterior_checks import describe_fault
 from histnetq.quantifiers.classical.rescaling import best_floor, fit_scales, rescale
 from histnetq.simplex import Floats, Ints
+from histnetq.sketches.cell_rules import CellRule, LikeliestClasses, Odds
 
 TRUST = (10.0, 100.0, np.inf)  # labelled rows of a class that the posteriors of the classifier count for in a group
 _CELLS_OF_TWO, _TAILS = 64, (1 / 2048, 1 / 512, 1 / 128)  # cells for two classes, and quantiles for cells in the tails
@@ -97,9 +98,21 @@ class CellEdges:
     def of_rows(self, posteriors: Floats) -> Ints:
         """Return the cell of each row: (n_rows, n_classes) → (n_rows,)."""
         found = np.empty(len(posteriors), np.int64)
-        known = np.ascontiguousarray(posteriors, np.float64), self.order, self.floor, self.first, self.second
+        known = np.ascontiguousarray(posteriors, np.float64), self.order, self.floor, *self._odds()
         over_bags(lambda a, b: find_cells(*known, a, b, found), np.arange(len(posteriors) + 1))
         return found
+
+    def _odds(self) -> tuple[Floats, Floats]:
+        # Odds are compared with the odds at the limits: a division rounds in the same way everywhere, a logarithm not.
+        with np.errstate(over="ignore"):
+            return np.exp(self.first), np.exp(self.second)
+
+    def rule(self) -> CellRule:
+        """Return the same cells as a rule for SQL."""
+        first, second = self._odds()
+        if len(self.order) == 2:
+            return Odds(int(self.order[1]), int(self.order[0]), self.floor, first)
+        return LikeliestClasses(tuple(self.order.tolist()), self.floor, first, second)
 
 
 @dataclass(frozen=True)
