@@ -79,6 +79,7 @@ def count_not_below(
 
     Examples
     --------
+    >>> import numpy as np
     >>> sql = Dialect("duckdb")
     >>> sql.written(count_not_below(sql, sql.column("x"), np.array([0.25, 0.5])))
     'CASE WHEN "x" < 5.0e-01 THEN CASE WHEN "x" < 2.5e-01 THEN 0 ELSE 1 END ELSE 2 END'
