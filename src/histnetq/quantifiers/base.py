@@ -731,16 +731,19 @@ class Quantifier(BaseEstimator):
         maker, sketcher, reading = self.sketch_maker(), self._sketcher(), self.reading()
         rules = sketcher.cell_rules()
         if rules is None or reading.text is not None:
-            expected = "a method that SQL can compute: CC, ACC, PCC, PACC, HDy, DyS, Pretrained, or EMQ of two classes"
-            got = type(self).__name__ if reading.text is None else f"{type(self).__name__} on texts"
-            raise InputTypeError("to_sql", expected, got, f"{'use Pretrained, or ' * (rules is None)}sketch the rows")
+            raise self._not_in_sql("" if reading.text is None else " on texts")
         shape = sketcher.state_shape(self.input_shape_, len(self.classes_))
         task = Task(reading, self.classes_, rules, self._logistic(), self._moments(), maker, shape)
         return write_query(task, table, bag, dialect)
 
     def _logistic(self) -> Logistic | None:
-        """Return how features become posteriors in SQL; None if they are posteriors."""
-        return None
+        """Return how features become posteriors in SQL, None if they are posteriors; methods on posteriors override it."""
+        raise self._not_in_sql()
+
+    def _not_in_sql(self, more: str = "") -> InputTypeError:
+        expected = "a method that SQL can compute: CC, ACC, PCC, PACC, HDy, DyS, Pretrained, or EMQ of two classes"
+        remedy = "use Pretrained on scores, or sketch the rows"
+        return InputTypeError("to_sql", expected, f"{type(self).__name__}{more}", remedy)
 
     def set_params(self, **params: Any) -> Self:
         """Set parameters, including parameters of `training` by names such as ``training__lr``.

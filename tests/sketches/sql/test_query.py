@@ -13,7 +13,7 @@ import pytest
 import histnetq as hq
 from histnetq.registry import SQL_DIALECTS
 from histnetq.sketches.tables import sketch_table
-from tests.conftest import exactly
+from tests.conftest import QUICK, exactly
 
 duckdb = pytest.importorskip("duckdb")
 sqlglot = pytest.importorskip("sqlglot")
@@ -213,8 +213,15 @@ def test_models_that_sql_cannot_compute():
         "classes"
     )
     for name in ("EMQ", "ED"):
-        with pytest.raises(TypeError, match=exactly(f"{expected}, got {name}; use Pretrained, or sketch the rows.")):
+        with pytest.raises(
+            TypeError, match=exactly(f"{expected}, got {name}; use Pretrained on scores, or sketch the rows.")
+        ):
             fitted(name, calibrated=False).to_sql("new")
+    network = hq.EMNetQ(training=QUICK).fit(hq.read_bags(scored(400), bag="site", label="species", proba="p_*"))
+    with pytest.raises(
+        TypeError, match=exactly(f"{expected}, got EMNetQ; use Pretrained on scores, or sketch the rows.")
+    ):
+        network.to_sql("new")
     frame = scored()
     q = hq.CC("forest", random_state=0).fit(hq.read_bags(frame, label="species", features=["p_cod", "p_eel"]))
     message = "to_sql: expected score columns, got RandomForestClassifier; fit to score columns of the classifier."
