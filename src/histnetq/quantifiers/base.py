@@ -737,7 +737,7 @@ class Quantifier(BaseEstimator):
         return write_query(task, table, bag, dialect)
 
     def _logistic(self) -> Logistic | None:
-        """Return how features become posteriors in SQL, None if they are posteriors; methods on posteriors override it."""
+        """Return how features become posteriors in SQL; None if they are posteriors."""
         raise self._not_in_sql()
 
     def _not_in_sql(self, more: str = "") -> InputTypeError:
