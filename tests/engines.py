@@ -6,10 +6,12 @@ import glob
 import os
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from unittest import mock
 
 import pytest
 
@@ -77,9 +79,10 @@ def running_spark(master: str = "local[2]", **settings: str) -> Iterator[object]
     fixed = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": "2", "spark.driver.host": "127.0.0.1"}
     for name, value in {**fixed, **settings}.items():
         builder = builder.config(name, value)
-    session = builder.getOrCreate()
-    session.sparkContext.setLogLevel("ERROR")
-    try:
-        yield session
-    finally:
-        session.stop()
+    with mock.patch.dict(os.environ, PYSPARK_PYTHON=sys.executable):  # of executors
+        session = builder.getOrCreate()
+        session.sparkContext.setLogLevel("ERROR")
+        try:
+            yield session
+        finally:
+            session.stop()

@@ -57,6 +57,7 @@ if TYPE_CHECKING:
     from histnetq.workflows.fitting import fit_best
     from histnetq.workflows.judging import Judgement, judge
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
+    from histnetq.workflows.on_spark import predict_spark
 
 __version__ = "0.1.0"
 
@@ -71,8 +72,8 @@ __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
     "Dirichlet", "Estimates", "Intervals", "Judgement", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample",
     "Training", "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best",
-    "interop", "judge", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "read_bags",
-    "read_images", "rogan_gladen", "sample_rows", "sample_table", "simplex", "tune",
+    "interop", "judge", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "predict_spark",
+    "read_bags", "read_images", "rogan_gladen", "sample_rows", "sample_table", "simplex", "tune",
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
@@ -97,6 +98,7 @@ _HOME = {
     "quantifiers.base": ["Quantifier"],
     "quantifiers.loading": ["load"],
     "sketches.on_dask": ["predict_dask"],
+    "workflows.on_spark": ["predict_spark"],
     "sketches.sketch": ["BagSketch"],
     "training.options": ["Training"],
     "uncertainty.intervals": ["Intervals"],

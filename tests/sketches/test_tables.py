@@ -152,18 +152,15 @@ def test_a_bag_without_weight_is_refused_by_name(place, model):
         sketch_table(model, rows, bag=["site"], weight="w")
 
 
-def test_a_part_without_rows_is_left_out(place, model, tmp_path):
-    from histnetq.sketches.on_dask import _add_up, _sketch_part
-    from histnetq.tables.table_files import split_files
-
+def test_parts_without_rows_are_left_out(place, model, tmp_path, client):
     rows = pd.read_parquet(place / "part0.parquet")
-    rows[:0].to_csv(tmp_path / "none.csv", index=False)
-    rows.to_csv(tmp_path / "some.csv", index=False)
-    parts = split_files(str(tmp_path / "*.csv"), "source", 1 << 20)
-    none, some = (_sketch_part(model, part, ["site"], None) for part in parts)
-    assert none[1] is None
-    assert _add_up([none, some])[1].n_rows.sum() == len(rows)
-    assert _add_up([none, none])[1] is None
+    for i, some in enumerate([rows[:0], rows, rows[:0]]):
+        some.to_csv(tmp_path / f"{i}.csv", index=False)
+    found = sketch_dask(model, str(tmp_path / "*.csv"), bag="site", client=client)
+    assert found.n_rows.sum() == len(rows)
+    (tmp_path / "1.csv").unlink()
+    with pytest.raises(ValueError, match=exactly("source: has no rows; check the files.")):
+        sketch_dask(model, str(tmp_path / "*.csv"), bag="site", client=client)
 
 
 def test_parts_differ_in_weights_and_keys(place, model, tmp_path, client):
@@ -221,7 +218,7 @@ def test_methods_without_exact_sketches_read_all_rows(place):
 
 def test_dask_gives_the_same_answer(place, model, expected, client, monkeypatch):
     monkeypatch.setattr("histnetq.sketches.on_dask._ROWS_PER_PART", 200)
-    monkeypatch.setattr("histnetq.sketches.on_dask._ADDED_AT_ONCE", 3)
+    monkeypatch.setattr("histnetq.sketches.on_dask._PARTITION_BYTES", 2000)
     found = predict_dask(model, str(place / "part?.parquet"), bag=["site", "day"], client=client, progress=True)
     assert_equal(found, expected)
     address = client.scheduler.address
@@ -230,6 +227,18 @@ def test_dask_gives_the_same_answer(place, model, expected, client, monkeypatch)
     np.testing.assert_array_equal(
         weighted.values, sketch_table(model, str(place / "rows.csv"), bag=["site"], weight="w").values
     )
+
+
+def test_rows_are_shuffled_if_sketches_are_larger(place, model, client, monkeypatch, tmp_path):
+    """Most bags have one or two rows in a part, whose sketches are larger."""
+    monkeypatch.setattr("histnetq.sketches.on_dask._ROWS_PER_PART", 200)
+    monkeypatch.setattr("histnetq.sketches.on_dask._PARTITION_BYTES", 8000)
+    rows = pd.read_csv(place / "rows.csv")
+    rows["site"] = np.random.default_rng(1).integers(0, 900, len(rows)).astype(np.int16)
+    rows.to_parquet(tmp_path / "rows.parquet", row_group_size=200)
+    found = predict_dask(model, str(tmp_path / "rows.parquet"), bag="site", client=client)
+    bags = hq.read_bags(rows, bag="site", features=model.feature_names_)
+    assert_equal(found, (bags.ids, model.predict(bags)))
 
 
 def _die_once(mark: str) -> None:

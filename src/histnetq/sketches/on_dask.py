@@ -1,38 +1,48 @@
-"""Sketches of the parts of a table on the workers of a Dask cluster, added in a tree.
+"""Estimates of the bags of files on a Dask cluster: a shuffle by bag brings the parts of a bag together.
 
-Rows never leave the worker that reads them; a worker returns only the sketch of a part. If a worker dies, another
-worker sketches its part again.
+Each worker reads parts of the files. What a part sends of a bag is its packed sketch, or the rows themselves if they
+are smaller. These records are divided by bag into partitions, which other workers merge and estimate. No process ever
+holds all bags, and only names and estimates reach the caller. If a worker dies, others repeat what it held.
 """
 
 from __future__ import annotations
 
 import contextlib
+import math
 import pickle
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
+from operator import getitem
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+import pandas as pd
+import pyarrow as pa
 from numpy.typing import NDArray
 from tqdm import tqdm
 
 from histnetq.errors import ConnectingError, Option, Way
+from histnetq.sketches.shuffled import PACKED, Shuffle, number, take
 from histnetq.sketches.sketch import BagSketch, SketchSum
 from histnetq.sketches.sketcher import SketchingModel
-from histnetq.sketches.tables import name_bags, sketch_numbered
+from histnetq.tables.budget import name_array
 from histnetq.tables.columns import Codes
-from histnetq.tables.table_files import NoRowsError, Part, open_part, split_files
+from histnetq.tables.names import name_of
+from histnetq.tables.table_files import NoRowsError, Part, is_number, open_part, open_table, split_files
 
 if TYPE_CHECKING:
     from distributed import Client
 
 _ROWS_PER_PART = 1 << 20
-_ADDED_AT_ONCE = 8
+_PARTITION_BYTES = 1 << 26  # of the records in a partition
+_MOST_PARTITIONS = 512
 _RETRIES = 3
 _PATIENCE = 5  # timeout in seconds for the scheduler to answer, and for its workers to appear
 _LOCAL_WORKERS = 2
-_Found = tuple[Codes, BagSketch | None]  # the bags of a part, and their sketches; ids are the codes of the bags
+_ORDER = "histnetq_row"  # column of the places of rows in the table, for the order of the bags
+_ROWS_OF_PART = 1 << 40  # more than any part has
+_Finish = Callable[[SketchingModel, BagSketch], Any]
 
 
 def predict_dask(
@@ -74,9 +84,9 @@ def predict_dask(
     --------
     >>> ids, prevalences = predict_dask(model, "stations/*.parquet", bag="station")  # doctest: +SKIP
     """
-    how: dict[str, Any] = {"bag": bag, "weight": weight, "weight_kind": weight_kind, "missing": missing}
-    found = sketch_dask(model, source, client=client, progress=progress, **how)
-    return found.ids, model.predict(found)  # type: ignore[return-value]
+    how: dict[str, Any] = {"weight": weight, "weight_kind": weight_kind, "missing": missing}
+    ids, order, found = _run(model, source, bag, how, client, progress, _predict)
+    return ids, np.concatenate(found)[order]
 
 
 def sketch_dask(
@@ -85,51 +95,121 @@ def sketch_dask(
     weight_kind: str = "survey",
 ) -> BagSketch:  # fmt: skip
     """Compute the sketch of all rows; the parameters are the same as in `predict_dask`."""
+    how: dict[str, Any] = {"weight": weight, "weight_kind": weight_kind, "missing": missing, "moments": True}
+    ids, order, found = _run(model, source, bag, how, client, progress, _keep)
+    total, n_bags = SketchSum(), 0
+    for sketch in found:
+        total.add(replace(sketch, ids=n_bags + np.arange(len(sketch))))
+        n_bags += len(sketch)
+    whole = take(total.result(), order)
+    keys = (bag,) if isinstance(bag, str) else tuple(bag)
+    return replace(whole, ids=ids, maker=replace(whole.maker, keys=keys))
+
+
+def _predict(model: SketchingModel, found: BagSketch) -> NDArray[np.float64]:
+    return model.predict(found)
+
+
+def _keep(model: SketchingModel, found: BagSketch) -> BagSketch:
+    return found
+
+
+def _run(
+    model: SketchingModel, source: Any, bag: str | Sequence[str], how: dict[str, Any], client: Client | str | None,
+    progress: bool, finish: _Finish,
+) -> tuple[NDArray, NDArray[np.int64], list[Any]]:  # fmt: skip
+    """Return the names of all bags in the order of their first rows, and results of groups of bags in another order.
+
+    The second array has the place of each name among the results.
+    """
     model.sketch_maker()  # a model without sketches raises its error here instead of on every worker
-    parts = split_files(source, "source", _ROWS_PER_PART)
-    keys = [bag] if isinstance(bag, str) else list(bag)
+    parts, keys = split_files(source, "source", _ROWS_PER_PART), (bag,) if isinstance(bag, str) else tuple(bag)
+    way = Shuffle(model, keys, order=_ORDER, name=parts[0].path, **how)
     with _connected(client) as connected:
         # The model is a task, so that the scheduler can create it again if all workers that hold it die.
-        shared = connected.submit(pickle.loads, pickle.dumps(model), pure=False)
+        shared = connected.submit(pickle.loads, pickle.dumps(way), pure=False)
         submit = partial(connected.submit, retries=_RETRIES, pure=False)
-        sketches = watched = [submit(_sketch_part, shared, part, keys, weight, missing, weight_kind) for part in parts]
-        while len(sketches) > 1:
-            groups = [sketches[i : i + _ADDED_AT_ONCE] for i in range(0, len(sketches), _ADDED_AT_ONCE)]
-            sketches = [submit(_add_up, group) for group in groups]
+        read, n_bytes, packed = list[Any](), 0, None
+        while packed is None and len(read) < len(parts):  # the first part with rows decides what is sent
+            read.append(submit(_read, shared, parts[len(read)], len(read), None))
+            n_bytes, packed = submit(_measure, read[-1]).result()
+        read += [submit(_read, shared, parts[i], i, packed) for i in range(len(read), len(parts))]
+        n = min(max(1, math.ceil(n_bytes * len(parts) / _PARTITION_BYTES)), _MOST_PARTITIONS)
+        divided = [submit(_divide, part, keys, n) for part in read]
+        partitions = [[submit(getitem, part, j) for part in divided] for j in range(n)]
+        merged = [submit(_merge, shared, pieces, finish) for pieces in partitions]
         if progress:
             from distributed import as_completed
 
-            for _ in tqdm(as_completed(watched), total=len(watched), unit="part"):
+            for _ in tqdm(as_completed(read), total=len(read), unit="part"):
                 pass
-        bags, found = sketches[0].result()
-    if not bags.place:
+        del read, divided, partitions  # so that workers drop what has been merged
+        found = [part for part in connected.gather(merged) if part is not None]
+    if not found:
         raise ValueError("source: has no rows; check the files.")
-    return name_bags(bags, found)
+    names = pa.concat_tables([names for names, _ in found], promote_options="permissive")
+    order = np.argsort(names.column(_ORDER).to_numpy())
+    ids = _name_bags(names.take(order), way, open_table(source, "source").written)
+    return ids, order, [result for _, results in found for result in results]
 
 
-def _sketch_part(
-    model: SketchingModel,
-    part: Part,
-    keys: list[str],
-    weight: str | None,
-    missing: str = "refuse",
-    weight_kind: str = "survey",
-) -> _Found:
+def _read(way: Shuffle, part: Part, i: int, packed: bool | None) -> pa.Table | None:
+    """Return the packed sketches of a part of the files, or its rows; None decides. Without rows, return None."""
+    way, table = replace(way, name=part.path), open_part(part)
     try:
-        return sketch_numbered(model, open_part(part), keys, weight, missing, 1, weight_kind)
+        numbers, names = way.columns(table)
+        rows = pa.Table.from_batches([batch for _, batch in table.batches(numbers, names)])
     except NoRowsError:
-        return Codes(part.path, keys), None
+        return None
+    for j, column in enumerate(rows.columns):
+        if pa.types.is_dictionary(column.type):
+            rows = rows.set_column(j, rows.column_names[j], column.cast(column.type.value_type))
+    rows = rows.append_column(_ORDER, pa.array(i * _ROWS_OF_PART + np.arange(len(rows))))
+    if packed is None:
+        packed = not way.prefers_rows(rows, len(rows) / len(number(rows, way.keys, way.name)[0]))
+    if packed:
+        return way.pack(rows)
+    way.check(rows)
+    return rows
 
 
-def _add_up(parts: list[_Found]) -> _Found:
-    """Add the sketches of bags with the same keys; names are set from the keys at the end, when all are known."""
-    first, total = parts[0][0], SketchSum()
-    bags = Codes(first.table, first.columns, any(codes.written for codes, _ in parts))
-    for codes, sketch in parts:
-        places = np.array([bags.place.setdefault(key, len(bags.place)) for key in codes.place], np.int64)
-        if sketch is not None:
-            total.add(replace(sketch, ids=places[np.asarray(sketch.ids)]))
-    return bags, None if all(sketch is None for _, sketch in parts) else total.result()
+def _measure(table: pa.Table | None) -> tuple[int, bool | None]:
+    """Return the bytes of a part, and whether it is packed; None if it is empty."""
+    return (0, None) if table is None else (table.nbytes, PACKED in table.column_names)
+
+
+def _divide(table: pa.Table | None, keys: tuple[str, ...], n: int) -> list[pa.Table | None]:
+    """Divide records by bag into n tables; equal numbers of different types go to the same table."""
+    if table is None or n == 1:
+        return [table] * n
+    hashes = np.zeros(len(table), np.uint64)
+    for key in keys:
+        column = table.column(key)
+        kind = pa.float64() if is_number(column.type) else pa.string()
+        hashes = hashes * np.uint64(31) + pd.util.hash_array(column.cast(kind).to_numpy())
+    places = (hashes % np.uint64(n)).astype(np.int64)
+    order, ends = np.argsort(places, kind="stable"), np.cumsum(np.bincount(places, minlength=n))
+    return [table.take(some) for some in np.split(order, ends[:-1])]
+
+
+def _merge(way: Shuffle, pieces: list[pa.Table | None], finish: _Finish) -> tuple[pa.Table, list[Any]] | None:
+    """Return the names of the bags of a partition, and the results of groups of them; None without bags."""
+    tables = [piece for piece in pieces if piece is not None and len(piece)]
+    if not tables:
+        return None
+    by = [(key, "ascending") for key in (*way.keys, _ORDER)]
+    table = pa.concat_tables(tables, promote_options="permissive").sort_by(by)
+    merged = [(names, finish(way.model, found)) for names, found in way.merge([table])]
+    return pa.concat_tables([names for names, _ in merged]), [result for _, result in merged]
+
+
+def _name_bags(names: pa.Table, way: Shuffle, written: bool) -> NDArray:
+    """Return the names of bags, whose values in several columns are joined by ``/``."""
+    if len(way.keys) == 1 and pa.types.is_integer(names.column(0).type):
+        return names.column(0).to_numpy()
+    bags, columns = Codes(way.name, way.keys, written), [names.column(key).to_pylist() for key in way.keys]
+    bags.place = {tuple(map(name_of, key)): i for i, key in enumerate(zip(*columns, strict=True))}
+    return name_array(bags.values)
 
 
 @contextlib.contextmanager

@@ -102,14 +102,14 @@ class Table:
             if look is not None:
                 look(batch)
             if batch.num_rows:
-                yield n, _without_nan(batch, names)
+                yield n, without_nan(batch, names)
             n += batch.num_rows
         if n == 0:
             raise NoRowsError(f"{self.name}: has no rows; check the file.")
 
 
-def _without_nan(batch: pa.RecordBatch, names: Sequence[str]) -> pa.RecordBatch:
-    """Replace NaN by null in columns of names, as pandas stores missing whole numbers as NaN."""
+def without_nan(batch: Any, names: Sequence[str]) -> Any:
+    """Replace NaN by null in columns of names of a batch or table, as pandas stores missing whole numbers as NaN."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
