@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from histnetq.workflows.bag_audits import audit, sample_rows
     from histnetq.workflows.estimating import Estimates, estimate
     from histnetq.workflows.fitting import fit_best
+    from histnetq.workflows.judge_files import judge_table, sample_judged
     from histnetq.workflows.judging import Judgement, judge
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
     from histnetq.workflows.on_spark import predict_spark
@@ -72,8 +73,9 @@ __all__ = [
     *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
     "Dirichlet", "Estimates", "Intervals", "Judgement", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample",
     "Training", "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best",
-    "interop", "judge", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask", "predict_spark",
-    "read_bags", "read_images", "rogan_gladen", "sample_rows", "sample_table", "simplex", "tune",
+    "interop", "judge", "judge_table", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask",
+    "predict_spark", "read_bags", "read_images", "rogan_gladen", "sample_judged", "sample_rows", "sample_table",
+    "simplex", "tune",
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
@@ -93,6 +95,7 @@ _HOME = {
     "workflows.estimating": ["Estimates", "estimate"],
     "workflows.bag_audits": ["audit", "sample_rows"],
     "workflows.fitting": ["fit_best"],
+    "workflows.judge_files": ["judge_table", "sample_judged"],
     "workflows.judging": ["Judgement", "judge"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
     "quantifiers.base": ["Quantifier"],

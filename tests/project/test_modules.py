@@ -14,6 +14,7 @@ TESTED_BY = {
     "cli/test_commands.py": (
         "cli/compare cli/evaluate cli/fit cli/options cli/predict cli/report cli/tune workflows/model_cards"
     ),
+    "cli/test_judge.py": "workflows/judge_files",
     "cli/test_interrupts.py": "cli/group cli/info training/progress",
     "datasets/test_archives.py": "datasets/dataset datasets/sources",
     "datasets/test_downloads.py": "cli/data datasets/cache",

@@ -13,7 +13,7 @@ from histnetq.cli.terminal import UserError
 from histnetq.cli.wording import in_options
 from histnetq.errors import InputError
 from histnetq.registry import CLASSIFIERS, INTERVALS, MISSING, RESCALINGS, WRITTEN_ENDINGS
-from histnetq.tables.files import format_to_write, require_page, require_parquet
+from histnetq.tables.files import format_to_write, require_page, require_page_or_table, require_parquet
 from histnetq.tables.places import as_place, local_path
 
 
@@ -52,12 +52,14 @@ PATH, PLACE = LocalPath(), AnyPlace()
 
 TABLE_FILE = OutputFile(format_to_write)
 PAGE_FILE = OutputFile(require_page)
+JUDGED_FILE = OutputFile(require_page_or_table)
 SKETCH_FILE = OutputFile(require_parquet)
 KNOWN = ("prevalences", "counts", "label")
 IMAGES = ("images", "skip_unreadable", "image_cache")  # a stored model knows the size and colours of its images
 KNOWN_IMAGES = ("known_images", *IMAGES[1:])  # images whose classes or proportions are known
 COLUMNS = ("features", "ignore", "proba", "prediction", "text")
 WEIGHTS = ("weight", "count_column")
+JUDGED = ("human", "labels", "by")
 TRAINING = ("labelled", *KNOWN, *COLUMNS, *WEIGHTS, "missing", "scratch", *KNOWN_IMAGES, "image_size", "color")
 _OF_TABLES = (*COLUMNS, *WEIGHTS, "weight_kind", "missing", "scratch", "dask", "audited", "rows")
 _OF_IMAGES = ("skip_unreadable", "cache_dir", "image_size", "color")
@@ -83,8 +85,12 @@ def _of_bags(ctx: click.Context, param: click.Parameter, value: tuple[str, ...])
     return list(value)
 
 
-def _split(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
+def split(ctx: click.Context, param: click.Parameter, value: str | None) -> list[str] | None:
     return None if value is None else value.split(",")
+
+
+def _one_or_more(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> Any:
+    return value[0] if len(value) == 1 else list(value) or None
 
 
 def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -> list[str] | None:
@@ -94,6 +100,14 @@ def _named(ctx: click.Context, param: click.Parameter, value: tuple[str, ...]) -
 
 def _classifier(about: str) -> Any:
     return option("--classifier", type=click.Choice(list(CLASSIFIERS)), help=about)
+
+
+def _judge(required: bool) -> Any:
+    about = (
+        "Column of the verdicts; repeat it for several judges. For scores, the column of the score of the second "
+        "class, or the columns of all classes, such as 'p_*' or bad=p_bad,good=p_good."
+    )
+    return option("--judge", multiple=True, required=required, callback=_one_or_more, help=about)
 
 
 def _images(about: str) -> Any:
@@ -197,7 +211,7 @@ _OPTIONS = {
         help="Column with classes predicted by your own classifier, which must have been trained on other rows.",
     ),
     "methods": option(
-        "--methods", callback=_split, help="Comma-separated methods to compare.  [default: a few that suit the data]"
+        "--methods", callback=split, help="Comma-separated methods to compare.  [default: a few that suit the data]"
     ),
     "method": option("--method", default="histnetq", help="Method to tune, such as histnetq, emq or pacc."),
     "scratch": option(
@@ -232,6 +246,22 @@ _OPTIONS = {
         help="Expected number of rows of new bags, for labelled rows without bags: intervals are calibrated for it. "
         "Repeat it for several sizes.  [default: sizes from 20 to 10,000]",
     ),
+    "judge": _judge(required=True),
+    "judge_drawn": _judge(required=False),
+    "human": option(
+        "--human",
+        multiple=True,
+        callback=_one_or_more,
+        help="Column of human labels; empty cells mean that no human looked. Repeat it if two humans labelled.  "
+        "[default: label]",
+    ),
+    "labels": option(
+        "--labels",
+        type=click.Choice(["random", "by-verdict", "other"]),
+        help="How the labelled rows were chosen: at random; at random among rows with the same verdict; or in another "
+        "way, which gives only bounds.",
+    ),
+    "by": option("--by", help="Column that names the system of each row, to compare systems."),
     "coverage": option("--coverage", type=float, default=0.9, help="Probability that an interval contains the truth."),
     "interval": option(
         "--interval",

@@ -12,7 +12,7 @@ from histnetq.errors import Command, Option, StructuredError, joined
 # Arguments in Python whose option has a different name, and arguments that are not options.
 _ALIASES = {
     "weights": "weight", "y": "label", "labels": "label", "random_state": "seed", "predict_rows": "model",
-    "overwrite": "force", "method": "methods",
+    "overwrite": "force", "method": "methods", "proba": "judge", "frame": "new",
 }  # fmt: skip
 _NO_OPTIONS = {"path": "", "Mixer": "bags"}
 

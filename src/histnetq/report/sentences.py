@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from histnetq.uncertainty.capabilities import Capabilities
     from histnetq.uncertainty.rogan_gladen import Prevalence
     from histnetq.workflows.estimating import Score
+    from histnetq.workflows.judging import Judgement
 
 _ABOUT_SCORES = (
     "The scores must come from rows that your classifier was not trained on: scores of training rows are "
@@ -125,6 +126,94 @@ def count(n: int, noun: str) -> str:
     """
     ending = "" if n == 1 else "es" if noun.endswith("s") else "s"
     return f"{n:,} {noun}{ending}"
+
+
+def describe_judgement(found: Judgement, shares: bool = True) -> list[str]:
+    """Return lines about the estimates of `histnetq.judge`: shares, differences, worth of the labels, and the plan."""
+    rows = found.table.to_dict("records") if shares else []
+    of_classes = [describe_share(row, found.by, found.level) for row in rows]
+    return [*of_classes, *map(describe_difference, one_of_two(found)), *describe_worth(found), *describe_plan(found)]
+
+
+def describe_share(row: Mapping[Any, Any], by: str | None, level: float) -> str:
+    """Return a sentence about the share of one class.
+
+    Examples
+    --------
+    >>> row = {"class": "bad", "raw": 0.224, "estimate": 0.281, "lower": 0.24, "upper": 0.325}
+    >>> describe_share(row, None, 0.9)
+    'bad: 28.1 % (90 % interval: 24.0 % to 32.5 %); the judge says 22.4 %.'
+    """
+    name = row["class"] if by is None else f"{row[by]}, {row['class']}"
+    ends = f"{row['lower']:.1%} to {row['upper']:.1%}".replace("%", " %")
+    if row["estimate"] != row["estimate"]:
+        found = f"between {ends.replace(' to ', ' and ')}"
+    else:
+        found = f"{100 * row['estimate']:.1f} % ({100 * level:.3g} % interval: {ends})"
+    raw = "" if row["raw"] != row["raw"] else f"; the judge says {100 * row['raw']:.1f} %"
+    return f"{name}: {found}{raw}."
+
+
+def describe_difference(row: Mapping[Any, Any]) -> str:
+    """Return a sentence about the difference of two systems.
+
+    Examples
+    --------
+    >>> row = {"system": "A", "other": "B", "class": "bad", "difference": 0.05, "lower": 0.01, "upper": 0.09}
+    >>> describe_difference(row)
+    'The share of bad is higher in B than in A: +5.0 points (+1.0 to +9.0).'
+    >>> describe_difference({**row, "lower": -0.01})
+    'The share of bad may be equal in B and A: +5.0 points (-1.0 to +9.0).'
+    """
+    a, b = row["system"], row["other"]
+    told = f"may be equal in {b} and {a}"
+    if row["lower"] > 0 or row["upper"] < 0:
+        told = f"is {'higher' if row['lower'] > 0 else 'lower'} in {b} than in {a}"
+    ends = f"{100 * row['lower']:+.1f} to {100 * row['upper']:+.1f}"
+    return f"The share of {row['class']} {told}: {100 * row['difference']:+.1f} points ({ends})."
+
+
+def one_of_two(found: Judgement) -> list[dict[Any, Any]]:
+    """Return the differences between systems; of two classes, only those of the less common class."""
+    if found.comparisons is None:
+        return []
+    rows = found.comparisons.to_dict("records")
+    if len(found.classes) != 2:
+        return rows
+    return [row for row in rows if row["class"] == less_common(found)]
+
+
+def less_common(found: Judgement) -> Any:
+    """Return the class with the fewest verdicts."""
+    return found.table.groupby("class", sort=False)["raw"].mean().idxmin()
+
+
+def describe_worth(found: Judgement) -> list[str]:
+    """Return sentences about the number of labels that would give equally short intervals without the judge."""
+    rows = [] if found.worth is None else found.worth.to_dict("records")
+    lines = []
+    for row in rows:
+        if row["worth"] == row["worth"] and row["n_labels"]:
+            of = "" if found.by is None else f" of {row[found.by]}"
+            lines.append(f"Your {row['n_labels']:,.0f} labels{of} are worth {row['worth']:,.0f} without the judge.")
+    return lines
+
+
+def describe_plan(found: Judgement) -> list[str]:
+    """Return sentences about the labels that are needed for intervals of the planned width."""
+    if found.plan is None:
+        return []
+    lines, keys = [], [name for name in (found.by, "design") if name is not None]
+    for key, part in found.plan.groupby(keys, sort=False):
+        of = "" if found.by is None else f"{key[0]}: "
+        total, more = int(part["n_labels"].sum()), int(part["n_more"].sum())
+        if key[-1] == "random":
+            how = "drawn at random"
+        else:
+            split = ", ".join(f"{row['n_more']:,.0f} {row['verdict']}" for row in part.to_dict("records"))
+            how = f"drawn by verdict ({split})"
+        lines.append(f"{of}{more:,} more labels {how}, {total:,} in all, are needed for the planned width.")
+    return lines
 
 
 def describe_prevalence(found: Prevalence, raw: float, coverage: float) -> list[str]:

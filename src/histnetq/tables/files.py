@@ -164,6 +164,11 @@ def require_page(path: Path | Address, argument: str = "output") -> None:
     require_ending(path, PAGES, argument, "write HTML, which a browser can print as PDF")
 
 
+def require_page_or_table(path: Path | Address, argument: str = "output") -> None:
+    """Raise an error if the name has neither the ending of a page nor of a table."""
+    require_ending(path, [*PAGES, *(end for known in WRITTEN.values() for end in known.endings)], argument)
+
+
 def require_parquet(path: Path | Address, argument: str = "output") -> None:
     """Raise an error if the name of a file of sketches has another ending than Parquet."""
     require_ending(path, WRITTEN["parquet"].endings, argument, "write Parquet, the format of sketches")

@@ -53,7 +53,7 @@ def find_scores(
             raise ValueError("prediction: expected beside the column of true classes, got no label; name it.")
         return [f"{prediction}={name}" for name in found], found
     assert proba is not None
-    columns = _read_proba(proba, [name for name in table.columns if name not in special])
+    columns = read_proba(proba, [name for name in table.columns if name not in special])
     table.require(list(columns.values()))
     for column in columns.values():
         _refuse_special("proba", column, special)
@@ -156,7 +156,7 @@ def _refuse_special(argument: str, column: str, special: Sequence[str]) -> None:
         )
 
 
-def _read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
+def read_proba(proba: Proba, columns: Sequence[str]) -> dict[str, str]:
     """Return a dictionary from the name of each class, as a text, to its column."""
     if not isinstance(proba, str | Mapping):
         raise TypeError(f"proba: expected a text or a mapping from classes to columns, got {type(proba).__name__}.")
