@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 import histnetq as hq
 from experiments import paper
 from experiments.networks import NETWORKS
+from experiments.runs import digest
 from experiments.words import BagPlan, RowPlan, load_words
 from histnetq.datasets import Dataset
 from histnetq.tables.files import whole_file
@@ -144,7 +145,7 @@ def run_settings(
         key = asdict(setting)
         if len(table) and (table[list(key)] == pd.Series(key)).all(axis=1).any():
             continue
-        found, history = _run(setting, _load(data, setting), minutes)
+        found, history = _run(setting, _load(data, setting), minutes, data / "converged" / digest(key))
         table = pd.concat([table, pd.DataFrame([{**key, **found}])], ignore_index=True)
         curves = pd.concat([curves, pd.DataFrame({**key, **history})], ignore_index=True)
         for name, frame in (("converged.csv", table), ("converged-curves.csv", curves)):
@@ -166,23 +167,29 @@ def _load(data: Path, setting: Setting) -> Dataset:
     return load_words(data, plan, ROWS)
 
 
-def _run(setting: Setting, data: Dataset, minutes: float) -> tuple[dict[str, Any], dict[str, Any]]:
-    """Train one network; return its row of the table and its curves."""
+def _run(setting: Setting, data: Dataset, minutes: float, checkpoint: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Train one network, or go on from its checkpoint; return its row of the table and its curves.
+
+    The limit is CPU time, so that a busy machine does not end runs.
+    """
+    began = time.process_time()
     own = {"n_bins": setting.bins} if setting.network.startswith("HistNetQ") else {}
     own |= _ATTENTION if setting.network == "SetTransformer" else {}
     network = NETWORKS[setting.network](
         **_NETWORK, **own, loss=setting.loss, sampler=hq.Mixer(_REAL[setting.mixer]), random_state=setting.seed,
-        training=hq.Training(minutes=minutes, **TRAINING),
+        training=hq.Training(
+            **TRAINING, checkpoint=str(checkpoint), checkpoint_every=5,
+            callbacks=(lambda record: time.process_time() - began > 60 * minutes,),
+        ),
     )  # fmt: skip
-    began = time.perf_counter()
     with warnings.catch_warnings():
         warnings.filterwarnings("error", message="training interrupted")
         warnings.simplefilter("ignore", LearnedNothing)
         network.fit(data.bags, validation=data.validation)
-    took, history = time.perf_counter() - began, network.history_
+    took, history = time.process_time() - began, network.history_
     found: dict[str, Any] = {
         "epochs": len(history["epoch"]), "best_epoch": network.best_epoch_,
-        "reason": reason(history["lr"], network.best_epoch_), "minutes": took / 60,
+        "reason": reason(history["lr"], network.best_epoch_), "cpu_minutes": took / 60,
         "learned": not network.learned_nothing_, "validation": network.validation_loss_,
     }  # fmt: skip
     found |= _errors(data, network.predict(data.test))

@@ -96,43 +96,30 @@ def staged(
 @main.command("default-call")
 @click.option("--on", default="newsgroups", show_default=True, type=click.Choice(["imdb", "newsgroups", "goemotions"]))
 @click.option("--loss", default="rae", show_default=True, type=click.Choice(["ae", "rae"]))
-@click.option("--known", default="proportions", show_default=True, type=click.Choice(["proportions", "labels"]),
-              help="HistNetQ learns from proportions of bags, and Pretrained from labelled rows.")  # fmt: skip
 @options("data", "output")
-def default_call(on: str, loss: str, known: str, data: Path, output: Path) -> None:
-    """HistNetQ or Pretrained with all defaults, fit(bags, validation=...) or fit(rows, labels), on one core.
+def default_call(on: str, loss: str, data: Path, output: Path) -> None:
+    """HistNetQ with all its defaults, from proportions alone: fit(bags, validation=...), on one core.
 
     Example: python -m experiments default-call --on newsgroups --loss rae
     """
     import time
 
     import pandas as pd
+    import torch
 
     import histnetq as hq
     from experiments.presets import PRESETS
     from experiments.staged import compact
     from experiments.tables import to_markdown, write_frame
 
+    torch.set_num_threads(1)
     found, began = PRESETS[on].load(data), time.process_time()
-    if known == "labels":
-        labels = found.train.labels
-        assert labels is not None
-        of_rows = found.train.gather(), labels[found.train.index]
-        q: hq.Quantifier = hq.Pretrained(loss=loss, random_state=0).fit(*of_rows)
-        about, file = " --known labels", f"default-call-labels-{on}-{loss}"
-        row: dict[str, object] = {"data": on, "loss": loss, "n_rows": len(of_rows[1])}
-    else:
-        import torch
-
-        torch.set_num_threads(1)
-        network = hq.HistNetQ(loss=loss, random_state=0).fit(compact(found.bags), validation=compact(found.validation))
-        q, about, file = network, "", f"default-call-{on}-{loss}"
-        row = {"data": on, "loss": loss, "validation": network.validation_loss_}
-    row["cpu_seconds"] = time.process_time() - began
+    q = hq.HistNetQ(loss=loss, random_state=0).fit(compact(found.bags), validation=compact(found.validation))
+    row = {"data": on, "loss": loss, "validation": q.validation_loss_, "cpu_seconds": time.process_time() - began}
     errors = hq.evaluate(q, compact(found.test))
     table = pd.DataFrame([{**row, "ae": errors["ae"].mean(), "rae": errors["rae"].mean(), "n_bags": len(errors)}])
-    about = f"Made by `python -m experiments default-call --on {on} --loss {loss}{about}`; one seed, one core."
-    write_frame(output / file, table.round(6), f"{about}\n\n{to_markdown(table)}")
+    about = f"Made by `python -m experiments default-call --on {on} --loss {loss}`; one seed, one core."
+    write_frame(output / f"default-call-{on}-{loss}", table.round(6), f"{about}\n\n{to_markdown(table)}")
     click.echo(table.to_string(index=False))
 
 
@@ -185,7 +172,7 @@ def labelled(
 @click.option(
     "--plans", default="effects,networks,bags", show_default=True, help="Comma-separated plans, in this order."
 )
-@click.option("--minutes", default=20.0, show_default=True, help="Training of each network, at most.")
+@click.option("--minutes", default=20.0, show_default=True, help="CPU time of each network, at most.")
 @click.option("--seeds", default=5, show_default=True, type=click.IntRange(1), help="Seeded 0, 1, …")
 @options("data", "output")
 def converged(plans: str, minutes: float, seeds: int, data: Path, output: Path) -> None:
@@ -206,8 +193,8 @@ def converged(plans: str, minutes: float, seeds: int, data: Path, output: Path) 
     means, verdicts = experiment.means_table(table), experiment.verdicts_table(table)
     about = (
         "Words of ten languages, 64 features, encoder 64→64→32, 500 training and 200 validation bags of 250, random "
-        f"weights, end to end, until patience ends the run or {minutes:g} minutes are over; AE and RAE on 1,000 test "
-        "bags, means over seeds. Made by `python -m experiments converged`."
+        f"weights, end to end, until patience ends the run or {minutes:g} CPU minutes are over; AE and RAE on 1,000 "
+        "test bags, means over seeds. Made by `python -m experiments converged`."
     )
     write_frame(output / "converged-findings", verdicts, f"{about}\n\n{to_markdown(means)}\n\n{to_markdown(verdicts)}")
     click.echo(f"{to_markdown(means)}\n\n{to_markdown(verdicts)}")

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     from histnetq.quantifiers.classical.matching import DyS, HDy
     from histnetq.quantifiers.classical.readme import ReadMe
     from histnetq.quantifiers.classical.thresholds import MS
+    from histnetq.quantifiers.classical.transitions import Transitions
     from histnetq.quantifiers.composed.corrected import Corrected
     from histnetq.quantifiers.composed.ensemble import Ensemble
     from histnetq.quantifiers.loading import load
@@ -53,12 +54,14 @@ if TYPE_CHECKING:
     from histnetq.uncertainty.row_samples import RowSample
     from histnetq.workflows.auditing import estimate_audited, sample_table
     from histnetq.workflows.bag_audits import audit, sample_rows
+    from histnetq.workflows.bag_choice import choose_bags, sample_bags
     from histnetq.workflows.estimating import Estimates, estimate
     from histnetq.workflows.fitting import fit_best
     from histnetq.workflows.judge_files import judge_table, sample_judged
     from histnetq.workflows.judging import Judgement, judge
     from histnetq.workflows.monitoring.monitor import Monitored, monitor
     from histnetq.workflows.on_spark import predict_spark
+    from histnetq.workflows.transitions import transition_table
 
 __version__ = "0.1.0"
 
@@ -70,12 +73,12 @@ if not {"OMP_WAIT_POLICY", "GOMP_SPINCOUNT"} & set(os.environ):
     os.environ.update(OMP_WAIT_POLICY="passive", GOMP_SPINCOUNT="5000")
 
 __all__ = [
-    *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift",
-    "Dirichlet", "Estimates", "Intervals", "Judgement", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample",
-    "Training", "Tuned", "audit", "compare", "datasets", "estimate", "estimate_audited", "evaluate", "fit_best",
-    "interop", "judge", "judge_table", "load", "metrics", "mlflow", "monitor", "nn", "plots", "predict_dask",
-    "predict_spark", "read_bags", "read_images", "rogan_gladen", "sample_judged", "sample_rows", "sample_table",
-    "simplex", "tune",
+    *REGISTRY, "APP", "BagSketch", "Bags", "Combined", "Comparison", "CostSensitiveAE", "CovariateShift", "Dirichlet",
+    "Estimates", "Intervals", "Judgement", "Mixer", "Monitored", "NPP", "Quantifier", "RowSample", "Training",
+    "Transitions", "Tuned", "audit", "choose_bags", "compare", "datasets", "estimate", "estimate_audited", "evaluate",
+    "fit_best", "interop", "judge", "judge_table", "load", "metrics", "mlflow", "monitor", "nn", "plots",
+    "predict_dask", "predict_spark", "read_bags", "read_images", "rogan_gladen", "sample_bags", "sample_judged",
+    "sample_rows", "sample_table", "simplex", "transition_table", "tune",
 ]  # fmt: skip
 
 _NETWORKS = {"nn", *(name for name, entry in REGISTRY.items() if entry.network)}
@@ -94,11 +97,14 @@ _HOME = {
     "workflows.auditing": ["estimate_audited", "sample_table"],
     "workflows.estimating": ["Estimates", "estimate"],
     "workflows.bag_audits": ["audit", "sample_rows"],
+    "workflows.bag_choice": ["choose_bags", "sample_bags"],
     "workflows.fitting": ["fit_best"],
     "workflows.judge_files": ["judge_table", "sample_judged"],
     "workflows.judging": ["Judgement", "judge"],
     "workflows.monitoring.monitor": ["Monitored", "monitor"],
+    "workflows.transitions": ["transition_table"],
     "quantifiers.base": ["Quantifier"],
+    "quantifiers.classical.transitions": ["Transitions"],
     "quantifiers.loading": ["load"],
     "sketches.on_dask": ["predict_dask"],
     "workflows.on_spark": ["predict_spark"],

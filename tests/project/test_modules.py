@@ -102,6 +102,7 @@ TESTED_BY = {
     "workflows/test_calibrating.py": "uncertainty/half_splits",
     "workflows/test_candidates.py": "quantifiers/classical/classifiers workflows/fitting workflows/hold_out",
     "workflows/test_judging.py": "workflows/judge_columns workflows/judge_tables",
+    "workflows/test_transitions.py": "cli/transitions",
     "workflows/test_workflows.py": "workflows/auditing workflows/estimating",
 }
 

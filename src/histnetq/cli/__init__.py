@@ -5,7 +5,8 @@ import importlib
 from histnetq.cli.group import main
 
 _COMMANDS = (
-    "fit tune compare predict sketch sql sample evaluate report info monitor judge serve demo data lequa rogan_gladen"
+    "fit tune compare predict sketch sql sample transitions evaluate report info monitor judge serve demo data "
+    "lequa rogan_gladen"
 )
 for _name in _COMMANDS.split():
     importlib.import_module(f"histnetq.cli.{_name}")

@@ -26,11 +26,21 @@ from histnetq.tables.files import write_files
 @options("judge_drawn", *JUDGED)
 @option("--plan", type=float, help="With --judge, draw as many rows as intervals of this half-width need.")
 @option("--by-verdict", is_flag=True, help="With --plan, draw more rows with verdicts that are often wrong.")
+@option("--bags", "n_bags", type=click.IntRange(1), help="Draw no rows; choose so many bags to measure next.")
 @options("seed")
 @option("-o", "--output", type=TABLE_FILE, required=True, help=f"File of the drawn rows: {WRITTEN_ENDINGS}.")
 @options("force", "json")
 def sample(
-    model: Path, new: list[str], judge: Any, output: Path, force: bool, as_json: bool, n: int, seed: int, **how: Any
+    model: Path,
+    new: list[str],
+    judge: Any,
+    n_bags: int | None,
+    output: Path,
+    force: bool,
+    as_json: bool,
+    n: int,
+    seed: int,
+    **how: Any,
 ) -> None:
     """Draw rows of each bag for labelling.
 
@@ -44,18 +54,29 @@ def sample(
     With --judge, there is no MODEL. Rows of NEW without a human label are drawn at random, and columns that show the
     verdict are left out. Label the rows in their order; you may stop at any row. Then judge --labelled uses the labels.
 
+    With --bags, choose the bags of NEW whose proportions would teach a regression on mean rows most, without labels.
+
     \b
     Example: histnetq sample model new.csv --bag site --n 200 -o to_label.csv
              histnetq predict model new.csv --bag site --audited to_label.csv
              histnetq sample verdicts.csv --judge verdict --n 200 -o to_label.csv
              histnetq judge verdicts.csv --judge verdict --labelled to_label.csv --labels random
+             histnetq sample model new.csv --bag site --bags 20 -o to_measure.csv
     """
     from histnetq.workflows.auditing import sample_table
+    from histnetq.workflows.bag_choice import sample_bags
     from histnetq.workflows.judge_files import sample_judged
 
     asked = {name: how.pop(name) for name in (*JUDGED, "plan", "by_verdict")}
     if judge is None and (not new or any(asked.values())):
         raise click.UsageError("expected MODEL and NEW, or --judge with its options and no MODEL.")
+    if n_bags is not None:
+        if judge is not None:
+            raise click.UsageError("--bags: expected without --judge, as no rows are drawn.")
+        drawn = sample_bags(model, new, n=n_bags, **how)
+        write_files(("output", output, drawn, force))
+        say(as_json, {"output": str(output), "bags": n_bags}, [f"{count(n_bags, 'bag')} written to {output}."])
+        return
     if judge is not None:
         asked["design"] = "by-verdict" if asked.pop("by_verdict") else "random"
         drawn = sample_judged([str(model), *new], judge=judge, n=n, random_state=seed, **asked)

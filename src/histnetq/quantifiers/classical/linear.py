@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from histnetq.bags.bags import Bags
-from histnetq.bags.checks import check_number, check_seed, needs_double, used_rows
+from histnetq.bags.checks import check_number, check_seed, needs_double, take_dense, used_rows
+from histnetq.bags.class_names import align
 from histnetq.bags.fingerprint import digest_arrays
 from histnetq.bags.protocols import APP
+from histnetq.errors import InputError
 from histnetq.metrics import ae
 from histnetq.persistence.saving import StoredArrays
 from histnetq.quantifiers.base import Quantifier
 from histnetq.quantifiers.classical.on_features import Columns, row_chunks
+from histnetq.quantifiers.classical.transitions import Transitions, estimate_transitions
 from histnetq.simplex import Floats, project
 from histnetq.sketches.moments import total_weights
 from histnetq.sketches.posteriors import bag_means
@@ -28,6 +31,7 @@ _PENALTIES = 10.0 ** np.arange(-6, 2.5, 0.5)  # multiples of the mean variance o
 _DRAWN_BAGS = 500  # bags drawn from labelled rows without bags
 _MOST_WIDE_BAGS = 4096  # largest number of bags if there are even more features
 _NUMBERS_AT_ONCE = 1 << 24  # bags × features
+_LEAST_SLOPE = 0.01  # a start of 0 in a transition table would remain 0
 _LEAST = 1e-12  # smallest eigenvalue, relative to the largest, that is not rounding
 
 
@@ -115,6 +119,50 @@ class LinearQ(Quantifier):
         super()._check_params()
         check_number("penalty", self.penalty, 0, 1e12, above=True, or_none=True)
         check_seed(self.random_state)
+
+    def transitions(self, bags: Bags, groups: Any = None) -> Transitions:
+        """Estimate how many of each category are of each class: a transition table per group of bags.
+
+        For example, bags are polling places, rows are party votes, prevalences are the shares of the candidates, and
+        groups are electorates: the table tells which candidates the voters of each party chose. The known totals of
+        every bag are kept, the slopes of the regression are the start, and groups learn from each other
+        (`estimate_transitions`).
+
+        Parameters
+        ----------
+        bags : Bags
+            Bags of categorical rows, each with a single 1. Without prevalences, the estimates of the bags are used.
+        groups : (n_bags,), default=None
+            Name of the group of each bag; None puts all bags into one group.
+
+        Returns
+        -------
+        Transitions
+            The tables.
+
+        Examples
+        --------
+        >>> bags = Bags.from_arrays([[[1.0, 0.0]] * n + [[0.0, 1.0]] * (20 - n) for n in range(21)])
+        >>> a = np.linspace(0.25, 0.75, 21)
+        >>> bags = bags.replaced(classes=np.array(["a", "b"])).with_prevalences(np.stack([a, 1 - a], axis=1))
+        >>> LinearQ().fit(bags).transitions(bags).shares.round(2).tolist()
+        [[[0.75, 0.25], [0.25, 0.75]]]
+        """
+        bags = self._bags_to_estimate(bags)
+        used, index = used_rows(bags.index, bags.rows.shape[0])
+        rows = take_dense(bags.rows, used).astype(np.float64)
+        if rows.ndim != 2 or not (np.isin(rows, (0, 1)).all() and (rows.sum(1) == 1).all()):
+            remedy = "pass one categorical column, or numbers of each category as weights"
+            raise InputError("bags", "categorical rows, each with a single 1", "other numbers", remedy)
+        if groups is not None and len(groups) != len(bags):
+            raise InputError("groups", f"{len(bags)} names, one per bag", len(groups), "pass one for each")
+        known: Any = self.predict(bags) if bags.prevalences is None else align(bags, self.classes_).prevalences
+        slopes = self.intercept_ + (np.eye(len(self.center_)) - self.center_) @ self.coef_
+        return estimate_transitions(
+            bag_means(rows, index, bags.offsets, bags.weights), known, total_weights(bags),
+            np.clip(slopes, _LEAST_SLOPE, None), groups,
+            (bags.feature_names or np.arange(len(self.center_)), self.classes_),
+        )  # fmt: skip
 
     def _predict(self, bags: Bags) -> Floats:
         return self._estimate(self._sums(bags), total_weights(bags))
