@@ -244,6 +244,10 @@ MISTAKES = {
         f"fit bad.csv {KNOWN}", "'code'", "leave it out by --ignore", labelled, "leave it out by ignore=",
         table=lambda rows: rows.assign(code=(rows["species"] == "eel") ^ (rows.index == 7)),
     ),
+    "counts that are read as a feature": Mistake(
+        f"fit bad.csv {KNOWN}", "'n' looks like counts", "name it by --count-column", labelled,
+        "pass weight='n' and weight_kind='count'", table=lambda rows: rows.assign(n=rows.index * 7 % 5 + 1),
+    ),
     "counts that are read as weights": Mistake(
         "predict counted bad.csv --bag tow --weight rings", "'rings'", "name the column by --count-column",
         lambda: hq.estimate("counted", "bad.csv", bag="tow", weight="rings"), "pass weight_kind='count'",

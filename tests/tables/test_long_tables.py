@@ -293,6 +293,7 @@ def test_files_that_are_none(tmp_path, monkeypatch):
         hq.read_bags("ragged.csv", bag="tow")
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like counts")
 def test_labels_or_proportions_not_both(table):
     with pytest.raises(ValueError, match="prevalences: expected either label= or prevalences=, got both"):
         hq.read_bags(table, bag="tow", label="species", prevalences=table)
@@ -416,6 +417,7 @@ def read_text(tmp_path, text, **options):
     return hq.read_bags(path, **{"bag": "tow", **options})
 
 
+@pytest.mark.filterwarnings("ignore:.*looks like counts")
 def test_decimal_commas_beside_whole_numbers(tmp_path):
     """The decimal mark is one of the file, whatever a column shows of it in the first rows."""
     text = "tow;a;n;b;late\n" + "x;1,5;7;-0,25;3\n" * 5 + "y;2;8;1,125;3,5\n"

@@ -101,7 +101,7 @@ def describe_columns(
 
 def list_left_out(left_out: Mapping[str, str]) -> str:
     """Return the names of columns with the reasons why they are left out."""
-    return ", ".join(f"{column} ({why})" for column, why in left_out.items())
+    return ", ".join(f"{column or 'a column without a name'} ({why})" for column, why in left_out.items())
 
 
 def list_some(names: Sequence[object], most: int = 12) -> str:

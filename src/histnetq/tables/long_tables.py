@@ -36,7 +36,7 @@ from histnetq.tables.names import are_fractions
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
-from histnetq.tables.suspicious_columns import warn_of_columns
+from histnetq.tables.suspicious_columns import warn_of_columns, warn_of_counts
 from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open_table, release_memory
 from histnetq.tables.text_columns import read_text_features, with_text
 
@@ -310,8 +310,9 @@ class LongTable:
             raise NoRowsError(f"{table.name}: every row lacks some feature; name the features that have values.")
         if self.reading is not None and self.dropped:
             warnings.warn(
-                f"{table.name}: dropped {self.dropped:,} rows with missing values.", UserWarning, stacklevel=2
-            )
+                f"{table.name}: dropped {self.dropped:,} row{'s' * (self.dropped > 1)} with missing values.",
+                UserWarning, stacklevel=2,
+            )  # fmt: skip
         lost = ["/".join(map(str, key)) for key in self._dropped_bags.place if key not in self.bags.place]
         if lost:
             more = f" and of {len(lost) - 1:,} other bags" if len(lost) > 1 else ""
@@ -434,6 +435,9 @@ class LongTable:
         label = "" if self.labels is None else self.labels.columns[0]
         ends, places = (watch.low, watch.high), self._chosen and is_alone
         warn_of_columns(self.table.name, columns, rows, ends, labels, label=label, places=places)
+        if self._chosen and self.weight is None:
+            whole = [columns[j] for j in checked if watch.whole[j] and watch.low[j] >= 0]
+            warn_of_counts(self.table.name, list(dict.fromkeys(whole)))
 
     def _warn_of_copies(self, rows: NDArray, labels: NDArray) -> list[int]:
         """Warn of named features that repeat the label, and return them."""

@@ -34,6 +34,7 @@ _WHOLE_NAMES = {
     "batch", "subject", "patient", "participant", "session", "cruise", "haul", "trap", "camera",
 }  # fmt: skip
 _BIRTH = {"birth", "born"}  # such a year belongs to the row
+_COUNTS = {"n", "count", "counts", "abundance", "freq", "frequency", "individuals"}  # names of columns of counts
 
 
 class Suspect(NamedTuple):
@@ -82,6 +83,23 @@ def warn_of_columns(
         _warn_of_near_copies(table, told, label)
     if places:
         _warn_of_places(table, list(dict.fromkeys(columns[j] for j in find_places(rows, columns))))
+
+
+def warn_of_counts(table: str, columns: Sequence[str]) -> None:
+    """Warn of features whose names say that they count rows; `columns` are the features that are whole numbers."""
+    if found := [column for column in columns if column.lower() in _COUNTS]:
+        problem = f"column {found[0]!r} looks like counts, but the model learns from it as a feature"
+        kind = Way(
+            "pass ", Option("weight", found[0]), " and ", Option("weight_kind", "count"), on=("python", "service")
+        )
+        named = Way("name it by ", Option("count_column"), on=("command",))
+        remedy = (
+            kind,
+            named,
+            " if a row stands for so many equal rows, or leave it out",
+            Way(" by ", Option("ignore")),
+        )
+        _warn(table, problem, remedy)
 
 
 def find_codes(rows: NDArray, ends: tuple[NDArray, NDArray]) -> dict[int, Suspect]:
