@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
+from scipy.optimize import nnls
 
 import histnetq as hq
 from experiments.development_scores import Scored, read_scores
@@ -23,7 +24,9 @@ Floats = NDArray[np.float64]
 SIZES = (50, 250, 1000)  # of bags
 MIXES = ("uniform", "sparse", "near", "rare")
 CLASSICAL = ("EMQ-BCTS", "EMQ-ridge", "EMQ-ridge-mean", "KDEy", "ED")
-RIVALS = (*CLASSICAL, "Ensemble", "Bayes", "Base")
+LEARNED = ("Stack", "Chosen")  # on bags of the user's own out-of-fold rows
+RIVALS = (*CLASSICAL, "Ensemble", *LEARNED, "Bayes", "Base")
+_LEARNING_BAGS, _LEARNING_SIZE = 50, 250  # bags of each kind of mix that these learn from
 _COVERAGE = 0.9
 _DRAWS = 200  # of Bayesian intervals, whose medians are a rival
 _SMALLEST = 0.001  # added to errors before their ratio
@@ -70,7 +73,7 @@ def draw_bags(rng: np.random.Generator, labels: NDArray, training: Floats, size:
 def run(scored: Scored, n_bags: int, with_bayes: bool) -> list[dict[str, Any]]:
     """Return one row per size of bags, mix and method."""
     fitted = {name: make().fit_posteriors(scored.posteriors, scored.labels) for name, make in methods().items()}
-    found: list[dict[str, Any]] = []
+    weights, found = learn_weights(scored, fitted), list[dict[str, Any]]()
     for size in SIZES:
         rng = np.random.default_rng((scored.seed, size))
         drawn = draw_bags(rng, scored.pool_labels, scored.training, size, n_bags)
@@ -78,12 +81,35 @@ def run(scored: Scored, n_bags: int, with_bayes: bool) -> list[dict[str, Any]]:
         bags = hq.Bags(scored.pool, drawn.index, drawn.offsets)
         about = {"table": scored.table, "classes": scored.n_classes, "seed": scored.redraw, "labels": scored.n_labels,
                  "classifier": scored.classifier, "size": size}  # fmt: skip
-        found += _errors(fitted, bags, drawn.prevalences, n_bags, with_bayes, about)
+        found += _errors(fitted, bags, drawn.prevalences, n_bags, with_bayes, about, weights)
     return found
 
 
+def learn_weights(scored: Scored, fitted: dict[str, Any]) -> dict[str, Floats]:
+    """Return the weights of classical methods of a stack and of the best one, on bags of the labelled rows.
+
+    The bags have all mixes, and their rows have out-of-fold posteriors. The weights of the stack have the least
+    squared error, are not negative, and sum to 1.
+    """
+    rng = np.random.default_rng((scored.seed, 0))
+    drawn = draw_bags(rng, scored.labels, scored.training, _LEARNING_SIZE, _LEARNING_BAGS)
+    truth: Any = drawn.prevalences
+    bags = hq.Bags(scored.posteriors, drawn.index, drawn.offsets)
+    off = np.stack([fitted[name].predict(bags) - truth for name in CLASSICAL])  # (n_methods, n_bags, n_classes)
+    flat = off.reshape(len(CLASSICAL), -1)
+    sure = 1e3 * np.abs(flat).max()  # a row that makes the weights sum to 1
+    weights = nnls(np.vstack([flat.T, np.full(len(CLASSICAL), sure)]), np.append(np.zeros(flat.shape[1]), sure))[0]
+    return {"Stack": weights / weights.sum(), "Chosen": np.eye(len(CLASSICAL))[np.abs(flat).mean(1).argmin()]}
+
+
 def _errors(
-    fitted: dict[str, Any], bags: hq.Bags, truth: Floats, n_bags: int, with_bayes: bool, about: dict[str, Any]
+    fitted: dict[str, Any],
+    bags: hq.Bags,
+    truth: Floats,
+    n_bags: int,
+    with_bayes: bool,
+    about: dict[str, Any],
+    weights: dict[str, Floats],
 ) -> list[dict[str, Any]]:
     """Return the errors of all methods, and the coverage and width of intervals, for each kind of mix."""
     kinds = [slice(i * n_bags, (i + 1) * n_bags) for i in range(len(MIXES))]
@@ -94,6 +120,8 @@ def _errors(
         else:
             estimates[name] = q.predict(bags)
     estimates["Ensemble"] = np.mean([estimates[name] for name in ("EMQ-BCTS", "KDEy", "ED")], axis=0)
+    for name in LEARNED:
+        estimates[name] = np.tensordot(weights[name], [estimates[one] for one in CLASSICAL], 1)
     relative = fitted["Pretrained"].predict_for(bags, "rae")
     own = fitted["Pretrained"].predict_interval(bags, _COVERAGE, method="posterior")
     intervals = {"Pretrained": (own.lower, own.upper)}

@@ -241,6 +241,23 @@ def test_rows_are_shuffled_if_sketches_are_larger(place, model, client, monkeypa
     assert_equal(found, (bags.ids, model.predict(bags)))
 
 
+@pytest.mark.filterwarnings("ignore:.*count as survey weights")
+@pytest.mark.parametrize(("weight", "kind"), [(None, "survey"), ("w", "count"), ("w", "survey")])
+def test_the_pretrained_quantifier_has_the_same_bits_everywhere(place, client, monkeypatch, weight, kind):
+    monkeypatch.setattr("histnetq.sketches.on_dask._ROWS_PER_PART", 200)
+    q = hq.Pretrained(cv=2, random_state=0).fit(*labelled(400))
+    q.feature_names_, source = ["a", "b", "c", "d"], str(place / "part?.parquet")
+    kind = {"weight": weight, "weight_kind": kind}
+    bags = hq.read_bags(source, bag="site", features=q.feature_names_, **kind)
+    sketch = sketch_table(q, source, bag=["site"], **kind)
+    found = sketch.ids, q.predict(sketch)
+    assert_equal(predict_dask(q, source, bag="site", client=client, **kind), found)
+    if kind["weight_kind"] == "survey" and weight:  # the weights of rows in memory are scaled before they are added
+        np.testing.assert_allclose(q.predict(bags), found[1], rtol=1e-12)
+    else:
+        assert_equal((bags.ids, q.predict(bags)), found)
+
+
 def _die_once(mark: str) -> None:
     """Kill the worker that this runs on, the first time."""
     try:

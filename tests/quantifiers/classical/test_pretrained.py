@@ -143,6 +143,24 @@ def test_streams_and_sketches_give_the_same_bits():
     assert q.sketch_kind == "exact"
 
 
+def test_survey_weights_undo_a_sampling_design():
+    rng = np.random.default_rng(0)
+    labels = rng.choice(2, 4000, p=[0.3, 0.7])
+    P = scores(labels, 2, 1.2, rng)
+    w = np.where(labels == 1, 0.25, 1.0)  # class 1 was sampled four times as often
+    bag = hq.Bags(P, weights=w)
+    truth = w @ np.eye(2)[labels] / w.sum()
+    for given in None, rng.choice([0.5, 2.0], 600):  # weights of the labelled rows
+        known = np.arange(600) % 2
+        rows = hq.Bags(scores(known, 2, 1.2, rng), labels=known, classes=[0, 1], weights=given)
+        q = hq.Pretrained().fit_posteriors(rows)
+        found = q.predict_interval(bag, method="posterior")
+        np.testing.assert_allclose(found.estimates[0], truth, atol=0.06)
+        assert found.contains(truth[None]).all()
+    unweighted = q.predict_interval(hq.Bags(P), method="posterior")
+    assert (found.upper - found.lower).max() > 0.9 * (unweighted.upper - unweighted.lower).max()
+
+
 def test_classes_without_overlap_are_counted():
     labels = np.arange(300) % 3
     q = hq.Pretrained().fit_posteriors(np.eye(3)[labels], labels)
