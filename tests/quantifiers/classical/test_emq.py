@@ -8,11 +8,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from click.testing import CliRunner
+from scipy.special import softmax
 from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
 from histnetq.cli import main
 from histnetq.quantifiers.classical.emq import find_contradiction
+from histnetq.quantifiers.classical.rescaling import fit_scales
 from tests.conftest import exactly
 
 
@@ -242,3 +244,14 @@ def test_custom_losses_are_handed_over(of_three, tmp_path):
 def test_wrong_estimates_and_priors(of_three, params, message):
     with pytest.raises(ValueError, match=exactly(message)):
         hq.EMQ(**params).fit_crossed(of_three[0])
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+@pytest.mark.parametrize(("sharpness", "expected"), [(1.5, 1.0), (2.5, 0.6)])
+def test_ridge_leaves_calibrated_posteriors_alone(n_classes, sharpness, expected):
+    rng = np.random.default_rng(0)
+    labels = np.arange(20_000) % n_classes
+    logits = sharpness * (1.5 * np.eye(n_classes)[labels] + rng.normal(size=(len(labels), n_classes)))
+    scale, bias = fit_scales(softmax(logits, axis=1), labels, "ridge")
+    np.testing.assert_allclose(scale, expected, atol=0.002 if expected == 1 else 0.02)
+    np.testing.assert_allclose(bias, 0, atol=0.005 if expected == 1 else 0.05)

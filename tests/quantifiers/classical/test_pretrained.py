@@ -148,11 +148,11 @@ def test_survey_weights_undo_a_sampling_design():
     labels = rng.choice(2, 4000, p=[0.3, 0.7])
     P = scores(labels, 2, 1.2, rng)
     w = np.where(labels == 1, 0.25, 1.0)  # class 1 was sampled four times as often
-    bag = hq.Bags(P, weights=w)
+    bag = hq.Bags(P, weights=w, weight_kind="survey")
     truth = w @ np.eye(2)[labels] / w.sum()
-    for given in None, rng.choice([0.5, 2.0], 600):  # weights of the labelled rows
-        known = np.arange(600) % 2
-        rows = hq.Bags(scores(known, 2, 1.2, rng), labels=known, classes=[0, 1], weights=given)
+    for given in None, rng.choice([0.5, 2.0], 3000):  # weights of the labelled rows
+        known = np.arange(3000) % 2
+        rows = hq.Bags(scores(known, 2, 1.2, rng), labels=known, classes=[0, 1], weights=given, weight_kind="survey")
         q = hq.Pretrained().fit_posteriors(rows)
         found = q.predict_interval(bag, method="posterior")
         np.testing.assert_allclose(found.estimates[0], truth, atol=0.06)

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import block_diag, null_space
 from scipy.optimize import minimize
-from scipy.special import log_softmax, softmax
+from scipy.special import expit, log_softmax, softmax
 
 from histnetq.bags.checks import check_choice
 from histnetq.registry import RESCALINGS
@@ -16,6 +16,7 @@ from histnetq.registry import RESCALINGS
 Floats = NDArray[np.float64]
 _FLOOR = 1e-12  # posteriors of exactly 0 have no logarithm
 _RIDGE_OF_SCALE, _RIDGE_OF_BIAS = 1.0, 1.0  # precisions of the priors of "ridge", in units of rows
+_CALIBRATED = 0.01  # prior probability, in "ridge", that the posteriors need no rescaling
 _SPREADS = np.concatenate([[0.0], np.geomspace(1e-6, 10.0, 200)])  # variances of biases to choose from
 
 
@@ -30,8 +31,8 @@ def fit_scales(
     labels : (n_rows,) of class codes
     kind : "ts", "bcts", "shrunk", "ridge", "vs" or "nbvs"
         One scale; one scale and a bias per class; the same with biases shrunk in proportion to their sampling noise;
-        the same with the logarithm of the scale and the biases shrunk like ridge regression; a scale and a bias per
-        class; a scale per class.
+        the same with the logarithm of the scale and the biases shrunk like ridge regression, and by the probability
+        that the posteriors are calibrated; a scale and a bias per class; a scale per class.
 
     Returns
     -------
@@ -47,7 +48,9 @@ def fit_scales(
     w = w / w.sum()
     logits = _logits(posteriors)
     if kind == "ridge":
-        return _ridge(logits, labels, w)[:2]
+        scale, bias, value = _ridge(logits, labels, w)
+        needed = 1 - _calibrated(logits, labels, w, scale, bias, value)
+        return scale**needed, bias * needed
     if kind != "shrunk":
         return _most_likely(logits, labels, w, one_scale=kind in ("ts", "bcts"), biased=kind in ("bcts", "vs"))
     n_rows = 1 / (w @ w)  # effective number of rows
@@ -119,17 +122,40 @@ def _ridge(logits: Floats, labels: NDArray[np.int64], w: Floats) -> tuple[Floats
     return np.full(logits.shape[1], np.exp(done.x[0])), done.x[1:] - done.x[1:].mean(), float(done.fun)
 
 
+def _calibrated(
+    logits: Floats, labels: NDArray[np.int64], w: Floats, scale: Floats, bias: Floats, value: float
+) -> float:
+    """Return the probability that a scale of 1 and no biases are right, by Laplace's approximation.
+
+    Without it, large bags would have the errors of the biases, however well the classifier is calibrated. `value` is
+    what `_ridge` returns with the scale and the biases.
+    """
+    n_rows = 1 / (w @ w)
+    unscaled = -w @ log_softmax(logits, axis=1)[np.arange(len(labels)), labels]
+    information = n_rows * _information(logits, softmax(logits * scale + bias, axis=1), w)
+    information[0] *= scale[0]  # of the logarithm of the scale
+    information[:, 0] *= scale[0]
+    precision = np.concatenate([[_RIDGE_OF_SCALE], np.full(len(bias), _RIDGE_OF_BIAS)])
+    ratio = np.linalg.slogdet(np.eye(len(precision)) + information / precision)[1]
+    return float(expit(np.log(_CALIBRATED / (1 - _CALIBRATED)) + ratio / 2 - n_rows * (unscaled - value)))
+
+
+def _information(logits: Floats, p: Floats, w: Floats) -> Floats:
+    """Return the information of a row about the scale and the biases: (1 + n_classes, 1 + n_classes)."""
+    weighted, mean = p * w[:, None], (p * logits).sum(1)
+    of_biases = np.diag(weighted.sum(0)) - p.T @ weighted
+    across = (weighted * (logits - mean[:, None])).sum(0)
+    of_scale = (weighted * logits**2).sum() - w @ mean**2
+    found: Floats = np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
+    return found
+
+
 def _spread_of_biases(logits: Floats, scale: Floats, bias: Floats, w: Floats, n_rows: float) -> float:
     """Return the variance of the true biases that makes the estimated biases most likely; 0 if noise explains them.
 
     The covariance of the estimation errors, of one scale and biases of sum zero, is the inverse of the information.
     """
-    p = softmax(logits * scale + bias, axis=1)
-    weighted, mean = p * w[:, None], (p * logits).sum(1)
-    of_biases = np.diag(weighted.sum(0)) - p.T @ weighted
-    across = (weighted * (logits - mean[:, None])).sum(0)
-    of_scale = (weighted * logits**2).sum() - w @ mean**2
-    information = n_rows * np.block([[np.array([[of_scale]]), across[None]], [across[:, None], of_biases]])
+    information = n_rows * _information(logits, softmax(logits * scale + bias, axis=1), w)
     free = block_diag(1.0, null_space(np.ones((1, len(bias)))))
     reduced = free.T @ information @ free
     reduced += 1e-12 * (1 + np.trace(reduced)) * np.eye(len(reduced))  # a class without rows has no information
