@@ -3,6 +3,7 @@
 from experiments import (  # noqa: F401 - they add their commands
     classical_commands,
     interval_commands,
+    judge_commands,
     lequa_commands,
     monitor_commands,
     pretrain_commands,

@@ -23,7 +23,7 @@ def test_labels_without_a_judge_are_worth_their_number(n):
     rows = JudgedRows(np.zeros(2000, int), labels, 1, 2, np.zeros(1, int))
     for target, n_rows in (("batch", 2000), ("process", np.inf)):
         found = rows.shares(0.9, target)
-        assert worth(found.upper - found.lower, found.estimate, 0.9, n_rows) == pytest.approx(n, rel=0.02)
+        assert worth(found.upper - found.lower, found.estimate, 0.9, n_rows) == pytest.approx(n, rel=0.06)
 
 
 def test_planned_labels_give_the_planned_width():

@@ -64,3 +64,10 @@ def test_intervals_hold_the_true_share_as_often_as_they_say(share):
     sizes, counts = (full + labelled).reshape(-1, 2, 2).sum(1), labelled.reshape(-1, 2, 2).swapaxes(1, 2)
     _, lower, upper = score_interval(counts, sizes / (n_rows + n), Z, n_rows + n)
     assert 0.88 <= ((lower <= share) & (share <= upper)).mean() <= 0.93
+
+
+def test_a_stratum_that_is_fully_labelled_adds_no_error():
+    alone = score_interval([[5, 45]], [1.0], Z)
+    estimate, lower, upper = score_interval([[5, 45], [3e12, 1e12]], [0.8, 0.2], Z)
+    assert estimate == pytest.approx(0.8 * 0.1 + 0.2 * 0.75)
+    assert [lower, upper] == pytest.approx([0.8 * alone[1] + 0.15, 0.8 * alone[2] + 0.15], abs=1e-4)

@@ -83,6 +83,19 @@ class JudgedRows:
 
     def shares(self, level: float, target: Literal["batch", "process"]) -> ShareIntervals:
         """Return the shares of all classes with their intervals."""
+        counts, weights, z, process_rows, influence = self.evidence(level, target)
+        estimate, lower, upper = score_interval(counts, weights, z, process_rows)
+        if target == "batch":  # labelled rows are known
+            codes, n_rows = self.labels[self.labels >= 0], len(self.labels)
+            known = np.bincount(codes, minlength=self.n_classes)
+            lower = np.maximum(lower, known / n_rows)
+            upper = np.minimum(upper, 1 - (len(codes) - known) / n_rows)
+        return ShareIntervals(estimate, np.minimum(lower, estimate), np.maximum(upper, estimate), influence)
+
+    def evidence(
+        self, level: float, target: Literal["batch", "process"]
+    ) -> tuple[Floats, Floats, Floats | float, Floats | float, Floats]:
+        """Return the arguments of `score_interval`, and the influence of each row, for all classes."""
         strata = self._strata()
         n_strata, n_rows, has = int(strata.max()) + 1, len(strata), self.labels >= 0
         sizes = np.bincount(strata, minlength=n_strata)
@@ -100,7 +113,7 @@ class JudgedRows:
         effective = np.where(n_labels > 0, 1 / np.maximum(variance, 1e-15), 0)
         yes = (inside * effective[:, None]).T
         counts = np.stack([yes, np.where(n_labels > 0, effective - yes, 0)], -1)
-        z: Floats | float = float(ndtri((1 + level) / 2))
+        z: Floats | float = float(student.ppf((1 + level) / 2, max(len(own) - n_strata, 1)))
         whole = counts.sum((1, 2))[:, None]
         filled = np.where(n_labels[:, None] > 0, inside, counts[..., 0].sum(1) / np.maximum(whole[:, 0], 1e-300))
         influence = np.zeros((n_rows, self.n_classes))
@@ -113,12 +126,7 @@ class JudgedRows:
                 of_labels, of_rows, both, free = _design_effects(influence - between, between, self.clusters)
                 z = z * both * float(student.ppf((1 + level) / 2, free) / ndtri((1 + level) / 2))
                 counts, process_rows = counts / of_labels[:, None, None], n_rows / of_rows
-        estimate, lower, upper = score_interval(counts, np.broadcast_to(weights, counts.shape[:2]), z, process_rows)
-        if target == "batch":  # labelled rows are known
-            known = np.bincount(codes, minlength=self.n_classes)
-            lower = np.maximum(lower, known / n_rows)
-            upper = np.minimum(upper, 1 - (len(codes) - known) / n_rows)
-        return ShareIntervals(estimate, np.minimum(lower, estimate), np.maximum(upper, estimate), influence)
+        return counts, np.broadcast_to(weights, counts.shape[:2]), z, process_rows, influence
 
     def bounds(self) -> ShareIntervals:
         """Return the shares that are possible in the batch, whatever the classes of rows without a label are."""

@@ -12,14 +12,14 @@ With a Lagrange multiplier ``μ``, the shares ``q`` solve ``μ w q (1 − q) = m
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
 
 from histnetq.simplex import Floats
 
 __all__ = ["pool_small_strata", "score_interval", "strata_shares"]
 
-_STEPS = 50  # of the bisection over log |μ|
-_SPAN = 18.0  # log |μ| relative to the number of labels
+_STEPS = 32  # of the bisection over log |μ|
+_SPAN = 18.0  # log |μ| relative to the fewest labels of a stratum
 
 
 def strata_shares(counts: Floats, weights: Floats, mu: Floats, without_labels: Floats | float = 0.5) -> Floats:
@@ -91,12 +91,15 @@ def score_interval(
     known = np.where(n_labels > 0, weights, 0)  # the share is unknown in strata without labels
     center = (known * strata_shares(counts, weights, np.zeros(total.shape))).sum(-1)
     factors = known**2 / np.where(n_labels > 0, n_labels, 1)
+    # Strata whose rows all have a label have infinite effective numbers; the others move first.
+    scale = np.where(n_labels > 0, n_labels, np.inf).min(-1)
+    scale = np.where(np.isfinite(scale), np.maximum(scale, 1e-3), 1)
     ends = []
     for sign in (1.0, -1.0):
         low, high = np.full(total.shape, -_SPAN), np.full(total.shape, _SPAN)
         for _ in range(_STEPS):
             middle = (low + high) / 2
-            shares = strata_shares(counts, weights, sign * np.exp(middle) * np.maximum(total, 1))
+            shares = strata_shares(counts, weights, sign * np.exp(middle) * scale)
             theta = (weights * shares).sum(-1)
             variance = (factors * shares * (1 - shares)).sum(-1)
             variance += np.maximum((weights * shares**2).sum(-1) - theta**2, 0) / n_rows
@@ -108,7 +111,7 @@ def score_interval(
     return np.where(nothing, np.nan, estimate), np.where(nothing, 0, lower), np.where(nothing, 1, upper)
 
 
-def pool_small_strata(n_labels: ArrayLike, least: int) -> Floats:
+def pool_small_strata(n_labels: ArrayLike, least: int) -> NDArray[np.bool_]:
     """Return which strata to pool so that each stratum has at least `least` labels.
 
     Pooling is valid if the labelled rows are a random sample of all rows.
