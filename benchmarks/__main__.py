@@ -1,7 +1,8 @@
 """``python -m benchmarks [NAME …]``: run the benchmarks, print each ratio beside its target, write them as CSV.
 
 ``python -m benchmarks compare OLD NEW NAME …`` compares two checkouts; see `benchmarks.compare`. ``python -m benchmarks
-peers`` trains networks of QuaPy and ours; see `benchmarks.peers`.
+peers`` trains networks of QuaPy and ours; see `benchmarks.peers`. ``python -m benchmarks scaling``
+measures Spark and Dask; see `benchmarks.scaling`.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import torch
 from benchmarks import NAMES
 from benchmarks.compare import compare
 from benchmarks.peers import peers
+from benchmarks.scaling import scaling
 
 RESULTS = Path(__file__).parent / "results.csv"
 
@@ -58,4 +60,6 @@ if __name__ == "__main__":
         compare(sys.argv[2:], prog_name="python -m benchmarks compare")
     if sys.argv[1:2] == ["peers"]:
         peers(sys.argv[2:], prog_name="python -m benchmarks peers")
+    if sys.argv[1:2] == ["scaling"]:
+        scaling(sys.argv[2:], prog_name="python -m benchmarks scaling")
     main()

@@ -55,8 +55,8 @@ def predict_spark(
         Meaning of the weights, as in `read_bags`.
     shuffle : {"auto", "sketches", "rows"}, default="auto"
         What is sent to the partition of a bag: one sketch from each partition with rows of the bag, or its rows. With
-        "auto", it is the smaller of the two; to find out, the columns of `bag` are read once more, and a few rows are
-        sketched by the driver.
+        "auto", it is the smaller of the two; to find out, the columns of `bag` are read once more, and an executor
+        sketches a few rows.
 
     Returns
     -------
@@ -91,7 +91,7 @@ def predict_spark(
     by_bag, sent = _numbered(len(keys)), (_packed(model), how)
     named = [StructField(name, frame.schema[key].dataType) for name, key in zip(by_bag, keys, strict=True)]
     if shuffle == "auto":
-        shuffle = "rows" if _prefers_rows(rows, by_bag, columns, way) else "sketches"
+        shuffle = "rows" if _prefers_rows(rows, by_bag, (*sent, columns)) else "sketches"
     if shuffle == "sketches":
         schema = StructType([*named, StructField(PACKED, BinaryType())])
         rows, columns = rows.mapInArrow(functools.partial(_pack, *sent, columns), schema), [*keys, PACKED]
@@ -110,7 +110,7 @@ def _numbered(n: int) -> list[str]:
     return [f"c{i}" for i in range(n)]
 
 
-def _prefers_rows(rows: Any, by_bag: list[str], columns: list[str], way: Shuffle) -> bool:
+def _prefers_rows(rows: Any, by_bag: list[str], sent: tuple[bytes, dict[str, Any], list[str]]) -> bool:
     """Return whether the rows of a bag in a partition are smaller than their sketch."""
     from pyspark.sql import functions as F
 
@@ -121,7 +121,8 @@ def _prefers_rows(rows: Any, by_bag: list[str], columns: list[str], way: Shuffle
     if not n_parts:
         return True
     blocks = max(1.0, n_rows / n_parts / BLOCK_ROWS)  # of a partition; each makes sketches of its own
-    return way.prefers_rows(rows.limit(_PROBED_ROWS).toArrow().rename_columns(columns), n_rows / n_bags / blocks)
+    compare: Any = functools.partial(_compare, *sent, n_rows / n_bags / blocks)
+    return bool(rows.limit(_PROBED_ROWS).mapInArrow(compare, "rows boolean").first()[0])
 
 
 def _packed(model: Quantifier) -> bytes:
@@ -140,6 +141,16 @@ def _unpacked(data: bytes) -> Quantifier:
     with tempfile.TemporaryDirectory() as directory:
         zipfile.ZipFile(io.BytesIO(data)).extractall(directory)
         return load(directory)
+
+
+def _compare(
+    data: bytes, how: dict[str, Any], columns: list[str], rows_per_bag: float, batches: Iterator[pa.RecordBatch]
+) -> Iterator[pa.RecordBatch]:
+    """Compare the sizes of rows and of their sketches."""
+    import pyarrow as pa
+
+    for rows in Blocks((batch.rename_columns(columns) for batch in batches), BLOCK_ROWS):
+        yield pa.record_batch({"rows": [Shuffle(_unpacked(data), **how).prefers_rows(rows, rows_per_bag)]})
 
 
 def _pack(
