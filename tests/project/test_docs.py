@@ -30,7 +30,7 @@ ON_THEIR_OWN = (  # pages that make their data
     "docs/audit.md", "docs/images-and-texts.md", "docs/judge.md", "docs/monitoring.md", "docs/other-names.md",
     "docs/scores.md", "docs/start.md",
 )  # fmt: skip
-WITH_TABLES = ("README.md", "docs/python.md", "docs/tables.md")  # they name the same tables
+WITH_TABLES = ("README.md", "docs/python.md", "docs/scaling.md", "docs/tables.md")  # they name the same tables
 _BLOCK = re.compile(
     r"(?:^<!-- not run: (?P<why>[^\n]+) -->\n)?^```(?P<kind>\w*)\n(?P<text>.*?)^```$", re.MULTILINE | re.DOTALL
 )
