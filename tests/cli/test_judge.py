@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import numpy as np
@@ -146,3 +147,22 @@ def test_sample_needs_a_model_or_a_judge():
     for arguments in (["new.csv"], ["model", "new.csv", "--plan", "0.1"]):
         said = run("sample", *arguments, "-o", "out.csv", code=2).stderr
         assert said.endswith("Error: expected MODEL and NEW, or --judge with its options and no MODEL.\n")
+
+
+HOSTILE = ['=HYPERLINK("http://example.org")', "<img src=x onerror=alert(1)>", "red \x1b[31m\nError: line"]
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_names_do_no_harm(name, rows):
+    renamed = rows.replace({"verdict": {"bad": name}, "label": {"bad": name}}).assign(model=name)
+    renamed.to_json("rows.jsonl", orient="records", lines=True)
+    said = run("judge", "rows.jsonl", *RANDOM, "--by", "model", "-o", "out.csv")
+    assert ("which a spreadsheet runs as a formula" in said.stderr) == name.startswith("=")
+    assert name in pd.read_csv("out.csv")["class"].tolist()
+    shown = run("judge", "rows.jsonl", *RANDOM, "--by", "model", "-o", "out.html")
+    assert "\x1b" not in shown.stdout + shown.stderr
+    assert not re.search("^Error", shown.stdout + shown.stderr, re.M)
+    page = Path("out.html").read_text(encoding="utf-8")
+    assert "<img" not in page
+    run("sample", "rows.jsonl", "--judge", "verdict", "--human", "label", "--n", 10, "-o", "out.parquet")
+    assert list(pd.read_parquet("out.parquet")) == ["label", "model", "talk", "answer", "audit_row", "audit_check"]

@@ -145,6 +145,16 @@ BAD_INPUTS = {
             "'good']; name the classes alike."
         ),
     ),
+    "the same judge twice": (
+        same,
+        {"judge": ["verdict", "verdict"]},
+        "judge: expected different columns, got 'verdict' twice; name each column once.",
+    ),
+    "the same person twice": (
+        same,
+        {"human": ["label", "label"]},
+        "human: expected different columns, got 'label' twice; name each column once.",
+    ),
     "three people": (
         same,
         {"human": ["label", "other", "model"]},

@@ -229,6 +229,14 @@ def test_hostile_archives(tmp_path, monkeypatch):
         read_all(path)
     expected = "expected an archive of Inspect with header.json and samples, got 1 other files"
     assert str(error.value) == f"{path}: {expected}; finish the evaluation, or check the file."
+    damaged = bytearray(archived(path).read_bytes())
+    damaged[4] = 200  # the version of the archive's format
+    damaged[damaged.index(b"PK\x01\x02") + 6] = 200
+    path.write_bytes(damaged)
+    with pytest.raises(
+        ValueError, match=r"log.eval: is a damaged archive \(zip file version 20.0\); write or fetch it"
+    ):
+        read_all(path)
     monkeypatch.setattr(evaluations, "LARGEST", 1 << 20)
     monkeypatch.setattr("histnetq.tables.json_values.LARGEST", 1 << 20)
     bomb = inspect_sample(0, {"value": "C"}, padding="0" * (1 << 24))
@@ -241,3 +249,14 @@ def test_hostile_archives(tmp_path, monkeypatch):
     monkeypatch.setattr(evaluations, "_MOST_UNPACKED", 1000)
     with pytest.raises(TooLargeError, match=r"log.eval: unpacks to more than 0 GB, expected less; split it\.$"):
         read_all(archived(path))
+
+
+def test_hostile_results_are_bounded(tmp_path):
+    deep = {}
+    for _ in range(600):
+        deep = {"a": deep}
+    row = read_all(written(tmp_path / "deep.json", {**ABOUT, "samples": [inspect_sample(0, {"value": deep})]}))[0]
+    assert row["verdict"].startswith('{"a": {"a"')
+    document = {"results": {"results": [promptfoo_result(0, "a", [RUBRIC] * 30_000, True, 1)]}}
+    with pytest.raises(TooLargeError, match=r"has 60,009 columns in 1 rows, expected at most 2,000 columns"):
+        read_all(written(tmp_path / "wide.json", document))

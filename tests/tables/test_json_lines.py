@@ -74,6 +74,10 @@ DEEP = "[" * 100_000
             ", line 1: expected an object with names and values, got list; write one object per line, or rename the "
             "file to end in .json if it is one list.",
         ),
+        (
+            ['{"\\ud800": 1}'],
+            ": has a column name with an invalid character (a lone surrogate), '\\ud800'; rename the column.",
+        ),
         ([""], ": has no rows; check the file."),
     ],
 )  # fmt: skip
@@ -104,7 +108,7 @@ def test_memory_is_limited(tmp_path, monkeypatch):
     path = written(tmp_path / "wide.jsonl", {f"x{i}": i for i in range(5)})
     with pytest.raises(TooLargeError) as error:
         open_table(path, "source")
-    told = "has 5 columns in 1 rows, expected at most 3 columns and 500,000,000 cells; keep those that are needed."
+    told = "has 5 columns in 1 rows, expected at most 3 columns and 100,000,000 cells; keep those that are needed."
     assert str(error.value) == f"{path}: {told}"
     monkeypatch.setattr("histnetq.tables.json_lines.LARGEST", 1 << 20)
     monkeypatch.setattr(json_values, "LARGEST", 1 << 20)

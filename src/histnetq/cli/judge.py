@@ -9,7 +9,7 @@ import click
 
 from histnetq.cli.group import command_line, main, print_table, say
 from histnetq.cli.options import JUDGED, JUDGED_FILE, option, options, split
-from histnetq.cli.terminal import echo
+from histnetq.cli.terminal import echo, visible_line
 from histnetq.registry import PAGES
 from histnetq.report.sentences import describe_judgement
 from histnetq.tables.files import write_files
@@ -57,11 +57,11 @@ def judge(new: list[str], output: Path | None, force: bool, as_json: bool, seed:
     is_page = output is not None and output.name.lower().endswith(PAGES)
     write_files(("output", output, page(found, command_line()) if is_page else found.to_frame(), force))
     for warning in found.warnings:
-        echo(f"Warning: {warning}", err=True)
+        echo(visible_line(f"Warning: {warning}"), err=True)
     if output is None and not as_json:
         print_table(found.to_frame(), as_json)
         for sentence in describe_judgement(found, shares=False):
-            echo(sentence, err=True)
+            echo(visible_line(sentence), err=True)
         return
     written = [] if output is None else [f"Written to {output}."]
     say(as_json, as_facts(found), [*describe_judgement(found), *written])

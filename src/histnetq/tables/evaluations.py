@@ -14,6 +14,7 @@ import re
 import struct
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import PurePath
 from typing import IO, Any
@@ -88,12 +89,12 @@ def _one_sentence(path: str) -> Iterator[None]:
         yield
     except (StructuredError, TooLargeError):
         raise
-    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, struct.error, NotImplementedError) as error:
         raise InputError(path, problem=f"is a damaged archive ({error})", remedy="write or fetch it again") from None
     except OSError as error:
         problem = f"cannot be read ({error.strerror or error})"
         raise InputError(path, problem=problem, remedy="write or fetch the file again") from None
-    except (KeyError, TypeError, ValueError, AttributeError, IndexError) as error:
+    except (KeyError, TypeError, ValueError, AttributeError, IndexError, RecursionError) as error:
         reason = str(error).partition("\n")[0][:120]
         problem = f"has another structure than its tool writes ({type(error).__name__}: {reason})"
         raise InputError(path, problem=problem, remedy="convert it to CSV") from None
@@ -118,12 +119,11 @@ def _inner(record: Any, *names: str) -> Any:
 def _judged(parts: Iterable[tuple[str, Any, Any]]) -> Row:
     """Return the columns of several judges from their names, verdicts and scores; equal names are numbered."""
     row: Row = {}
+    times: Counter[str] = Counter()
     for name, verdict, score in parts:
-        n, own = 1, name
-        while f"verdict.{own}" in row or f"score.{own}" in row:
-            n += 1
-            own = f"{name}-{n}"
-        row |= {f"verdict.{own}": verdict, f"score.{own}": score}
+        times[name] += 1
+        own = name if times[name] == 1 else f"{name}-{times[name]}"
+        row[f"verdict.{own}"], row[f"score.{own}"] = verdict, score
     return row
 
 
@@ -236,10 +236,10 @@ def _inspect_row(sample: Row, about: Any) -> Row:
     }
 
 
-def _inspect_values(name: str, value: Any) -> list[tuple[str, Any, Any]]:
+def _inspect_values(name: str, value: Any, several: bool = True) -> list[tuple[str, Any, Any]]:
     """Return the verdicts and scores of a scorer, which gives a letter, a truth value, a number or several of them."""
-    if isinstance(value, dict):
-        return [part for key, inner in value.items() for part in _inspect_values(f"{name}.{key}", inner)]
+    if isinstance(value, dict) and several:
+        return [part for key, inner in value.items() for part in _inspect_values(f"{name}.{key}", inner, several=False)]
     if isinstance(value, bool):
         return [(name, _DECIDED[value], None)]
     return [(name, None, value)] if isinstance(value, int | float) else [(name, as_text(value), None)]
@@ -283,11 +283,8 @@ def _unpack(archive: zipfile.ZipFile, file: IO[bytes], part: zipfile.ZipInfo, pa
     if part.flag_bits & 1:
         raise InputError(path, problem="is encrypted", remedy="write it without a password")
     if part.compress_type != _ZSTD:
-        try:
-            with archive.open(part) as opened:
-                return opened.read(LARGEST + 1)
-        except NotImplementedError:
-            raise InputError(path, problem="is compressed in an unknown way", remedy="convert it to JSON") from None
+        with archive.open(part) as opened:
+            return opened.read(LARGEST + 1)
     import pyarrow as pa  # as Python reads Zstandard only from 3.14 on
 
     file.seek(part.header_offset)

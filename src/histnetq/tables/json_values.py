@@ -17,7 +17,7 @@ __all__ = ["LARGEST", "as_text", "flatten", "parse_json", "table_of"]
 
 LARGEST = 256 << 20  # bytes of JSON that are parsed at once: a file, a line, or a part of an archive
 _DEEPEST = 4  # levels of objects that become columns of their own
-_MOST_COLUMNS, _MOST_CELLS = 2_000, 500_000_000
+_MOST_COLUMNS, _MOST_CELLS = 2_000, 100_000_000
 _CELL, _ROW = 100, 200  # bytes of memory that a value and a row take, besides texts
 _WHOLE = 1 << 63  # limit of whole numbers in a table
 
@@ -86,6 +86,8 @@ def table_of(paths: list[str], rows: Iterable[dict[str, Any]]) -> Table:
     name, charge, budget, n, n_bytes = name_files(paths), Charge(), current_budget(), 0, 0
     for n, row in enumerate(rows, 1):
         for column, value in row.items():
+            if column not in columns:
+                _check_name(name, column)
             cells = columns.setdefault(column, [])
             cells += [None] * (n - 1 - len(cells))
             cells.append(value)
@@ -105,6 +107,14 @@ def table_of(paths: list[str], rows: Iterable[dict[str, Any]]) -> Table:
         return within_budget(table.select(chosen).to_batches(BATCH_ROWS))
 
     return Table(name, table.schema, batches)
+
+
+def _check_name(table: str, column: str) -> None:
+    try:
+        column.encode()
+    except UnicodeEncodeError:
+        problem = f"has a column name with an invalid character (a lone surrogate), {ascii(column)[:80]}"
+        raise InputError(table, problem=problem, remedy="rename the column") from None
 
 
 def _as_array(cells: list[Any]) -> pa.Array:

@@ -21,6 +21,7 @@ __all__ = ["JudgedColumns", "as_frame", "read_columns", "require_columns"]
 
 _LABELS_PER_BIN, _MOST_BINS = 15, 10  # of scores
 _ALIKE = "name the classes alike"
+_MOST_CLASSES = 1_000
 
 
 @dataclass(frozen=True)
@@ -150,6 +151,9 @@ def _codes(values: NDArray, classes: list[Any]) -> Ints:
 def _classes(said: set[Any], labelled: set[Any], ordered: Sequence[Any] | None, notes: list[str]) -> list[Any]:
     """Return the classes that verdicts or labels name, in their order or in natural order."""
     names = said | labelled
+    if len(names) > _MOST_CLASSES:
+        expected = f"at most {_MOST_CLASSES:,} classes"
+        raise InputError("judge", expected, f"{len(names):,}", "name a column of classes, or round the scores")
     verdicts, people = (shown(np.array(sorted(map(str, each)))) for each in (said, labelled))
     folded = {str(name).casefold(): name for name in said}
     for name in sorted(labelled - said, key=str):

@@ -346,6 +346,9 @@ def _check_options(
             "human", "the column of human labels", "nothing", "name it, and leave cells empty without a label"
         )
     judges = [named["judge"]] if isinstance(named["judge"], str) else list(named["judge"])
+    for name, columns in (("judge", judges), ("human", people)):
+        if len(set(columns)) < len(columns):
+            raise InputError(name, "different columns", f"{columns[0]!r} twice", "name each column once")
     if not judges:
         raise InputError("judge", "the column of verdicts", "nothing", "name it")
     if set(judges) & set(people):
