@@ -9,6 +9,7 @@ import numpy as np
 import pandas as pd
 import pyarrow as pa
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import histnetq as hq
 from histnetq.registry import SQL_DIALECTS
@@ -224,7 +225,10 @@ def test_models_that_sql_cannot_compute():
         network.to_sql("new")
     frame = scored()
     q = hq.CC("forest", random_state=0).fit(hq.read_bags(frame, label="species", features=["p_cod", "p_eel"]))
-    message = "to_sql: expected score columns, got RandomForestClassifier; fit to score columns of the classifier."
+    message = (
+        "to_sql: expected score columns, or a multinomial logistic regression, got RandomForestClassifier; fit to "
+        "score columns of the classifier."
+    )
     with pytest.raises(TypeError, match=exactly(message)):
         q.to_sql("new")
 
@@ -246,3 +250,67 @@ def test_intervals_and_trust_come_from_the_result():
         found = hq.estimate(q, result, sql_result=True).to_frame()
     want = hq.estimate(q, new, bag="site").to_frame()
     pd.testing.assert_frame_equal(found, want)
+
+
+def measured(n_rows, n_classes=2, seed=0):
+    """Rows of three features in single precision, of which the scores of a logistic regression are overlapping."""
+    rng = np.random.default_rng(seed)
+    codes = rng.integers(n_classes, size=n_rows)
+    features = rng.normal(size=(n_rows, 3)) * [1, 3, 100] + np.stack([2.0 * codes, 50 + codes, 7 - 60 * codes], axis=1)
+    frame = pd.DataFrame(features, columns=["length", "a depth", "weight"])
+    return frame.assign(site=rng.integers(20, size=n_rows), species=codes)
+
+
+def moved_rows(got, want):
+    """Return the number of rows that two sketches count in different cells."""
+    a, b = np.argsort(got.ids), np.argsort(want.ids)
+    np.testing.assert_array_equal(got.n_rows[a], want.n_rows[b])
+    np.testing.assert_array_equal(got.moments[a], want.moments[b])
+    return np.abs(got.values[a] - want.values[b]).sum() / 2
+
+
+@pytest.mark.parametrize(("name", "n_classes"), [("EMQ", 2), ("Pretrained", 2), ("HDy", 3), ("Pretrained", 3)])
+@pytest.mark.parametrize("n_rows", [20_000, pytest.param(1_000_000, marks=pytest.mark.hard)])
+def test_a_logistic_regression_moves_at_most_one_row_per_million(name, n_classes, n_rows):
+    learned = hq.read_bags(measured(3000, n_classes), bag="site", label="species")
+    q = getattr(hq, name)(random_state=0).fit(learned).calibrate(learned)
+    new = measured(n_rows, n_classes, seed=1).drop(columns="species")
+    got = hq.BagSketch.from_sql(run(q.to_sql("new", bag="site"), new=new))
+    assert moved_rows(got, sketch_table(q, new, bag=["site"])) <= 1
+
+
+@pytest.mark.parametrize("n_classes", [2, 4])
+def test_sums_of_a_logistic_regression(n_classes):
+    frame = measured(3000, n_classes)
+    learned = hq.read_bags(frame, bag="site", label="species")
+    q = hq.PACC(LogisticRegression(), random_state=0).fit(learned)
+    new = measured(9000, n_classes, seed=1)
+    same(hq.BagSketch.from_sql(run(q.to_sql("new", bag="site"), new=new)), sketch_table(q, new, bag=["site"]))
+
+
+def test_features_that_are_missing_or_too_large():
+    q, new = hq.CC(random_state=0).fit(hq.read_bags(measured(900), bag="site", label="species")), measured(600, seed=1)
+    new.loc[3:4, "length"] = np.nan
+    query = q.to_sql("new", bag="site")
+    with pytest.warns(UserWarning, match="dropped 2 rows with missing values"):
+        got = hq.BagSketch.from_sql(run(query, new=new), missing="drop")
+    with pytest.warns(UserWarning, match="dropped"):
+        same(got, sketch_table(q, new, bag=["site"], missing="drop"))
+    for wrong in (np.inf, -np.inf, 1e300, 3.5e38):
+        new = measured(600, seed=1)
+        new.loc[5, "weight"] = wrong
+        with pytest.raises(ValueError, match=r"^table: counts 1 row with numbers that the model cannot read"):
+            hq.BagSketch.from_sql(run(query, new=new))
+    new["weight"] = -1e38
+    same(hq.BagSketch.from_sql(run(query, new=new)), sketch_table(q, new, bag=["site"]))
+
+
+def test_categories_and_classifiers_of_one_class_each_are_refused():
+    frame = measured(900).assign(colour=np.where(np.arange(900) % 3, "red", "blue"))
+    q = hq.CC(random_state=0).fit(hq.read_bags(frame, bag="site", label="species", features=["length", "colour"]))
+    message = (
+        "to_sql: expected features that are columns of numbers, got the category 'colour=blue'; encode it as a column "
+        "of numbers."
+    )
+    with pytest.raises(ValueError, match=exactly(message)):
+        q.to_sql("new")

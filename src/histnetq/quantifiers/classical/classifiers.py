@@ -89,13 +89,20 @@ def shares_cores(classifier: Any) -> bool:
     >>> shares_cores(made("logistic")), shares_cores(made("forest"))
     (True, False)
     """
+    deterministic = ("lbfgs", "newton-cg", "newton-cholesky")
+    return is_logistic(classifier) and last_step(classifier)[1].solver in deterministic
+
+
+def is_logistic(classifier: Any) -> bool:
+    """Return whether a classifier is a logistic regression, possibly on scaled features.
+
+    Examples
+    --------
+    >>> is_logistic(made("logistic")), is_logistic(made("mlp"))
+    (True, False)
+    """
     from sklearn.linear_model import LogisticRegression
 
-    steps = [step for _, step in classifier.steps] if type(classifier) is Pipeline else [classifier]
-    deterministic = ("lbfgs", "newton-cg", "newton-cholesky")
+    *scalers, last = [step for _, step in classifier.steps] if type(classifier) is Pipeline else [classifier]
     # Types are compared exactly, because a subclass may do anything.
-    return (
-        all(type(step) is StandardScaler for step in steps[:-1])
-        and type(steps[-1]) is LogisticRegression
-        and steps[-1].solver in deterministic
-    )
+    return all(type(step) is StandardScaler for step in scalers) and type(last) is LogisticRegression

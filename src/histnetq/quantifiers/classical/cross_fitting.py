@@ -27,7 +27,7 @@ from histnetq.bags.limits import brief
 from histnetq.bags.shared_rows import same_rows
 from histnetq.errors import InputError, Option, Way
 from histnetq.kernels.cores import count_cores
-from histnetq.quantifiers.classical.classifiers import last_step, prepared, shares_cores
+from histnetq.quantifiers.classical.classifiers import is_logistic, last_step, prepared, shares_cores
 from histnetq.quantifiers.classical.posterior_checks import check_posteriors
 from histnetq.simplex import Floats, Ints
 
@@ -173,6 +173,9 @@ def columns_of(classifier: Any, cv: CV, classes: NDArray) -> Ints:
 
 def posteriors_of(classifier: Any, rows: Any, columns: Ints, n_classes: int) -> Floats:
     """Return checked posteriors with one column per class code; a class that the classifier never saw gets 0."""
+    if is_logistic(classifier) and isinstance(rows, np.ndarray) and rows.dtype == np.float32:
+        # Single precision would lose digits of small posteriors, and depend on the order of adding.
+        rows = rows.astype(np.float64)
     p = np.asarray(classifier.predict_proba(_named(_flat(rows), getattr(classifier, "feature_names_in_", None))))
     if p.shape != (rows.shape[0], len(columns)):
         raise ValueError(

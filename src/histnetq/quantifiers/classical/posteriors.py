@@ -16,7 +16,7 @@ from histnetq.bags.classifier_rows import require_numbers
 from histnetq.errors import InputTypeError
 from histnetq.persistence.saving import Stored
 from histnetq.quantifiers.base import Quantifier
-from histnetq.quantifiers.classical.classifiers import DEFAULT, check_classifier, last_step, made
+from histnetq.quantifiers.classical.classifiers import DEFAULT, check_classifier, is_logistic, last_step, made
 from histnetq.quantifiers.classical.cross_fitting import CrossFitted, check_cv, cross_fit, posteriors_of
 from histnetq.quantifiers.classical.given_scores import column_order, given_posteriors, scored_bags, take_scores
 from histnetq.quantifiers.classical.rescaling import fit_scales, rescale
@@ -461,8 +461,22 @@ class PosteriorQuantifier(Quantifier):
     def _logistic(self) -> Logistic | None:
         if self.classifier_ is None:
             return None
-        got, remedy = type(self.classifier_).__name__, "fit to score columns of the classifier"
-        raise InputTypeError("to_sql", "score columns", got, remedy)
+        from histnetq.sketches.sql.query import Logistic
+
+        steps = getattr(self.classifier_, "steps", [("", self.classifier_)])
+        last = steps[-1][1]
+        one_by_one = is_logistic(self.classifier_) and len(last.classes_) > 2 and last.solver == "liblinear"
+        if not is_logistic(self.classifier_) or one_by_one:
+            expected = "score columns, or a multinomial logistic regression"
+            remedy = "fit to score columns of the classifier"
+            raise InputTypeError("to_sql", expected, type(last).__name__, remedy)
+        scalings = [
+            (step.mean_ if step.with_mean else np.zeros(n), step.scale_ if step.with_std else np.ones(n))
+            for _, step in steps[:-1] for n in [step.n_features_in_]
+        ]  # fmt: skip
+        numbers = (np.asarray(values, np.float64) for values in (last.coef_, last.intercept_))
+        assert self.columns_ is not None
+        return Logistic(scalings, *numbers, columns=tuple(self.columns_.tolist()))
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
         p, index = self._bag_posteriors(bags)
