@@ -135,6 +135,14 @@ PRECISION) ELSE CAST(CAST("x" AS REAL) AS DOUBLE PRECISION) END'
         much = self.number(_WHOLE)
         return self.difference(self.total([value, much]), much.copy())
 
+    def apart(self, select: Expression) -> Expression:
+        """Keep a step apart from the steps that use it.
+
+        PostgreSQL would otherwise replace each column by its expression wherever it is used, and expressions that use a
+        column twice would double in length with every step.
+        """
+        return select.offset(0) if self.name == "postgres" else select
+
     def is_nan(self, column: Expression) -> Expression:
         if self.name in ("postgres", "snowflake"):
             return self.exp.EQ(this=column, expression=self.double(self.text("NaN")))

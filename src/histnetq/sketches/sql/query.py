@@ -155,7 +155,7 @@ class _Query:
             found = [sql.named(sql.column(name), own) for own, name in self.keys.items()]
         found += [sql.named(expression, name) for name, expression in new.items()]
         self.columns = [*kept, *new]
-        self._select(sql.exp.select(*found).from_(self.source))
+        self._select(sql.apart(sql.exp.select(*found).from_(self.source)))
 
     def _select(self, select: Expression) -> None:
         name = f"{PREFIX}{len(self.steps) + 1}"
