@@ -28,6 +28,8 @@ from tests.sketches.sql.test_query import (
 pytestmark = pytest.mark.engines
 MODELS = [(name, 2) for name in OF_TWO] + [(name, 3) for name in OF_MORE]
 
+ON_SPARK = [("ACC", 2), ("PACC", 3), ("HDy", 3), ("EMQ", 2), ("Pretrained", 2), ("Pretrained", 3)]  # one of each kind
+
 
 @pytest.fixture(scope="module")
 def postgres():
@@ -83,7 +85,9 @@ def database(request):
 
 
 @pytest.mark.parametrize(("name", "n_classes"), MODELS)
-def test_counts_of_score_columns_are_those_of_rows(database, name, n_classes):
+def test_counts_of_score_columns_are_those_of_rows(database, name, n_classes, request):
+    if "spark" in request.node.name and (name, n_classes) not in ON_SPARK:
+        pytest.skip("Spark plans each query for seconds; the cells of these models are the same")
     q, new = fitted(name, n_classes), scored(5000, n_classes, seed=1).drop(columns="species")
     same(hq.BagSketch.from_sql(database(q, "new", new, "site")), sketch_table(q, new, bag=["site"]))
 
@@ -97,7 +101,7 @@ def test_a_logistic_regression_moves_at_most_one_row(database, name, n_classes):
 
 
 def test_scores_that_nearly_are_0(database):
-    """Some scores are 0 in single precision, which PostgreSQL calls an underflow, and some are below its normal numbers."""
+    """Some scores are 0 in single precision, which PostgreSQL calls an underflow, and some are subnormal."""
     small = np.array([0.0, 5e-324, 1e-320, 1e-300, 2.0**-151, 2.0**-150, 2.0**-149, 1e-45, 1e-40, 1e-38, 1e-20, 1e-9])
     new = pd.DataFrame({"p_cod": 1 - small, "p_eel": small, "site": 0})
     new = pd.concat([new, new.rename(columns={"p_cod": "p_eel", "p_eel": "p_cod"})], ignore_index=True)

@@ -1,4 +1,4 @@
-"""How a row's posteriors decide its cell: rules that both compiled code and a query in SQL can follow to the last bit.
+"""Rules by which the posteriors of a row decide its cell, in compiled code and in SQL to the last bit.
 
 Rules compare posteriors, or a ratio of two, with stored limits. Comparisons and divisions of float64 give the same
 result in every engine, and logarithms do not.
@@ -66,7 +66,7 @@ class LikeliestClasses:
     Attributes
     ----------
     order : tuple of int
-        Order in which the classes are numbered, and in which ties are broken.
+        Order of the classes, which numbers them and breaks ties.
     floor : float
         Smallest posterior.
     first, second : (n_firsts - 1,), (n_seconds - 1,)

@@ -1,4 +1,4 @@
-"""What differs between databases: literals, rounding to single precision, and the test for NaN.
+"""Differences between databases: literals, rounding to single precision, and the test for NaN.
 
 All names are quoted and all texts escaped by sqlglot, so that a name of a table, a column or a class cannot become SQL.
 """
@@ -107,7 +107,7 @@ PRECISION) ELSE CAST(CAST("x" AS REAL) AS DOUBLE PRECISION) END'
 
     @property
     def can_index(self) -> bool:
-        """Whether the database has arrays of numbers whose elements are found in constant time."""
+        """Return whether the database has arrays of numbers whose elements are found in constant time."""
         return self.name in _ELEMENT or self.name == "bigquery"
 
     def element(self, array: Expression, place: Expression) -> Expression:

@@ -50,7 +50,7 @@ class Logistic:
     Attributes
     ----------
     scalings : list of ((n_features,), (n_features,))
-        What is subtracted from the features, and then what they are divided by.
+        The means that are subtracted from the features, and the scales that they are then divided by.
     coefficients : (n_scores, n_features)
         One row per class, or one row for the log-odds of the second of two classes.
     intercepts : (n_scores,)

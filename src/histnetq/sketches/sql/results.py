@@ -192,7 +192,7 @@ def _kinds(cell: Ints) -> list[NDArray[np.bool_]]:
 
 
 def _readable(table: Table, groups: _Groups, names: list[Any], missing: str) -> _Groups:
-    """Return the groups of rows that could be read; raise an error for other rows, unless they are to be dropped."""
+    """Return the groups of rows that could be read; raise an error for other rows, unless they should be dropped."""
     once = groups.state == groups.state[0]
     for cell, what in ((UNREADABLE, "numbers that the model cannot read"), (MISSING, "missing values")):
         lacking = once & (groups.cell == cell)
