@@ -474,9 +474,9 @@ class PosteriorQuantifier(Quantifier):
             (step.mean_ if step.with_mean else np.zeros(n), step.scale_ if step.with_std else np.ones(n))
             for _, step in steps[:-1] for n in [step.n_features_in_]
         ]  # fmt: skip
-        numbers = (np.asarray(values, np.float64) for values in (last.coef_, last.intercept_))
+        coefficients, intercepts = (np.asarray(values, np.float64) for values in (last.coef_, last.intercept_))
         assert self.columns_ is not None
-        return Logistic(scalings, *numbers, columns=tuple(self.columns_.tolist()))
+        return Logistic(scalings, coefficients, intercepts, tuple(self.columns_.tolist()))
 
     def _log_likelihoods(self, bags: Bags) -> tuple[Floats, Ints]:
         p, index = self._bag_posteriors(bags)
