@@ -59,6 +59,19 @@ def test_a_start_that_is_the_best_is_made_anew():
     assert 0 < np.abs(q.predict(bags) - once.predict(bags)).max() < 0.1
 
 
+def count_layers(network) -> int:
+    return sum(name.startswith("encoder.0.") and w.ndim == 2 for name, w in network.state_dict().items())
+
+
+def test_the_better_start_decides_about_hidden_layers(monkeypatch, tmp_path):
+    monkeypatch.setattr("histnetq.training.loop.Run.starting_loss", lambda run: count_layers(run.network))
+    bags = known_bags(30)
+    q = hq.HistNetQ(n_bins=4, training=QUICK, random_state=0).fit(bags)
+    assert count_layers(q.network_) == 1, "without hidden layers"
+    q.save(tmp_path / "model")
+    np.testing.assert_array_equal(hq.load(tmp_path / "model").predict(bags), q.predict(bags))
+
+
 def test_a_run_that_was_cut_off_ends_alike(tmp_path):
     expected = fitted(AGAIN)
     stop = dataclasses.replace(AGAIN, checkpoint=str(tmp_path), callbacks=(lambda record: record["epoch"] == 3,))
