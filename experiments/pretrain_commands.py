@@ -130,7 +130,7 @@ def compare(redraws: int, bags: int, bayes: bool, work: Path, output: Path) -> N
         f"Geometric mean over tables of the ratio of the AE of `Pretrained` to a rival's, with a 95 % interval over "
         f"tables. {found['table'].nunique()} development tables; 50, 200, 1,000 and all labelled rows, "
         f"{found['seed'].nunique()} redraw(s); logistic regression, forest and boosting; {bags} bags of 50, 250 and "
-        f"1,000 rows for each mix. Made by `python -m experiments pretrain compare`."
+        f"1,000 rows for each mix. Made by `python -m experiments pretrain compare --bags {bags}`."
     )
     parts = [pretrained.summary(found), pretrained.facts(found)]
     parts += [pretrained.intervals_by(found, column) for column in ("size", "labelled rows", "tables")]
@@ -164,12 +164,21 @@ def stack(work: Path, output: Path) -> None:
 
 @pretrain.command()
 @click.option("--bags", default=20, show_default=True, type=click.IntRange(2), help="Bags of each size.")
-def consistency(bags: int) -> None:
+@options("output")
+def consistency(bags: int, output: Path) -> None:
     """Known densities, 100,000 labelled rows: errors relative to maximum likelihood with the densities.
 
     Example: python -m experiments pretrain consistency
     """
     from experiments.known_densities import relative_errors
-    from experiments.tables import to_markdown
+    from experiments.tables import to_markdown, write_frame
 
-    click.echo(to_markdown(relative_errors(bags)))
+    found = relative_errors(bags)
+    about = (
+        f"Root mean squared error of `Pretrained` with 100,000 labelled rows of normal densities and their exact "
+        f"posteriors, and of maximum likelihood with the known densities; {bags} bags of each size. Made by "
+        "`python -m experiments pretrain consistency`."
+    )
+    write_frame(output / "pretrained-consistency", found.round(6), f"{about}\n\n{to_markdown(found)}")
+    click.echo(to_markdown(found))
+    wrote(output / "pretrained-consistency.csv", output / "pretrained-consistency.md")
