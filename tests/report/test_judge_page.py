@@ -58,8 +58,8 @@ def test_names_are_escaped_and_nothing_is_loaded():
 
 
 def made(**parts):
-    columns = ["class", "raw", "estimate", "lower", "upper", "n_rows", "n_labels"]
-    rows = [["bad", 0.2, np.nan, 0.1, 0.6, 5000, 300], ["good", 0.8, np.nan, 0.4, 0.9, 5000, 300]]
+    columns = ["class", "raw", "estimate", "lower", "upper", "n_rows", "n_labels", "method"]
+    rows = [["bad", 0.2, np.nan, 0.1, 0.6, 5000, 300, "bounds"], ["good", 0.8, np.nan, 0.4, 0.9, 5000, 300, "bounds"]]
     table = parts.pop("table", pd.DataFrame(rows, columns=columns))
     return Judgement(table, ["bad", "good"], **parts)
 
@@ -92,7 +92,15 @@ def test_worth_plan_and_two_batches():
         "350 more labels drawn by verdict (100 bad, 250 good), 600 in all, are needed for the planned width.",
     ]
     text = page(found)
-    for part in (*describe_worth(found), *describe_plan(found), "this batch", "20.0 %", "0.04", "0.75", "90.0 %"):
+    for part in (
+        *describe_worth(found),
+        *describe_plan(found),
+        "only the labels of this batch",
+        "20.0 %",
+        "0.04",
+        "0.75",
+        "90.0 %",
+    ):
         assert part in text
 
 

@@ -18,14 +18,14 @@ from histnetq.tables.files import write_files
 @main.command()
 @options("NEW", "judge", *JUDGED)
 @option("--pair", help="Column that names what several systems were given, such as the prompt, to compare them on it.")
-@option("--cluster", help="Column that names dependent rows, such as those of one conversation.")
+@option("--cluster", help="Column of the cluster of each row, such as its conversation.")
 @option(
     "--target",
     type=click.Choice(["batch", "process"]),
     default="batch",
     help="Whether estimates are about these rows, or about the process that made them.",
 )
-@option("--probability", help="Column of the probability with which each row was drawn to be labelled.")
+@option("--probability", help="Column of the probability that a row was drawn to be labelled.")
 @option("--stratum", help="Column of the strata within which rows to be labelled were drawn at random.")
 @option("--labelled", type=click.Path(), help="File that histnetq sample --judge wrote, with the labels filled in.")
 @option("--learned-on", type=click.Path(), help="Table of an earlier batch, with verdicts and human labels.")

@@ -197,7 +197,7 @@ def _draw(
 
 
 def _telling(frame: pd.DataFrame, special: Sequence[str]) -> list[str]:
-    """Return the columns that would show the verdict to a person; columns that the caller did not name are told."""
+    """Return the columns that would show the verdict to a person; warn of columns that the caller did not name."""
     named = set(special)
     found = [name for name in frame.columns if name not in named and _TELLING.search(str(name))]
     if found:
