@@ -54,8 +54,8 @@ def predict_spark(
     weight_kind : {"survey", "count"}, default="survey"
         Meaning of the weights, as in `read_bags`.
     shuffle : {"auto", "sketches", "rows"}, default="auto"
-        What is sent to the partition of a bag: one sketch from each partition with rows of the bag, or its rows. With
-        "auto", it is the smaller of the two; to find out, the columns of `bag` are read once more, and an executor
+        The records that the shuffle brings together: a sketch of each part of a bag, or the rows. "auto" chooses the
+        smaller of the two; to find out, the columns of `bag` are read once more, and an executor
         sketches a few rows.
 
     Returns
