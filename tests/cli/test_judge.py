@@ -103,6 +103,37 @@ def test_drawn_rows_hide_the_verdict_and_come_back_with_labels(rows):
     pd.testing.assert_frame_equal(pd.read_csv("out.csv"), expected, check_dtype=False)
 
 
+@pytest.mark.parametrize("flag", [(), ("--by-verdict",)])
+def test_a_plan_is_drawn_exactly(flag, rows):
+    run("sample", "verdicts.csv", *RANDOM, "--by", "model", "--plan", 0.04, *flag, "-o", "to_label.csv")
+    plan = hq.judge(rows, judge="verdict", human="label", labels="random", by="model", plan=0.04).plan
+    plan = plan[plan["design"] == ("by-verdict" if flag else "random")]
+    drawn = rows.iloc[pd.read_csv("to_label.csv")["audit_row"] - 1]
+    assert len(drawn) == plan["n_more"].sum() > 0
+    assert drawn["label"].isna().all()
+    for row in plan.to_dict("records"):
+        chosen = drawn[drawn["model"] == row["model"]]
+        chosen = chosen[chosen["verdict"] == row["verdict"]] if flag else chosen
+        assert len(chosen) == row["n_more"]
+
+
+def test_scores_are_columns_of_a_pattern(rows):
+    p = np.random.default_rng(0).beta(2, 2, len(rows)).round(3)
+    scored = rows.assign(p_bad=p, p_good=1 - p)
+    scored.to_csv("scored.csv", index=False)
+    expected = hq.judge(scored, judge={"bad": "p_bad", "good": "p_good"}, human="label", labels="random").to_frame()
+    for judge in ("p_*", "bad=p_bad,good=p_good"):
+        run("judge", "scored.csv", "--judge", judge, *RANDOM[2:], "-o", "out.csv", "--force")
+        pd.testing.assert_frame_equal(pd.read_csv("out.csv"), expected, check_dtype=False)
+
+
+def test_labels_of_an_earlier_batch(rows):
+    march = make_rows(seed=1)
+    expected = hq.judge(rows.drop(columns="label"), judge="verdict", human="label", learned_on=march).to_frame()
+    run("judge", "new.csv", "--judge", "verdict", "--learned-on", "march.csv", "-o", "out.csv")
+    pd.testing.assert_frame_equal(pd.read_csv("out.csv"), expected, check_dtype=False)
+
+
 def make_truth(rows):
     return np.where(np.random.default_rng(3).random(len(rows)) < 0.8, rows["verdict"], "bad")
 

@@ -31,16 +31,7 @@ from histnetq.tables.files import write_files
 @option("-o", "--output", type=TABLE_FILE, required=True, help=f"File of the drawn rows: {WRITTEN_ENDINGS}.")
 @options("force", "json")
 def sample(
-    model: Path,
-    new: list[str],
-    judge: Any,
-    n_bags: int | None,
-    output: Path,
-    force: bool,
-    as_json: bool,
-    n: int,
-    seed: int,
-    **how: Any,
+    model: Path, new: list[str], judge: Any, n_bags: int | None, output: Path, force: bool, as_json: bool, **how: Any
 ) -> None:
     """Draw rows of each bag for labelling.
 
@@ -68,6 +59,7 @@ def sample(
     from histnetq.workflows.judge_files import sample_judged
 
     asked = {name: how.pop(name) for name in (*JUDGED, "plan", "by_verdict")}
+    draw = {"n": how.pop("n"), "random_state": how.pop("seed")}
     if judge is None and (not new or any(asked.values())):
         raise click.UsageError("expected MODEL and NEW, or --judge with its options and no MODEL.")
     if n_bags is not None:
@@ -79,11 +71,11 @@ def sample(
         return
     if judge is not None:
         asked["design"] = "by-verdict" if asked.pop("by_verdict") else "random"
-        drawn = sample_judged([str(model), *new], judge=judge, n=n, random_state=seed, **asked)
+        drawn = sample_judged([str(model), *new], judge=judge, **draw, **asked)
         facts: dict[str, Any] = {"output": str(output), "rows": len(drawn)}
         of, then = " without a label", " in their order, and pass the file to histnetq judge --labelled."
     else:
-        drawn = sample_table(model, new, n=n, random_state=seed, **how)
+        drawn = sample_table(model, new, **draw, **how)
         n_bags = len(drawn.drop_duplicates(how["bag"])) if how["bag"] else 1
         facts = {"output": str(output), "rows": len(drawn), "bags": n_bags}
         of, then = f" of {count(n_bags, 'bag')}", ", and then pass the file to histnetq predict --audited."
