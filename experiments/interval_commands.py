@@ -113,6 +113,31 @@ def natural_bags(draws: int, methods: str | None, data: Path, output: Path) -> N
     wrote(output / "natural-bags.csv", output / "natural-bags.md")
 
 
+@main.command(name="chosen-bags")
+@click.option("--draws", default=20, show_default=True, type=click.IntRange(1), help="Draws of the bags.")
+@options("data", "output")
+def chosen_bags(draws: int, data: Path, output: Path) -> None:
+    """LinearQ from bags that choose_bags chose, and from bags drawn at random.
+
+    Example: python -m experiments chosen-bags --data DIRECTORY
+    """
+    from experiments import natural_bags as experiment
+    from experiments.tables import to_markdown, write_frame
+
+    table = experiment.chosen_bags(draws, data)
+    found = table.groupby(["data", "bags", "way"], sort=False)["ae"].agg(["mean", "sem"]).unstack("way")
+    found.columns = [f"{way}, {'AE' if what == 'mean' else 'standard error'}" for what, way in found.columns]
+    text = to_markdown(found.reset_index())
+    about = (
+        "LinearQ from n bags that choose_bags chose, and from n random bags: elections (of 1,000 units) and "
+        f"zooplankton (of the scans of 20 tows), as in natural-bags; means of {draws} draws. "
+        "Made by `python -m experiments chosen-bags`."
+    )
+    write_frame(output / "chosen-bags", table.round(6), f"{about}\n\n{text}")
+    click.echo(text)
+    wrote(output / "chosen-bags.csv", output / "chosen-bags.md")
+
+
 @main.command(name="few-bags")
 @click.option("--draws", default=20, show_default=True, type=click.IntRange(1), help="Of the calibration bags.")
 @options("output")

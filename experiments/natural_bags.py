@@ -18,24 +18,22 @@ import pandas as pd
 import histnetq as hq
 from experiments import elections
 
-__all__ = ["COUNTS", "DATA", "METHODS", "natural_bags", "summary"]
+__all__ = ["CHOSEN", "COUNTS", "DATA", "METHODS", "chosen_bags", "natural_bags", "summary"]
 
 COUNTS = (10, 20, 40, 100, 400)
+CHOSEN = (10, 15, 20, 30, 40, 60, 80, 120)  # numbers of bags that are chosen, or drawn at random
 _TEST, _COVERAGE, _LABELLED = 1_000, 0.9, 300
 _COMMON = 6  # classes of plankton; the others are one class
 _FEWEST = 5  # labelled rows of a class, for cross-fitting; estimates of rarer classes are 0
 _TOWS = 7  # tested tows of each draw
 _PLANKTON = "zooplankton_marine_scotland.npz"
 _QUICK = hq.Training(epochs=40, progress=False)
-_NETWORKS: dict[str, Callable[[int], Any]] = {
-    "EMNetQ": lambda seed: hq.EMNetQ(training=_QUICK, random_state=seed),
-    "HistNetQ": lambda seed: hq.HistNetQ(encoder=(), training=_QUICK, random_state=seed),
-}
+_NETWORKS: dict[str, Callable[[int], Any]] = {"EMNetQ": lambda seed: hq.EMNetQ(training=_QUICK, random_state=seed)}
 _QUICK_METHODS: dict[str, Callable[[int], Any]] = {
     "training mean": lambda seed: hq.MLPE(),
     "LinearQ": lambda seed: hq.LinearQ(random_state=seed),
 }
-_LABELS = "EMQ, 300 labelled rows"
+_LABELS = "EMQ on 300 labelled rows"
 METHODS = [*_QUICK_METHODS, *_NETWORKS, _LABELS]
 
 
@@ -122,3 +120,18 @@ def summary(table: pd.DataFrame) -> pd.DataFrame:
         draws=("draw", "size"), ae=("ae", "mean"), coverage=("coverage", "mean"), width=("width", "mean")
     )
     return means.reset_index()
+
+
+def chosen_bags(draws: int, folder: Path) -> pd.DataFrame:
+    """Return the AE of `LinearQ` from bags that `choose_bags` chose and from random ones, by number and draw."""
+    rows = []
+    for name, load in DATA.items():
+        for draw in range(draws):
+            every, test = (bags.replaced(labels=None) for bags in load(folder, draw))
+            most = [n for n in CHOSEN if n <= len(every)]
+            ways = {"random": np.arange(len(every)), "chosen": hq.choose_bags(every, max(most))}
+            for n in most:
+                for way, order in ways.items():
+                    q = hq.LinearQ(random_state=draw).fit(every[np.sort(order[:n])])
+                    rows.append({"data": name, "draw": draw, "bags": n, "way": way, "ae": -q.score(test)})
+    return pd.DataFrame(rows)

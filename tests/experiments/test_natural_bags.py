@@ -39,10 +39,18 @@ def test_tested_bags_share_no_rows_with_the_others(folder, name):
 
 def test_there_is_one_row_per_draw_number_and_method(folder, monkeypatch):
     monkeypatch.setattr(natural_bags, "COUNTS", (12, 24, 400))
-    methods = ["training mean", "LinearQ", "EMQ, 300 labelled rows"]
+    methods = ["training mean", "LinearQ", "EMQ on 300 labelled rows"]
     table = natural_bags.natural_bags(["elections", "zooplankton"], methods, 1, folder)
     assert table.groupby("data").size().tolist() == [4, 6]
     found = natural_bags.summary(table)
     assert found.loc[found["method"] != methods[2], "coverage"].between(0.5, 1).all()
     means = found[found["data"] == "elections"].groupby("method")["ae"].mean()
     assert means["LinearQ"] < means["training mean"]
+
+
+def test_chosen_bags_stand_beside_random_ones(folder, monkeypatch):
+    monkeypatch.setattr(natural_bags, "CHOSEN", (12, 30, 400))
+    found = natural_bags.chosen_bags(1, folder)
+    errors = found.pivot(index=["data", "bags"], columns="way", values="ae")
+    assert errors.index.tolist() == [("elections", 12), ("elections", 30), ("zooplankton", 12), ("zooplankton", 30)]
+    assert errors.loc[("elections", 30), "random"] == pytest.approx(errors.loc[("elections", 30), "chosen"])
