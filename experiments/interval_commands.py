@@ -94,18 +94,28 @@ def bayes(on: str | None, splits: int, bags: int, data: Path | None, output: Pat
 def natural_bags(draws: int, methods: str | None, data: Path, output: Path) -> None:
     """Learning from 10 to 400 bags with natural mixes: elections, and scans of zooplankton.
 
-    Example: python -m experiments natural-bags --data DIRECTORY
+    Methods that are not named keep their rows in the file of results.
+
+    \b
+    Examples: python -m experiments natural-bags --data DIRECTORY
+              python -m experiments natural-bags --methods EMNetQ --draws 1 --data DIRECTORY
     """
+    import pandas as pd
+
     from experiments import natural_bags as experiment
     from experiments.tables import to_markdown, write_frame
 
     chosen = choose(methods, experiment.METHODS)
     table = experiment.natural_bags(list(experiment.DATA), chosen, draws, data)
+    if (output / "natural-bags.csv").exists():
+        kept = pd.read_csv(output / "natural-bags.csv")
+        table = pd.concat([table, kept[~kept["method"].isin(chosen)]], ignore_index=True)
+        table = table.sort_values(["data", "bags"], kind="stable", ignore_index=True)
     found = experiment.summary(table)
     about = (
         "Learning from few bags with natural mixes. Elections: voting units before 2020, AE on 1,000 units of 2020. "
         "Zooplankton: scans of 20 tows, six common classes and the others, AE on the scans of 7 other tows. coverage "
-        f"and width: 90 % conformal intervals, cross-calibrated on the same bags. Means of {draws} draws. "
+        "and width: 90 % conformal intervals, cross-calibrated on the same bags. Means of the draws. "
         "Made by `python -m experiments natural-bags`."
     )
     write_frame(output / "natural-bags", table.round(6), f"{about}\n\n{to_markdown(found)}")

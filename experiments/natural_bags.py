@@ -115,6 +115,7 @@ def _measure(method: str, quantifier: Any, train: hq.Bags, test: hq.Bags, seed: 
 
 def summary(table: pd.DataFrame) -> pd.DataFrame:
     """Return the means over the draws."""
+    table = table.reindex(columns=[*dict.fromkeys([*table.columns, "coverage", "width"])])
     grouped = table.groupby(["data", "bags", "method"], sort=False)
     means = grouped.agg(
         draws=("draw", "size"), ae=("ae", "mean"), coverage=("coverage", "mean"), width=("width", "mean")
