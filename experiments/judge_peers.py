@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-_LEVEL, _BOOTSTRAPS = 0.9, 2000
+_LEVEL, _BOOTSTRAPS = 0.9, 300
 
 
 def _batches(path: str) -> Iterator[tuple[Any, Any, Any]]:

@@ -17,7 +17,7 @@ from scipy.stats import t as student
 
 from histnetq.uncertainty.judging.joint_likelihood import joint_interval
 from histnetq.uncertainty.judging.judged_rows import JudgedRows
-from histnetq.uncertainty.judging.planning import LOOK_EVERY, sequential_level
+from histnetq.uncertainty.judging.planning import FIRST_LOOK, sequential_level
 from histnetq.uncertainty.judging.score_intervals import pool_small_strata, score_interval
 
 __all__ = ["ROUTES", "cells", "count_intervals", "run_cells", "run_differences", "run_peers", "run_sequential"]
@@ -181,7 +181,7 @@ def verdicts(found: pd.DataFrame) -> pd.DataFrame:
     least = np.where(few, 0.85, 0.88)
     table["below"] = binom.cdf(hits, table["batches"], least) < 0.001
     table["above"] = (table["kind"] != "rarer") & (binom.sf(hits - 1, table["batches"], 0.93) < 0.001)
-    table["ratio"] = table["width"] / table["wilson"].where(table["wilson"] > 0)
+    table["ratio"] = table["width"] / table["wilson"].where(table["route"] != "earlier batch")
     by_cell = table.groupby(["route", "kind", "cell"], sort=False).agg(
         below=("below", "any"), above=("above", "any"), ratio=("ratio", "mean")
     )
@@ -202,8 +202,8 @@ def run_sequential(n_runs: int, most: int, size: int, judge: Any, share: float) 
     table = full.reshape(-1, 2, 2)
     truth, sizes = table.sum(2) / size, table.sum(1)
     own, missed, level = np.zeros_like(full), np.zeros(n_runs, bool), sequential_level(_LEVEL)
-    for _ in range(most // LOOK_EVERY):
-        own += _draw(full - own, LOOK_EVERY, rng)
+    for _ in range(most // FIRST_LOOK):
+        own += _draw(full - own, FIRST_LOOK, rng)
         labelled = own.reshape(table.shape).swapaxes(1, 2)
         _, lower, upper = count_intervals(labelled, sizes, "batch", True, level)
         missed |= (lower[:, 0] > truth[:, 0] + 1e-9) | (upper[:, 0] < truth[:, 0] - 1e-9)
@@ -236,25 +236,34 @@ def run_differences(n_batches: int, labels: int, judge: Any, share: float, size:
 
 def run_peers(python: str, n_batches: int, work: Path) -> pd.DataFrame:
     """Intervals of this package and of others for the process, from the same labels drawn at random, of two classes."""
+    settings = product((60, 300), (0.7, 0.85, 0.95), (0.5, 0.2, 0.05))
+    return pd.concat([_with_peers(python, n_batches, work, *each) for each in settings], ignore_index=True)
+
+
+def _with_peers(python: str, n_batches: int, work: Path, n: int, judge: float, share: float) -> pd.DataFrame:
+    """Coverage and width of each package in one setting; finished settings are not repeated."""
+    given, got, done = (work / f"{n_batches}-{n}-{judge}-{share}{end}" for end in (" counts.npz", " ends.npz", ".csv"))
+    if done.exists():
+        return pd.read_csv(done)
     work.mkdir(parents=True, exist_ok=True)
+    rng, size = np.random.default_rng([9, n, round(100 * judge), round(100 * share)]), SIZES[int(judge == 0.85)]
+    shares, rates = world(2, judge, share)
+    full = rng.multinomial(size, (shares[:, None] * rates).ravel(), n_batches)
+    own = _draw(full, n, rng)
+    np.savez(given, full=full, labelled=own)
+    subprocess.run([python, str(Path(__file__).parent / "judge_peers.py"), str(given), str(got)], check=True)
+    labelled, sizes = own.reshape(-1, 2, 2).swapaxes(1, 2), full.reshape(-1, 2, 2).sum(1)
+    _, lower, upper = (each[:, 0] for each in count_intervals(labelled, sizes, "process", True))
+    ends = {"histnetq": np.stack([lower, upper], 1), **np.load(got)}
     parts = []
-    for i, (n, judge, share, size) in enumerate(product((60, 300), (0.7, 0.85, 0.95), (0.5, 0.2, 0.05), (500, 5000))):
-        rng = np.random.default_rng([9, i])
-        shares, rates = world(2, judge, share)
-        full = rng.multinomial(size, (shares[:, None] * rates).ravel(), n_batches)
-        own = _draw(full, n, rng)
-        given, got = work / "counts.npz", work / "ends.npz"
-        np.savez(given, full=full, labelled=own)
-        subprocess.run([python, str(Path(__file__).parent / "judge_peers.py"), str(given), str(got)], check=True)
-        labelled, sizes = own.reshape(-1, 2, 2).swapaxes(1, 2), full.reshape(-1, 2, 2).sum(1)
-        _, lower, upper = (each[:, 0] for each in count_intervals(labelled, sizes, "process", True))
-        ends = {"histnetq": np.stack([lower, upper], 1), **np.load(got)}
-        for name, (low, high) in {name: each.T for name, each in ends.items()}.items():
-            ok = np.isfinite(low)
-            held = (low <= share + 1e-9) & (share <= high + 1e-9)
-            parts.append({
-                "labels": n, "accuracy": judge, "share": share, "rows": size, "package": name,
-                "coverage": held[ok].mean() if ok.any() else np.nan,
-                "width": (high - low)[ok].mean() if ok.any() else np.nan, "answered": ok.mean(), "batches": n_batches,
-            })  # fmt: skip
-    return pd.DataFrame(parts)
+    for name, (low, high) in {name: each.T for name, each in ends.items()}.items():
+        ok = np.isfinite(low)
+        held = (low <= share + 1e-9) & (share <= high + 1e-9)
+        parts.append({
+            "labels": n, "accuracy": judge, "share": share, "rows": size, "package": name,
+            "coverage": held[ok].mean() if ok.any() else np.nan,
+            "width": (high - low)[ok].mean() if ok.any() else np.nan, "answered": ok.mean(), "batches": n_batches,
+        })  # fmt: skip
+    table = pd.DataFrame(parts)
+    table.to_csv(done, index=False)
+    return table

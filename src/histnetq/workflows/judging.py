@@ -189,16 +189,16 @@ def judge(
     level : float, default=0.9
         Intended coverage of the intervals.
     plan : float, default=None
-        Intended half-width of the intervals, for which the needed number of labels is computed.
+        Intended half-width of the intervals. The result then has the number of labels that are needed.
     sequential : bool, default=False
-        Whether to widen intervals so that all of them hold if you look after every 20 labels, up to 1,000 labels.
+        Whether to widen intervals so that all of them hold if you look after every 10 labels, from 20 to 1,000.
     random_state : int, default=0
         Seed of simulated distributions.
 
     Returns
     -------
     Judgement
-        Estimates with intervals, and what they rest on.
+        Estimates with intervals, comparisons and warnings.
 
     Examples
     --------
@@ -272,7 +272,7 @@ def judge(
 
 
 class _Design:
-    """How rows to label were chosen."""
+    """The design by which rows were chosen to be labelled."""
 
     def __init__(
         self, frame: pd.DataFrame, labels: str | None, stratum: str | None, probability: str | None, cluster: str | None

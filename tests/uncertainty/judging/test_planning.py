@@ -5,7 +5,7 @@ import pytest
 from scipy.special import ndtri
 
 from histnetq.uncertainty.judging.judged_rows import JudgedRows
-from histnetq.uncertainty.judging.planning import LOOK_EVERY, labels_needed, sequential_level, worth
+from histnetq.uncertainty.judging.planning import FIRST_LOOK, labels_needed, sequential_level, worth
 
 
 def _rows(rng, n_rows, drawn):
@@ -56,7 +56,7 @@ def test_sequential_intervals_rarely_miss_at_any_look():
     for _ in range(100):
         order = rng.permutation(3000)
         truth, rows = _rows(rng, 3000, lambda verdicts, order=order: order)
-        for n in range(LOOK_EVERY, 201, 60):
+        for n in range(FIRST_LOOK, 201, 60):
             labels = np.full(3000, -1)
             labels[order[:n]] = truth[order[:n]]
             found = JudgedRows(rows.verdicts, labels, 2, 2, np.zeros(2, int)).shares(level, "batch")
