@@ -2,7 +2,7 @@
 
 ``python -m benchmarks compare OLD NEW NAME …`` compares two checkouts; see `benchmarks.compare`. ``python -m benchmarks
 peers`` trains networks of QuaPy and ours; see `benchmarks.peers`. ``python -m benchmarks scaling``
-measures Spark and Dask; see `benchmarks.scaling`.
+measures Spark and Dask; see `benchmarks.scaling`. ``python -m benchmarks sql`` measures queries; see `benchmarks.sql`.
 """
 
 from __future__ import annotations
@@ -62,4 +62,6 @@ if __name__ == "__main__":
         peers(sys.argv[2:], prog_name="python -m benchmarks peers")
     if sys.argv[1:2] == ["scaling"]:
         scaling(sys.argv[2:], prog_name="python -m benchmarks scaling")
+    if sys.argv[1:2] == ["sql"]:
+        importlib.import_module("benchmarks.sql").sql(sys.argv[2:], prog_name="python -m benchmarks sql")
     main()

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pandas as pd
+import pyarrow as pa
 import pytest
 
 import histnetq as hq
@@ -127,7 +130,8 @@ def test_columns_that_are_missing_or_hold_texts(results):
     "text",
     ["", "CC", "histnetq 2 CC", "histnetq 1 CC " + "0" * 64 + " none counts 99999999999 0",
      "histnetq 1 CC " + "0" * 64 + " none counts 0 0", "histnetq 1 CC " + "0" * 64 + " none counts 2x2x2 0",
-     "histnetq 1 CC " + "0" * 64 + " none counts 2 5", "histnetq 1 CC " + "0" * 64 + " none lies 2 0"],
+     "histnetq 1 CC " + "0" * 64 + " none counts 2 5", "histnetq 1 CC " + "0" * 64 + " none counts 2000000x2000 0",
+     "histnetq 1 CC " + "0" * 64 + " none lies 2 0"],
 )  # fmt: skip
 def test_models_that_are_none(results, text):
     message = f"table: does not say in column 'histnetq_model' which model it is for{AGAIN}"
@@ -169,3 +173,32 @@ def test_files_and_their_parts(models, results, tmp_path, ending):
 def test_options():
     with pytest.raises(ValueError, match=r"^missing: expected one of 'refuse', 'drop', got 'mean'"):
         hq.BagSketch.from_sql(pd.DataFrame({"x": [1]}), missing="mean")
+
+
+def test_results_that_ask_for_memory(results):
+    """A few bytes that name many cells or sums do not take memory."""
+    frame = results["CC"]
+    text = frame["histnetq_model"].iloc[0]
+    many = frame.assign(histnetq_model=re.sub(r"counts 3 \d+", "counts 3 2000000000", text))
+    with pytest.raises(
+        ValueError, match=r"^table: has no column 'histnetq_sum12', which the result for this model has"
+    ):
+        hq.BagSketch.from_sql(many)
+    n_bags = 2000
+    group = {"site": range(n_bags), "histnetq_state": 0, "histnetq_cell": 0, "histnetq_rows": 1}
+    large = pd.DataFrame({**group, "histnetq_total": n_bags})
+    large = large.assign(histnetq_model="histnetq 1 CC " + "0" * 64 + " none counts 4000000 0")
+    message = "table: has 2,000 bags of 4,000,000 numbers each, too many for the memory; query fewer bags at a time."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.BagSketch.from_sql(large)
+
+
+def test_other_types_of_numbers(results):
+    frame = results["CC"]
+    table = pa.Table.from_pandas(frame)
+    for name, kind in (("histnetq_total", pa.decimal128(38, 0)), ("histnetq_rows", pa.float64())):
+        place = table.schema.get_field_index(name)
+        table = table.set_column(place, name, table.column(name).cast(kind))
+    same(hq.BagSketch.from_sql(table), hq.BagSketch.from_sql(frame))
+    with pytest.raises(ValueError, match=r"^table: "):
+        hq.BagSketch.from_sql(frame.assign(histnetq_rows=True))

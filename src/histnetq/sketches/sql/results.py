@@ -26,6 +26,8 @@ OF_SUMS = -1  # the state of a group that has sums: all rows of a bag
 READ, MISSING, UNREADABLE = 0, -1, -2  # cells of a group with sums; the last two are cells of all groups
 _AGAIN = ("run the query of ", Command("sql", "to_sql"), " again")
 _COPIES = 3  # copies of the numbers in memory
+_MOST_NUMBERS = 2**22  # in the state of a bag; 1,000 classes have a million cells
+_MOST_IN_ALL = 2**30  # in the states of all bags: empty cells take memory, and no space in the result
 _MOST_ROWS = 2**53  # rows of a bag; doubles hold all whole numbers up to it
 _CLOSE = 1e-6  # largest relative difference of a sum of posteriors from the number of rows
 _WRITTEN = re.compile(r"histnetq 1 (\w{1,40}) ([0-9a-f]{64}) ([0-9a-f]{64}|none) (counts|sums) (\d+(?:x\d+)*) (\d+)")
@@ -73,7 +75,7 @@ class Origin:
             raise ValueError(text)
         method, fingerprint, moments, kind, sizes, n_moments = found.groups()
         shape, n = tuple(int(size) for size in sizes.split("x")), int(n_moments)
-        if not 0 < math.prod(shape) < 2**31 or len(shape) > 2 or n >= 2**31 or (moments == "none") != (n == 0):
+        if not 0 < math.prod(shape) <= _MOST_NUMBERS or len(shape) > 2 or (moments == "none") != (n == 0):
             raise ValueError(text)
         return cls(Maker(method, fingerprint, moments=None if n == 0 else moments), shape, kind == "counts", n)
 
@@ -112,6 +114,9 @@ def read_result(source: Any, missing: str = "refuse") -> BagSketch:
     origin = _read_origin(table)
     groups = _read_groups(table, origin, bags)
     names = bags.values
+    if len(names) * math.prod(origin.shape) > _MOST_IN_ALL:
+        problem = f"has {len(names):,} bags of {math.prod(origin.shape):,} numbers each, too many for the memory"
+        raise InputError(table.name, problem=problem, remedy="query fewer bags at a time")
     require(
         _COPIES * 8 * len(names) * (math.prod(origin.shape) + origin.n_moments), "sketches of a result", "send less"
     )
@@ -135,10 +140,11 @@ def _read_origin(table: Table) -> Origin:
 
 def _read_groups(table: Table, origin: Origin, bags: Codes) -> _Groups:
     """Read the groups; numbers that no group can have are errors."""
-    sums = [f"{PREFIX}sum{i}" for i in range(origin.n_sums)]
-    for name in sums:
-        if name not in table.types:
-            raise _wrong(table, f"has no column {name!r}, which the result for this model has")
+    sums: list[str] = []
+    for i in range(origin.n_sums):
+        sums.append(f"{PREFIX}sum{i}")
+        if sums[i] not in table.types:
+            raise _wrong(table, f"has no column {sums[i]!r}, which the result for this model has")
     parts: list[_Groups] = []
     totals: set[int] = set()
     for n, batch in table.batches([STATE, CELL, ROWS, TOTAL, *sums], bags.columns):
@@ -232,7 +238,8 @@ def _sketches(table: Table, origin: Origin, groups: _Groups, names: list[Any], k
     sums[bags[of_sums]] = groups.sums[of_sums]
     if origin.counts:
         counted = ~of_sums
-        values: NDArray = np.zeros((len(used), *origin.shape), np.int64)
+        smallest = np.min_scalar_type(int(groups.n_rows.max()))
+        values: NDArray = np.zeros((len(used), *origin.shape), smallest)
         flat = values.reshape(len(used), -1)
         flat[bags[counted], groups.state[counted] * origin.shape[-1] + groups.cell[counted]] = groups.n_rows[counted]
     else:
@@ -256,6 +263,8 @@ def _numbers(batch: Any, name: str, table: Table) -> Floats:
     column = batch.column(name)
     if not is_number(column.type):
         raise _wrong(table, f"has {column.type} in column {name!r}, expected numbers")
+    if pa.types.is_boolean(column.type):
+        column = column.cast(pa.int8())
     numbers: Floats = column.cast(pa.float64(), safe=False).to_numpy(zero_copy_only=False)
     return numbers
 
