@@ -9,7 +9,6 @@ from __future__ import annotations
 import csv
 import json
 import os
-import resource
 import signal
 import subprocess
 import sys
@@ -25,6 +24,7 @@ import click
 import numpy as np
 
 import histnetq as hq
+from benchmarks.memory import peak
 from benchmarks.streaming import _COLUMNS as N_COLUMNS
 from benchmarks.streaming import _NAMES as NAMES
 from benchmarks.streaming import _fitted as fitted
@@ -213,8 +213,8 @@ def _stream_emnetq(files: list[str], n_rows: int) -> dict[str, Any]:
 
 
 def _peak() -> int:
-    """Peak memory of this process in megabytes."""
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
+    """Return the peak memory of this process in megabytes, without the peak of the process that started it."""
+    return peak() >> 20
 
 
 def _descendants(words: str) -> list[int]:
