@@ -20,7 +20,8 @@ import pytest
 
 import histnetq as hq
 from histnetq.evaluation import plots
-from histnetq.report import figures, write_report
+from histnetq.report import figures
+from histnetq.report.page import write_report
 from histnetq.report.table_report import report_table
 from histnetq.uncertainty.trust import DOUBT
 from histnetq.workflows import estimating, reading

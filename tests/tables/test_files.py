@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import histnetq as hq
 from histnetq.cli import main
-from histnetq.report import write_report
+from histnetq.report.page import write_report
 from histnetq.tables.files import fill_table, refuse_existing, whole_file
 
 

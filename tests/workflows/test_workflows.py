@@ -25,7 +25,7 @@ def rows():
     return pd.DataFrame({
         "tow": np.repeat([f"tow {i}" for i in range(30)], 20),
         "length": rng.normal(size=600) + 2 * eel,
-        "day": np.repeat(pd.date_range("2026-01-05", periods=30, freq="7D").strftime("%Y-%m-%d"), 20),
+        "day": np.repeat(pd.date_range("2026-01-05", periods=60, freq="7D").strftime("%Y-%m-%d"), 10),
         "species": np.where(eel, "eel", "cod"),
     })  # fmt: skip
 
@@ -270,6 +270,6 @@ def test_monitor(stored, reference, accuracy, server):
     asked = {"accuracy": accuracy} | ({} if reference is None else {"reference": reference})
     found = ask(server, "new.csv", "pacc", bag=["tow"], time="day", period="W", **asked)
     assert found["monitor.csv"] == Path("monitor.csv").read_bytes()
-    line = "Reference: 2026-01-05..2026-04-13, the first half of the chunks.\n"
+    line = "Reference: 2026-01-05..2026-07-27, the first half of the chunks.\n"
     assert (line in done.stderr) == (reference is None)
-    assert mine.attrs["reference"] == (reference or "2026-01-05..2026-04-13")
+    assert mine.attrs["reference"] == (reference or "2026-01-05..2026-07-27")

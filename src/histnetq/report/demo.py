@@ -30,7 +30,7 @@ from histnetq.quantifiers.classical.pretrained import Pretrained
 from histnetq.quantifiers.networks.deep_quantifier import DeepQuantifier
 from histnetq.quantifiers.networks.emnetq import EMNetQ
 from histnetq.quantifiers.networks.histnetq import HistNetQ
-from histnetq.report import write_report
+from histnetq.report.page import write_report
 from histnetq.simplex import Floats
 from histnetq.training.options import Training
 from histnetq.uncertainty.intervals import Intervals

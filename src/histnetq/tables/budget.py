@@ -14,10 +14,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-from numpy.typing import NDArray
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
 
 VARIABLE = "HISTNETQ_BUDGET"
 _KEY = 800  # bytes that one name takes in the dictionaries and lists of all steps, besides its letters
@@ -170,6 +170,8 @@ def name_array(names: Sequence[Any]) -> NDArray:
     >>> name_array(["a", "bcd"]).nbytes
     24
     """
+    import numpy as np
+
     if current_budget() is not None:
         longest = max((len(name) for name in names if isinstance(name, str)), default=2)
         n_bytes = _COPIES * 4 * longest * len(names)

@@ -227,7 +227,7 @@ class Trust:
             return np.zeros(n, bool)
         values = means[several, :n]
         equal = (means[several, n : 2 * n] - values**2 <= _EQUAL) & (np.abs(values) < FARTHEST)
-        found: NDArray[np.bool_] = equal.all(0) & (np.ptp(values, axis=0) > 0) & (self.high > self.low)
+        found: NDArray[np.bool_] = equal.all(0) & (np.ptp(values, axis=0) ** 2 > _EQUAL) & (self.high > self.low)
         return found
 
     def _describe(self, outside: NDArray[np.bool_], names: Sequence[str] | None) -> str:

@@ -78,9 +78,9 @@ class Monitored(pd.DataFrame):
         Examples
         --------
         >>> import histnetq as hq
-        >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
-        >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
-        >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
+        >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 133, "t": pd.date_range("2025-08-04", periods=266, freq="D")})
+        >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 133)
+        >>> found = hq.monitor(q, rows, time="t", period="W", reference="2025-08..2026-03")
         >>> len(found.plot().axes)
         3
         """
@@ -201,15 +201,15 @@ def monitor(
     Examples
     --------
     >>> import histnetq as hq
-    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 56, "t": pd.date_range("2026-01-05", periods=112, freq="D")})
-    >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 56)
-    >>> found = hq.monitor(q, rows, time="t", period="W", reference="2026-01..2026-03")
+    >>> rows = pd.DataFrame({"x": [0.0, 1.0] * 133, "t": pd.date_range("2025-08-04", periods=266, freq="D")})
+    >>> q = hq.CC(random_state=0).fit(rows[["x"]], ["a", "b"] * 133)
+    >>> found = hq.monitor(q, rows, time="t", period="W", reference="2025-08..2026-03")
     >>> found.loc[found["class"] == "a", ["chunk", "period", "n", "alert", "verdict"]].tail(4)
              chunk     period  n  alert    verdict
-    24  2026-03-30  reference  7  False  unchanged
-    26  2026-04-06   analysis  7  False  unchanged
-    28  2026-04-13   analysis  7  False  unchanged
-    30  2026-04-20   analysis  7  False  unchanged
+    68  2026-03-30  reference  7  False  unchanged
+    70  2026-04-06   analysis  7  False  unchanged
+    72  2026-04-13   analysis  7  False  unchanged
+    74  2026-04-20   analysis  7  False  unchanged
     """
     by = (by,) if isinstance(by, str) else tuple(by)
     how = How(time, period, chunk_size, chunk_number, timezone, by, weight, missing, weight_kind)
