@@ -117,6 +117,21 @@ def test_a_plan_is_drawn_exactly(flag, rows):
         assert len(chosen) == row["n_more"]
 
 
+def test_a_width_that_labels_of_all_rows_do_not_give_is_told(rows):
+    said = run("judge", "verdicts.csv", *RANDOM, "--target", "process", "--plan", 0.01).stderr
+    assert "Even labels of all rows do not give the planned width, which needs more rows." in said
+    assert "0 more labels" not in said
+    said = run("judge", "verdicts.csv", *RANDOM, "--by", "model", "--target", "process", "--plan", 0.01).stderr
+    assert said.count("Even labels of all rows") == 2
+
+
+def test_a_sample_of_more_rows_than_have_no_label_is_told(rows):
+    free = int(rows["label"].isna().sum())
+    said = run("sample", "verdicts.csv", *RANDOM, "--n", 5000, "-o", "to_label.csv").stderr
+    assert f"--n: expected 5,000 rows without a label, got {free}; all of them are drawn." in said
+    assert len(pd.read_csv("to_label.csv")) == free
+
+
 def test_scores_are_columns_of_a_pattern(rows):
     p = np.random.default_rng(0).beta(2, 2, len(rows)).round(3)
     scored = rows.assign(p_bad=p, p_good=1 - p)

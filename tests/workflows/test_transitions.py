@@ -106,3 +106,27 @@ def test_negative_and_empty_units(votes):
         hq.transition_table(votes, **OPTIONS)
     with pytest.raises(ValueError, match=r"^table: has no unit with counts of both kinds; check the patterns.$"):
         hq.transition_table(votes.assign(to_a=0, to_b=0, to_c=0), **OPTIONS)
+
+
+def test_shares_of_categories_are_refused(votes):
+    votes["party_x"] = votes["party_x"] / votes.filter(like="party").sum(axis=1)
+    with pytest.raises(
+        ValueError, match=r"^table: row 1 has 0.* in column 'party_x', expected a whole number; give totals of the "
+    ):
+        hq.transition_table(votes, **OPTIONS)
+
+
+def test_totals_that_differ_and_few_units_are_told(votes):
+    many = votes.assign(to_c=votes["to_c"] + votes.filter(like="to_").sum(axis=1) // 2)
+    with pytest.warns(UserWarning, match=r"^table: the totals of the categories and of the classes differ by 50 %, "):
+        hq.transition_table(many, **OPTIONS)
+    with pytest.warns(UserWarning, match=r"^table: has 2 units for 3 categories, too few to tell the categories apart"):
+        hq.transition_table(votes[:2], **OPTIONS)
+
+
+@pytest.mark.parametrize("whole", [1, 100])
+@pytest.mark.filterwarnings("error")
+def test_shares_of_classes_are_scaled_without_a_warning(votes, whole):
+    classes = ["to_a", "to_b", "to_c"]
+    shares = votes.assign(**votes[classes].mul(whole / votes[classes].sum(axis=1), axis=0))
+    pd.testing.assert_frame_equal(hq.transition_table(shares, **OPTIONS), hq.transition_table(votes, **OPTIONS))

@@ -111,7 +111,7 @@ def monitor(
     from histnetq.report.prometheus import expose
     from histnetq.tables.table_files import find_files
     from histnetq.workflows.monitoring.chunk_reading import How
-    from histnetq.workflows.monitoring.monitor import count_chunks, monitor_chunks
+    from histnetq.workflows.monitoring.monitor import count_chunks, describe_limits, monitor_chunks
 
     places = {"output": output, "csv": csv, "prometheus": prometheus, "state": state}
     refuse_inputs(find_files(new, "source"), model, **places)
@@ -136,15 +136,15 @@ def monitor(
     n_chunks, written = count_chunks(table), [path for path in (output, csv, prometheus) if path is not None]
     if written:
         facts = {"reference": table.attrs["reference"], **n_chunks, "written": [str(path) for path in written]}
-        _say_written(facts, kept, as_json)
+        _say_written(facts, describe_limits(table), kept, as_json)
     else:
         print_table(table, as_json)
     if fail_on_alert and n_chunks["alerts"]:
         click.get_current_context().exit(_EXIT_ON_ALERT)
 
 
-def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: bool) -> None:
-    """Print how many chunks have alerts or look different, and the paths of the written files."""
+def _say_written(facts: dict[str, Any], limits: str, state: MonitorState | None, as_json: bool) -> None:
+    """Print how many chunks have alerts or look different, the limits of alerts, and the paths of the written files."""
     lines = [f"{facts['alerts']} of {facts['analysis']} chunks outside the reference have an alert."]
     if not facts["analysis"]:
         lines = ["All chunks are in the reference, so there are no chunks to compare with it."]
@@ -153,4 +153,5 @@ def _say_written(facts: dict[str, Any], state: MonitorState | None, as_json: boo
     if state is not None:
         facts["files_read"] = state.n_new
         lines.append(f"Files read: {state.n_new}, known before: {len(state.files) - state.n_new}.")
+    lines += [limits] if limits else []
     say(as_json, facts, [*lines, f"Written to {', '.join(facts['written'])}."])

@@ -206,6 +206,10 @@ def describe_plan(found: Judgement) -> list[str]:
     lines, keys = [], [name for name in (found.by, "design") if name is not None]
     for key, part in found.plan.groupby(keys, sort=False):
         of = "" if found.by is None else f"{key[0]}: "
+        if part["n_labels"].isna().any():
+            if key[-1] == "random":
+                lines.append(f"{of}Even labels of all rows do not give the planned width, which needs more rows.")
+            continue
         total, more = int(part["n_labels"].sum()), int(part["n_more"].sum())
         if key[-1] == "random":
             how = "drawn at random"

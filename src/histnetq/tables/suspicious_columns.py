@@ -34,7 +34,7 @@ _WHOLE_NAMES = {
     "batch", "subject", "patient", "participant", "session", "cruise", "haul", "trap", "camera",
 }  # fmt: skip
 _BIRTH = {"birth", "born"}  # such a year belongs to the row
-_COUNTS = {"n", "count", "counts", "abundance", "freq", "frequency", "individuals"}  # names of columns of counts
+_COUNTS = {"n", "count", "counts", "number", "abundance", "freq", "frequency", "individuals", "specimens"}  # by name
 
 
 class Suspect(NamedTuple):

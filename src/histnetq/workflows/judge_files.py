@@ -13,7 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from histnetq.bags.checks import check_seed, check_whole, shown
-from histnetq.errors import Command, InputError, Option
+from histnetq.errors import Command, InputError, InputWarning, Option
 from histnetq.simplex import Ints
 from histnetq.tables.columns import counted
 from histnetq.tables.json_files import as_records
@@ -139,6 +139,9 @@ def sample_judged(
     rows = rng.permutation(np.concatenate([np.zeros(0, np.int64), *drawn]))
     if not len(rows):
         raise InputError("plan", "a plan that needs more labels", "one that has enough", "plan shorter intervals")
+    if len(rows) < (n_needed := sum(more for _, more in needed)):
+        problem = f"expected {n_needed:,} rows without a label, got {len(rows):,}"
+        warnings.warn(InputWarning("n", problem=problem, remedy="all of them are drawn"), stacklevel=2)
     listed = [*columns.values()] if isinstance(columns, Mapping) else [columns] if isinstance(columns, str) else columns
     hidden = _telling(frame, [*listed, *people, *([] if by is None else [by])])
     found = frame.drop(columns=[*hidden, *([LABEL] if LABEL in frame else [])]).iloc[rows].reset_index(drop=True)

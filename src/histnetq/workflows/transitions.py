@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -11,7 +12,7 @@ from numpy.typing import NDArray
 
 from histnetq.bags.bags import Bags
 from histnetq.bags.checks import check_fraction
-from histnetq.errors import InputError, Option
+from histnetq.errors import InputError, InputWarning, Option
 from histnetq.quantifiers.classical.linear import LinearQ
 from histnetq.quantifiers.classical.transitions import Transitions
 from histnetq.simplex import Floats
@@ -21,6 +22,7 @@ from histnetq.tables.table_files import Table, open_table
 __all__ = ["transition_table"]
 
 _MOST = 100  # categories, or classes
+_DIFFER = 0.1  # relative difference of the totals that is worth a warning
 
 
 def transition_table(
@@ -128,6 +130,11 @@ def _read(
         row, column = np.argwhere(counts < 0)[0]
         place = f"{counted(int(row))} has {counts[row, column]:g} in column {[*categories, *classes][column]!r}"
         raise InputError(table.name, problem=f"{place}, expected a count of at least 0", remedy="correct it")
+    if (parts := np.argwhere(counts[:, : len(categories)] % 1)).size:
+        row, column = parts[0]
+        place = f"{counted(int(row))} has {counts[row, column]:g} in column {categories[column]!r}"
+        remedy = "give totals of the categories instead of shares"
+        raise InputError(table.name, problem=f"{place}, expected a whole number", remedy=remedy)
     own, times = (np.concatenate(part) for part in codes)
     x, y = np.split(counts, [len(categories)], axis=1)
     used = (x.sum(1) > 0) & (y.sum(1) > 0)
@@ -137,8 +144,23 @@ def _read(
         if len(np.unique(times[own == code])) > 1:
             problem = f"group {keys[0].values[code]!r} has units of several occasions"  # type: ignore[union-attr]
             raise InputError(table.name, problem=problem, remedy="name the groups of each occasion differently")
+    _warn_of_totals(table.name, x[used], y[used])
     names = np.array(["all"] if keys[0] is None else [str(value) for value in keys[0].values])
     return x[used], y[used], names[own[used]], times[used]
+
+
+def _warn_of_totals(table: str, x: Floats, y: Floats) -> None:
+    """Warn if there are fewer units than categories, or if the totals of both kinds differ much."""
+    if len(x) < x.shape[1]:
+        problem = f"has {len(x)} units for {x.shape[1]} categories, too few to tell the categories apart"
+        warnings.warn(InputWarning(table, problem=problem, remedy="give more units"), stacklevel=4)
+    totals = y.sum(1)
+    are_shares = any((abs(totals / whole - 1) < 0.02).all() for whole in (1, 100))
+    differ = abs(totals - x.sum(1)).sum() / x.sum()
+    if differ > _DIFFER and not are_shares:
+        problem = f"the totals of the categories and of the classes differ by {100 * differ:.0f} %, and are made equal"
+        remedy = "add a column of the people who have no category or no class, or the shares may be wrong"
+        warnings.warn(InputWarning(table, problem=problem, remedy=remedy), stacklevel=4)
 
 
 def _as_bags(x: Floats, y: Floats, classes: list[str]) -> Bags:

@@ -24,6 +24,7 @@ from histnetq.report.monitor_page import page
 from histnetq.report.prometheus import expose
 from histnetq.workflows.monitoring import state as states
 from histnetq.workflows.monitoring.chunks import Clock, Periods, parse_range
+from histnetq.workflows.monitoring.monitor import describe_limits
 
 WEEKS = 16
 COLUMNS = [
@@ -223,10 +224,11 @@ def run(*arguments):
 def test_from_files_to_a_page_and_a_table(files, model, rows):
     done = run(*files, *TYPED, "-o", "monitor.html", "--csv", "monitor.csv", "--prometheus", "mix.prom")
     assert done.exit_code == 0, done.output
-    assert done.output == (
-        "4 of 8 chunks outside the reference have an alert.\nWritten to monitor.html, monitor.csv, mix.prom.\n"
-    )
     found = pd.read_csv("monitor.csv", parse_dates=["start", "end"])
+    assert done.output == (
+        "4 of 8 chunks outside the reference have an alert.\n"
+        f"{describe_limits(found)}\nWritten to monitor.html, monitor.csv, mix.prom.\n"
+    )
     pd.testing.assert_frame_equal(found, pd.DataFrame(watch(model, rows)), check_dtype=False)
     written = Path("monitor.html").read_text(encoding="utf-8")
     told = "<b>4 of 8 chunks beside the reference have an alert</b>, the last of them "
@@ -838,3 +840,23 @@ def test_a_reference_that_hides_large_changes_is_told(model):
     late = table[(table["class"] == "a") & (table["period"] == "analysis")].iloc[0]
     ends = f"{late['threshold_lower']:.2f} to {late['threshold_upper']:.2f}"
     assert [str(warning.message) for warning in found] == [message.format(ends)]
+
+
+def test_limits_of_alerts_are_told_from_the_widest_class():
+    table = a_table(["a", "b"]).assign(threshold_lower=0.2, threshold_upper=0.4)
+    late, is_b = table["period"] == "analysis", table["class"] == "b"
+    table.loc[late & is_b, ["threshold_lower", "threshold_upper"]] = [0.1, 0.95]
+    table.loc[table.index[late & ~is_b][0], "threshold_lower"] = 0.15
+    table.loc[~late, "threshold_lower"] = 0.0
+    assert describe_limits(table) == (
+        "A chunk alone raises an alert if the share of a class is outside its limits: b 0.10 to 0.95, a 0.15 to 0.40. "
+        "Smaller changes raise an alert only if they last."
+    )
+    many = a_table([f"class {i}" for i in range(7)]).assign(threshold_lower=0.2, threshold_upper=0.4)
+    assert "class 4 0.20 to 0.40, narrower ones for 2 more classes. Smaller" in describe_limits(many)
+    assert describe_limits(table.assign(threshold_upper=np.nan)) == ""
+
+
+def test_a_reference_of_few_chunks_names_what_it_hides(model):
+    with pytest.warns(UserWarning, match="the reference has 4 chunks, and .* estimates of class '[ab]' from 0.00 to "):
+        watch(model, make_rows([0.3, 0.5, 0.4, 0.5, 0.4, 0.4]), reference="2026-01-01..2026-01-30")

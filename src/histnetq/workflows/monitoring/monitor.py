@@ -30,7 +30,8 @@ from histnetq.workflows.monitoring.state import MonitorState
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-_FEW = 6  # chunks; a reference with fewer gives wide limits
+_FEW = 6  # chunks; a reference with fewer always has a warning
+_NAMED = 5  # classes in a sentence
 _GOOD, _WIDE = 20, 0.65  # chunks of a good reference; distance of thresholds that is worth a warning with fewer
 _COVERAGE = 0.9
 _DIGITS = 9  # decimals of estimates, more than are significant
@@ -359,19 +360,35 @@ def _alerts(
         columns = dict.fromkeys(("reference", "threshold_lower", "threshold_upper"), nothing)
         return columns | {"alert": np.zeros(estimates.shape, bool)}, False
     found = find_alerts(estimates, sizes, held, drawing_of(model), false_alarms=false_alarms, random_state=random_state)
-    if n < _FEW:
-        warning = f"The reference{where} has {n} chunks, so their variation is uncertain: thresholds are wide."
-        warnings.warn(warning, UserWarning, stacklevel=4)
-    elif n < _GOOD:
+    if n < _GOOD:
         _warn_if_wide(model.classes_, found.lower[~held], found.upper[~held], n, where)
     reference = np.broadcast_to(found.reference, estimates.shape)
     limits = {"threshold_lower": found.lower, "threshold_upper": found.upper}
     return {"reference": reference, **limits, "alert": found.alert}, True
 
 
+def describe_limits(table: pd.DataFrame) -> str:
+    """Return a line about the limits outside which a chunk alone raises an alert, or an empty text without limits.
+
+    It names at most five classes, the one with the widest limits first. Limits depend on the size of the chunk; these
+    are the widest of all chunks outside the reference.
+    """
+    late = table[table["period"] == "analysis"].dropna(subset=["threshold_lower", "threshold_upper"])
+    ends = late.groupby("class", sort=False).agg({"threshold_lower": "min", "threshold_upper": "max"})
+    if ends.empty:
+        return ""
+    ends = ends.loc[(ends["threshold_lower"] - ends["threshold_upper"]).sort_values(kind="stable").index]
+    shown = [f"{name} {low:.2f} to {high:.2f}" for name, low, high in ends.head(_NAMED).itertuples()]
+    shown += [f"narrower ones for {len(ends) - _NAMED} more classes"] if len(ends) > _NAMED else []
+    return (
+        f"A chunk alone raises an alert if the share of a class is outside its limits: {', '.join(shown)}. "
+        "Smaller changes raise an alert only if they last."
+    )
+
+
 def _warn_if_wide(classes: NDArray, lower: Floats, upper: Floats, n: int, where: str) -> None:
-    """Warn if a reference of `n` chunks has thresholds that only very large changes exceed."""
-    if len(lower) and (upper - lower).max() > _WIDE:
+    """Warn if a reference of `n` chunks has thresholds that only large changes exceed."""
+    if len(lower) and ((upper - lower).max() > _WIDE or n < _FEW):
         row, column = np.unravel_index((upper - lower).argmax(), lower.shape)
         ends = f"{lower[row, column]:.2f} to {upper[row, column]:.2f}"
         problem = (
