@@ -138,12 +138,8 @@ def test_days_are_those_of_the_zone(model):
     utc = pd.to_datetime(["2026-03-28T23:30Z", "2026-03-29T00:30Z", "2026-03-29T22:30Z"] * 50)
     rows["ts"] = utc
     told = {"reference": "2026-03-28..2026-03-29", "period": "D"}
-    with pytest.warns(UserWarning, match="has 2 chunks"):
-        assert one_class(watch(model, rows, **told))["n"].tolist() == [50, 100]
-    with pytest.warns(UserWarning, match="has 2 chunks"):
-        found = one_class(
-            watch(model, rows, timezone="Europe/Madrid", **{**told, "reference": "2026-03-29..2026-03-30"})
-        )
+    assert one_class(watch(model, rows, **told))["n"].tolist() == [50, 100]
+    found = one_class(watch(model, rows, timezone="Europe/Madrid", **{**told, "reference": "2026-03-29..2026-03-30"}))
     assert found["n"].tolist() == [100, 50]
     assert str(found["start"].iloc[0]) == "2026-03-29 00:00:00+01:00"
     assert str(found["end"].iloc[0]) == "2026-03-30 00:00:00+02:00", "this day has 23 hours"
