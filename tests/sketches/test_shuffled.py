@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import numpy as np
 import pandas as pd
 import pyarrow as pa
@@ -9,6 +11,7 @@ import pytest
 
 import histnetq as hq
 from histnetq.sketches.shuffled import PACKED, Blocks, Shuffle
+from histnetq.tables.table_files import Table
 from tests.conftest import QUANTIFIERS, exactly, labelled
 
 _FEATURES = ["a", "b", "c", "d"]
@@ -93,3 +96,45 @@ def test_packed_sketches_are_small():
 def test_blocks_have_the_same_number_of_records():
     blocks = Blocks([table(n) for n in (5, 1, 40)], 20)
     assert [len(block) for block in blocks] == [20, 20, 6]
+
+
+def tampered(record: bytes) -> dict[str, bytes]:
+    """Packed sketches with a head or a body that no model writes; the first field of a head is the body's size."""
+    size, rest = struct.unpack("<I", record[:4])[0], record[4:]
+    bomb = pa.compress(bytes(1 << 20), codec="zstd", asbytes=True)
+    start = 11 + 4 * record[6]
+    return {
+        "short head": record[:3],
+        "short body": record[:-4],
+        "damaged body": record[:-6] + b"\0\0" + record[-4:],
+        "bomb": record[:start] + bomb,
+        "claimed size": struct.pack("<I", 2**32 - 1) + rest,
+        "small size": struct.pack("<I", size - 8) + rest,
+        "objects": record[:5] + b"O" + record[6:],
+        "texts": record[:4] + b"U" + record[5:],
+        "dimensions": record[:6] + b"\xff" + record[7:],
+        "huge shape": record[:11] + b"\xff" * 4 + record[15:],
+        "huge shape and size": struct.pack("<I", 8 * 10**8 + 32) + record[4:11] + struct.pack("<I", 10**8) + bomb,
+        "moments": record[:7] + b"\xff" * 4 + record[11:],
+    }
+
+
+def test_tampered_records_are_refused():
+    """Nothing larger than the sketch of the model is unpacked, and every error is one sentence."""
+    way = Shuffle(fitted("PCC"), ("site",))
+    for data in tampered(way.pack(table(50)).column(PACKED)[0].as_py()).values():
+        block = pa.table({"site": ["n"], PACKED: pa.array([data], pa.binary())})
+        with pytest.raises(ValueError, match=r"^source: has a packed sketch that is damaged or of another model \("):
+            list(way.merge([block]))
+
+
+@pytest.mark.parametrize("name", [PACKED, "histnetq_bag"])
+def test_columns_with_the_names_of_records(name):
+    rows = table(50)
+    message = exactly(f"source: column '{name}' has a name that is in use; rename it.")
+    key = rows.append_column(name, rows.column("site"))
+    model = hq.PCC().fit(pd.DataFrame({name: [0.0, 1.0] * 10}), ["a", "b"] * 10)
+    feature = pa.table({"site": ["n", "s"], name: [0.0, 1.0]})
+    for way, source in (Shuffle(fitted("PCC"), (name,)), key), (Shuffle(model, ("site",)), feature):
+        with pytest.raises(ValueError, match=message):
+            way.columns(Table("source", source.schema, iter))

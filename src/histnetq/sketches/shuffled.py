@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from histnetq.errors import InputError
 from histnetq.simplex import Ints
 from histnetq.sketches.sketch import BagSketch, Maker, NoSketchError, SketchSum
 from histnetq.sketches.sketcher import SketchingModel
@@ -33,6 +34,8 @@ _FEWEST_RECORDS = 1 << 10
 _NUMBERS = 1 << 24  # numbers in the states of bags that are merged together
 _PROBED = 64  # bags that are packed to compare their size with the size of their rows
 _HEAD = struct.Struct("<IccBI")  # bytes of the body, types of totals and of values, dimensions of a state, moments
+_N_DIMENSIONS = 6  # place of the number of dimensions
+_KINDS = np.typecodes["AllInteger"] + np.typecodes["Float"]  # of totals and of values
 
 
 @dataclass(frozen=True)
@@ -79,6 +82,8 @@ class Shuffle:
         spec = self.model.reading()
         plan = self._long(table).plan
         numbers, texts = (plan.numbers, plan.texts) if spec.text is None else ([], [spec.text.column])
+        if clash := {PACKED, _BAG} & {*self.keys, *numbers, *texts, self.weight}:
+            raise InputError(self.name, problem=f"column {min(clash)!r} has a name that is in use", remedy="rename it")
         for key in self.keys:
             if not can_name(table.types[key]):
                 raise ValueError(
@@ -166,7 +171,33 @@ class Shuffle:
 
     def _unpacked(self, block: pa.Table) -> tuple[pa.Table, BagSketch | None]:
         names, codes = self._number(block)
-        return names, _unpack(block.column(PACKED).to_pylist(), codes, self._maker())
+        return names, self._unpack(block.column(PACKED).to_pylist(), codes)
+
+    def _unpack(self, packed: list[bytes], codes: Ints) -> BagSketch | None:
+        """Return the sums of packed sketches, whose ids are the codes of their bags; None if all are empty.
+
+        Nothing is decompressed before the size that a head claims is found to be right for the model.
+        """
+        alike: dict[bytes, list[int]] = {}
+        for i, data in enumerate(packed):
+            if data:
+                n_dimensions = int.from_bytes(data[_N_DIMENSIONS : _N_DIMENSIONS + 1])
+                alike.setdefault(data[: _HEAD.size + 4 * n_dimensions], []).append(i)
+        total, maker = SketchSum(), self._maker()
+        try:
+            for head, places in alike.items():
+                size, kind = _body(head)
+                empty = np.empty(0, kind)
+                self.model._require_own(BagSketch(ids=empty["n_rows"], maker=maker, **{n: empty[n] for n in _FIELDS}))
+                parts = (pa.decompress(packed[i][len(head) :], size, codec="zstd", asbytes=True) for i in places)
+                fields = np.frombuffer(b"".join(parts), kind)
+                total.add(BagSketch(ids=codes[places], maker=maker, **{name: fields[name] for name in _FIELDS}))
+            return total.result()
+        except NoSketchError:
+            return None
+        except (OSError, ValueError, struct.error) as error:
+            problem = f"has a packed sketch that is damaged or of another model ({error})"
+            raise InputError(self.name, problem=problem, remedy="compute it again") from None
 
     def _maker(self) -> Maker:
         maker = self.model.sketch_maker()
@@ -286,25 +317,17 @@ def _packed(found: BagSketch | None, n_bags: int) -> list[bytes]:
     return packed
 
 
-def _unpack(packed: list[bytes], codes: Ints, maker: Maker) -> BagSketch | None:
-    """Return the sums of packed sketches, whose ids are the codes of their bags; None if all are empty."""
-    alike: dict[bytes, list[int]] = {}
-    for i, data in enumerate(packed):
-        if data:  # sketches of the same head but for the size of the body
-            alike.setdefault(data[: _HEAD.size], []).append(i)
-    total = SketchSum()
-    for head, places in alike.items():
-        size, totals_kind, values_kind, n_dimensions, n_moments = _HEAD.unpack(head)
-        start = _HEAD.size + 4 * n_dimensions
-        shape = struct.unpack(f"<{n_dimensions}I", packed[places[0]][_HEAD.size : start])
-        bodies = b"".join(pa.decompress(packed[i][start:], size, codec="zstd", asbytes=True) for i in places)
-        kind = np.dtype([
-            ("n_rows", "<i8"), ("unseen", "<i8"), ("totals", totals_kind.decode()), ("squares", totals_kind.decode()),
-            ("moments", "<f8", (n_moments,)), ("values", values_kind.decode(), shape),
-        ])  # fmt: skip
-        fields = np.frombuffer(bodies, kind)
-        total.add(BagSketch(ids=codes[places], maker=maker, **{name: fields[name] for name in _FIELDS}))
-    try:
-        return total.result()
-    except NoSketchError:
-        return None
+def _body(head: bytes) -> tuple[int, np.dtype]:
+    """Return the size and the type of the body of a packed sketch; raise ValueError if they contradict each other."""
+    size, totals_kind, values_kind, n_dimensions, n_moments = _HEAD.unpack(head[: _HEAD.size])
+    shape = struct.unpack(f"<{n_dimensions}I", head[_HEAD.size :])
+    totals, values = (kind.decode() for kind in (totals_kind, values_kind))
+    if totals not in _KINDS or values not in _KINDS:
+        raise ValueError("its head has an unknown type")
+    kind = np.dtype([
+        ("n_rows", "<i8"), ("unseen", "<i8"), ("totals", totals), ("squares", totals),
+        ("moments", "<f8", (n_moments,)), ("values", values, shape),
+    ])  # fmt: skip
+    if kind.itemsize != size:
+        raise ValueError("its head claims a wrong size")
+    return size, kind

@@ -27,6 +27,9 @@ class SketchingModel(Protocol):
     def sketch_stream(self, chunks: Iterable[Any], *, n_threads: int | None = None) -> BagSketch:
         """Sketch bags whose rows arrive in chunks."""
 
+    def _require_own(self, sketch: BagSketch) -> None:
+        """Raise an error for a sketch that another model made, or whose arrays have other shapes."""
+
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Estimate the prevalence of each class."""
 

@@ -69,7 +69,7 @@ def choose_bags(bags: Bags, n: int) -> Ints:
     for _ in range(n):
         along = x @ inverse
         own = 1 + np.einsum("ij,ij->i", along, x)
-        gains = np.einsum("ij,jk,ik->i", along, wanted, along) / own
+        gains = np.einsum("ij,ij->i", along @ wanted, along) / own
         gains[chosen] = -1
         best = int(gains.argmax())
         chosen.append(best)

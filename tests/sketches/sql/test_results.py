@@ -193,6 +193,36 @@ def test_results_that_ask_for_memory(results):
         hq.BagSketch.from_sql(large)
 
 
+def test_results_that_claim_many_states(results):
+    """The text claims four million states of a bag that has one group, which takes neither time nor memory."""
+    group = {"histnetq_state": [0], "histnetq_cell": 0, "histnetq_rows": 4, "histnetq_total": 4, "site": "n"}
+    for shape in ("4194304x1", "2x3"):
+        text = f"histnetq 1 CC {'0' * 64} none counts {shape} 0"
+        message = "table: has too few rows for bag 'n'" + AGAIN
+        with pytest.raises(ValueError, match=exactly(message)):
+            hq.BagSketch.from_sql(pd.DataFrame({**group, "histnetq_model": text}))
+
+
+def test_results_that_claim_cells_of_eight_bytes(results):
+    """A few groups with a large count of rows do not take eight bytes for each of a billion cells."""
+    n_bags = 256
+    group = {"site": range(n_bags), "histnetq_state": 0, "histnetq_cell": 0, "histnetq_rows": 2**40}
+    large = pd.DataFrame({**group, "histnetq_total": n_bags * 2**40})
+    large = large.assign(histnetq_model="histnetq 1 CC " + "0" * 64 + " none counts 4000000 0")
+    message = "table: has 256 bags of 4,000,000 numbers each, too many for the memory; query fewer bags at a time."
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.BagSketch.from_sql(large)
+
+
+def test_sums_of_two_dimensions(results):
+    sums = {f"histnetq_sum{i}": 2.0 for i in range(6)}
+    group = {"histnetq_state": -1, "histnetq_cell": 0, "histnetq_rows": 4, "histnetq_total": 8, "site": ["n", "s"]}
+    frame = pd.DataFrame({**group, **sums, "histnetq_model": f"histnetq 1 PCC {'0' * 64} none sums 2x3 0"})
+    message = "table: does not say in column 'histnetq_model' which model it is for" + AGAIN
+    with pytest.raises(ValueError, match=exactly(message)):
+        hq.BagSketch.from_sql(frame)
+
+
 def test_other_types_of_numbers(results):
     frame = results["CC"]
     table = pa.Table.from_pandas(frame)

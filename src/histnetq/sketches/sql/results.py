@@ -27,7 +27,7 @@ READ, MISSING, UNREADABLE = 0, -1, -2  # cells of a group with sums; the last tw
 _AGAIN = ("run the query of ", Command("sql", "to_sql"), " again")
 _COPIES = 3  # copies of the numbers in memory
 _MOST_NUMBERS = 2**22  # in the state of a bag; 1,000 classes have a million cells
-_MOST_IN_ALL = 2**30  # in the states of all bags: empty cells take memory, and no space in the result
+_MOST_BYTES = 2**31  # of the states of all bags: empty cells take memory, and no space in the result
 _MOST_ROWS = 2**53  # rows of a bag; doubles hold all whole numbers up to it
 _CLOSE = 1e-6  # largest relative difference of a sum of posteriors from the number of rows
 _WRITTEN = re.compile(r"histnetq 1 (\w{1,40}) ([0-9a-f]{64}) ([0-9a-f]{64}|none) (counts|sums) (\d+(?:x\d+)*) (\d+)")
@@ -75,7 +75,8 @@ class Origin:
             raise ValueError(text)
         method, fingerprint, moments, kind, sizes, n_moments = found.groups()
         shape, n = tuple(int(size) for size in sizes.split("x")), int(n_moments)
-        if not 0 < math.prod(shape) <= _MOST_NUMBERS or len(shape) > 2 or (moments == "none") != (n == 0):
+        most = 2 if kind == "counts" else 1  # dimensions
+        if not 0 < math.prod(shape) <= _MOST_NUMBERS or len(shape) > most or (moments == "none") != (n == 0):
             raise ValueError(text)
         return cls(Maker(method, fingerprint, moments=None if n == 0 else moments), shape, kind == "counts", n)
 
@@ -85,10 +86,10 @@ class Origin:
         return (0 if self.counts else math.prod(self.shape)) + self.n_moments
 
     @property
-    def states(self) -> list[int]:
+    def states(self) -> range:
         """The states that every bag has."""
-        counted = range(self.shape[0] if len(self.shape) == 2 else 1) if self.counts else ()
-        return [*([OF_SUMS] if self.n_sums else []), *counted]
+        n_counted = (self.shape[0] if len(self.shape) == 2 else 1) if self.counts else 0
+        return range(OF_SUMS if self.n_sums else 0, n_counted)
 
 
 @dataclass(frozen=True)
@@ -114,7 +115,8 @@ def read_result(source: Any, missing: str = "refuse") -> BagSketch:
     origin = _read_origin(table)
     groups = _read_groups(table, origin, bags)
     names = bags.values
-    if len(names) * math.prod(origin.shape) > _MOST_IN_ALL:
+    kind = np.min_scalar_type(int(groups.n_rows.max())) if origin.counts else np.dtype(np.float64)
+    if len(names) * math.prod(origin.shape) * kind.itemsize > _MOST_BYTES:
         problem = f"has {len(names):,} bags of {math.prod(origin.shape):,} numbers each, too many for the memory"
         raise InputError(table.name, problem=problem, remedy="query fewer bags at a time")
     require(
@@ -149,7 +151,7 @@ def _read_groups(table: Table, origin: Origin, bags: Codes) -> _Groups:
     totals: set[int] = set()
     for n, batch in table.batches([STATE, CELL, ROWS, TOTAL, *sums], bags.columns):
         state, cell, n_rows, total = (_whole_numbers(batch, name, table) for name in (STATE, CELL, ROWS, TOTAL))
-        _require(table, STATE, np.isin(state, origin.states))
+        _require(table, STATE, (state >= origin.states.start) & (state < origin.states.stop))
         n_cells = np.where(state == OF_SUMS, 1, origin.shape[-1])
         _require(table, CELL, (cell >= UNREADABLE) & (cell < n_cells))
         _require(table, ROWS, (n_rows > 0) & (n_rows < _MOST_ROWS))
@@ -180,21 +182,17 @@ def _check_complete(table: Table, origin: Origin, groups: _Groups, names: list[A
     if (counts > 1).any():
         bag, _, cell = different[np.argmax(counts > 1)].tolist()
         raise _wrong(table, f"has the cell {cell} of bag {names[bag]!r} twice")
-    # Rows by bag, and by what could be read: read, missing, unreadable.
-    rows = [
-        np.stack([
-            np.bincount(groups.bags[some], groups.n_rows[some], len(names))
-            for some in ((groups.state == state) & where for where in _kinds(groups.cell))
-        ]) for state in origin.states
-    ]  # fmt: skip
-    for other in rows[1:]:
-        if (other != rows[0]).any():
-            bag = int(np.argmax((other != rows[0]).any(0)))
-            raise _wrong(table, f"counts different numbers of rows of bag {names[bag]!r}")
-
-
-def _kinds(cell: Ints) -> list[NDArray[np.bool_]]:
-    return [cell >= READ, cell == MISSING, cell == UNREADABLE]
+    n_states, n_bags = len(origin.states), len(names)
+    if n_states * n_bags > len(different):  # a text that claims many states must not take time or memory
+        bag = int(np.argmin(np.bincount(groups.bags, minlength=n_bags)))
+        raise _wrong(table, f"has too few rows for bag {names[bag]!r}")
+    # Rows by state, bag, and what could be read: read, missing, unreadable.
+    kinds = np.clip(-groups.cell, READ, -UNREADABLE)
+    place = ((groups.state - origin.states[0]) * n_bags + groups.bags) * 3 + kinds
+    rows = np.bincount(place, groups.n_rows, 3 * n_states * n_bags).reshape(n_states, n_bags, 3)
+    differ = (rows != rows[0]).any((0, 2))
+    if differ.any():
+        raise _wrong(table, f"counts different numbers of rows of bag {names[int(np.argmax(differ))]!r}")
 
 
 def _readable(table: Table, groups: _Groups, names: list[Any], missing: str) -> _Groups:
