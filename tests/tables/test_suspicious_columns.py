@@ -129,3 +129,24 @@ def test_scores_are_not_suspicious():
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         hq.read_bags(frame, label="species", proba={"eel": "p"})
+
+
+@pytest.mark.parametrize("name", ["n", "Number", "specimens"])
+def test_names_of_counts(name):
+    with pytest.warns(UserWarning, match=f"column '{name}' looks like counts, but the model learns from it"):
+        hq.read_bags(table(tow=np.arange(600) // 20, **{name: RNG.poisson(3, 600) + 1}), label="species", bag="tow")
+
+
+def test_a_table_of_proportions_as_rows():
+    shares = pd.DataFrame({"tow": np.arange(60) // 2, "cod": np.repeat(RNG.random(30), 2), "size": RNG.random(60)})
+    shares["cod"] += 0.01 * RNG.random(60)
+    known = shares.groupby("tow")[["cod"]].mean().reset_index()
+    known["eel"] = 1 - known["cod"]
+    told = "source: column 'cod' has the name of a class, but the model learns from it as a feature; leave it out by "
+    with pytest.warns(UserWarning, match=exactly(f"{told}ignore= if it was made from the proportions.")):
+        hq.read_bags(shares, bag="tow", prevalences=known)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        hq.read_bags(shares, bag="tow", prevalences=known, features=["size", "cod"])
+        numbered = {"cod": "0", "eel": "1"}
+        hq.read_bags(shares.rename(columns=numbered), bag="tow", prevalences=known.rename(columns=numbered))

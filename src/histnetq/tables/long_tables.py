@@ -36,7 +36,7 @@ from histnetq.tables.names import are_fractions
 from histnetq.tables.proportions import order_classes, read_prevalences
 from histnetq.tables.row_buffers import Grown, copy_rows, grown_rows
 from histnetq.tables.scores import Proba, check_scores, find_scores, warn_exchanged
-from histnetq.tables.suspicious_columns import warn_of_columns, warn_of_counts
+from histnetq.tables.suspicious_columns import warn_of_class_names, warn_of_columns, warn_of_counts
 from histnetq.tables.table_files import OTHER_FEATURES, NoRowsError, Table, open_table, release_memory
 from histnetq.tables.text_columns import read_text_features, with_text
 
@@ -476,6 +476,8 @@ class LongTable:
             if not self.bags.columns:
                 raise InputError("bag", "the columns that name the bags of prevalences", "none", "name them")
             known, names = read_prevalences(prevalences, self.bags, counts, classes)
+            if self._chosen and self.scores is None:
+                warn_of_class_names(self.table.name, self.plan.names, list(names))
             return bags.replaced(prevalences=known, classes=names)
         if self.labels is None:
             return bags

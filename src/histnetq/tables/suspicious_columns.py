@@ -102,6 +102,15 @@ def warn_of_counts(table: str, columns: Sequence[str]) -> None:
         _warn(table, problem, remedy)
 
 
+def warn_of_class_names(table: str, columns: Sequence[str], classes: Sequence[Any]) -> None:
+    """Warn of a feature with the name of a class: it may be the share of the class."""
+    names = {name for name in map(str, classes) if not name.isdecimal()}  # pixels are often numbered as classes are
+    if found := [column for column in columns if column in names]:
+        problem = f"column {found[0]!r} has the name of a class, but the model learns from it as a feature"
+        remedy = ("leave it out", Way(" by ", Option("ignore")), " if it was made from the proportions")
+        _warn(table, problem, remedy)
+
+
 def find_codes(rows: NDArray, ends: tuple[NDArray, NDArray]) -> dict[int, Suspect]:
     """Return the columns with a number such as -999 or 9999 far from all other values.
 
