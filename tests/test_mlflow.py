@@ -45,6 +45,12 @@ def test_options_may_be_replaced_when_it_is_loaded(tmp_path, rows, model):
         flavour._load_pyfunc(str(tmp_path / "flavour" / "data" / "model"), {"dask": "tcp://host:1"})
 
 
+def test_nothing_is_left_after_an_error(tmp_path, model):
+    with pytest.raises(TypeError, match="unexpected keyword"):
+        flavour.save_model(model, tmp_path / "flavour", misspelt=1)
+    assert not list(tmp_path.iterdir())
+
+
 def test_there_is_no_pickle_and_no_code(tmp_path, model):
     flavour.save_model(model, tmp_path / "flavour")
     names = {path.name for path in (tmp_path / "flavour").rglob("*") if path.is_file()}

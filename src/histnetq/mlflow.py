@@ -8,6 +8,7 @@ files of unknown origin. `load_model` of this module imports nothing that a file
 from __future__ import annotations
 
 import os
+import shutil
 import tempfile
 from collections.abc import Sequence
 from importlib import metadata
@@ -63,7 +64,13 @@ def save_model(
     place = local_path(path, "path")
     if os.path.lexists(place):
         raise InputError("path", problem=f"{place} exists", remedy="choose another name")
-    _with_data(model, bag, options, lambda mlflow, **given: mlflow.pyfunc.save_model(path=os.fspath(place), **given))
+    try:
+        _with_data(
+            model, bag, options, lambda mlflow, **given: mlflow.pyfunc.save_model(path=os.fspath(place), **given)
+        )
+    except BaseException:
+        shutil.rmtree(place, ignore_errors=True)  # MLflow makes the directory before it checks its arguments
+        raise
 
 
 def log_model(model: Quantifier, name: str, *, bag: str | Sequence[str] | None = None, **options: Any) -> Any:

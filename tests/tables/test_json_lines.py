@@ -88,6 +88,22 @@ def test_damaged_lines_are_one_sentence(tmp_path, lines, told):
     assert str(error.value) == f"{path}{told}"
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        {"promptIdx": 0, "testIdx": 0, "gradingResult": {"pass": True}, "success": {}},
+        {"promptIdx": 0, "testIdx": 0, "gradingResult": {"componentResults": 7}},
+        {"doc_id": 1, "resps": [["a"]], "filter": "none", "metrics": 5},
+    ],
+)
+def test_lines_that_only_look_like_those_of_a_tool_are_one_sentence(tmp_path, line):
+    told = (
+        r"^\S+rows\.jsonl, line 1: has another structure than its tool writes \(TypeError: .*\); convert it to CSV\.$"
+    )
+    with pytest.raises(ValueError, match=told):
+        open_table(written(tmp_path / "rows.jsonl", line), "source")
+
+
 def test_files_that_are_no_text_are_one_sentence(tmp_path):
     path = tmp_path / "rows.jsonl"
     path.write_bytes(b'{"a": "\xff"}')

@@ -46,6 +46,9 @@ def _rows(path: str) -> Iterator[dict[str, Any]]:
             yield row_of(record, path) or flatten(record)
         except ValueError as error:
             raise InputError(place, problem=str(error), remedy="") from None
+        except (AttributeError, IndexError, KeyError, TypeError) as error:
+            problem = f"has another structure than its tool writes ({type(error).__name__}: {str(error)[:120]})"
+            raise InputError(place, problem=problem, remedy="convert it to CSV") from None
 
 
 def _lines(path: str) -> Iterator[bytes]:
