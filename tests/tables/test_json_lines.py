@@ -120,6 +120,9 @@ def test_memory_is_limited(tmp_path, monkeypatch):
     path = written(tmp_path / "rows.jsonl", *[{"text": "x" * 1000}] * 100)
     with limited_to(Budget(50_000)), pytest.raises(TooLargeError, match="rows of JSON take more"):
         open_table(path, "source")
+    path = written(tmp_path / "objects.jsonl", '{"text": [' + "{}," * 1000 + "{}]}")  # takes 100 times its size
+    with limited_to(Budget(200_000)), pytest.raises(TooLargeError, match="rows of JSON take more"):
+        open_table(path, "source")
     monkeypatch.setattr(json_values, "_MOST_COLUMNS", 3)
     path = written(tmp_path / "wide.jsonl", {f"x{i}": i for i in range(5)})
     with pytest.raises(TooLargeError) as error:

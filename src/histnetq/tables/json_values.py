@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from histnetq.errors import InputError
-from histnetq.tables.budget import Charge, TooLargeError, current_budget, within_budget
+from histnetq.tables.budget import Charge, TooLargeError, current_budget, require, within_budget
 from histnetq.tables.table_files import BATCH_ROWS, Table, name_files
 
 if TYPE_CHECKING:
@@ -19,6 +19,10 @@ LARGEST = 256 << 20  # bytes of JSON that are parsed at once: a file, a line, or
 _DEEPEST = 4  # levels of objects that become columns of their own
 _MOST_COLUMNS, _MOST_CELLS = 2_000, 100_000_000
 _CELL, _ROW = 100, 200  # bytes of memory that a value and a row take, besides texts
+_HOLDER, _MEMBER = (
+    250,
+    150,
+)  # bytes of memory that an object or a list takes, and each of its values, while it is parsed
 _WHOLE = 1 << 63  # limit of whole numbers in a table
 
 
@@ -32,6 +36,9 @@ def parse_json(text: bytes, place: str) -> Any:
     """
     if len(text) > LARGEST:
         raise TooLargeError(f"{place}: has more than {LARGEST >> 20} MB of JSON, expected less; split it.")
+    if current_budget() is not None:
+        n_bytes = len(text) + _HOLDER * (text.count(b"{") + text.count(b"[")) + _MEMBER * text.count(b",")
+        require(n_bytes, "rows of JSON", "send them in parts, or as Parquet")
     try:
         return json.loads(text, parse_constant=lambda name: None)
     except RecursionError:
