@@ -92,6 +92,8 @@ def test_few_rows_contradict_nothing():
     labels = np.array([0, 0, 0, 1, 0, 0, 1, 0])
     assert find_contradiction(P, labels, np.full(8, 50)) == (1, 0.5, 0.25), "a count of 50 is 50 rows"
     assert find_contradiction(P, labels, np.full(8, 50.0)) is None, "a survey weight of 50 is one row"
+    found = find_contradiction(np.full((5_000, 2), [0.64, 0.36]), np.arange(5_000) % 10 // 7)
+    assert found == (1, pytest.approx(0.36), 0.3), "0.06 matters, although it is less than a fifth of each share"
 
 
 def test_the_command_line_says_so(tmp_path, monkeypatch):

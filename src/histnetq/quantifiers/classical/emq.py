@@ -27,7 +27,8 @@ _FEWEST = 12  # iterations before convergence is believed
 _MOST_ITERATIONS = 100_000
 _TILE = 1024  # rows worked on together
 _IF_CONTRADICTED = "bcts"  # rescaling of posteriors that contradict the labels
-_CHANCE, _RELATIVE = 4.0, 0.2  # least contradiction: standard errors, and fraction of the share of labels
+# Least contradiction: standard errors, and the smaller one of a fraction of the share of labels and a difference.
+_CHANCE, _RELATIVE, _ABSOLUTE = 4.0, 0.2, 0.03
 _ROUNDING = 1e-6
 _ESTIMATES = {"median": "ae", "mean": "se"}  # other names of losses
 TRAINING_ROWS = 50.0  # sum of the concentrations of the prior "training"
@@ -246,7 +247,7 @@ def find_contradiction(
     """Return the class whose mean posterior contradicts its share of the labels most, or None if chance explains all.
 
     A classifier that expects the proportions of the labelled rows has mean posteriors equal to their shares, up to
-    chance. The difference must exceed four standard errors and a fifth of the share.
+    chance. The difference must exceed four standard errors, and a fifth of the share or 0.03.
 
     Returns
     -------
@@ -264,7 +265,7 @@ def find_contradiction(
     means, share = w @ posteriors / w.sum(), np.bincount(labels, w, minlength=posteriors.shape[1]) / w.sum()
     error = np.sqrt(squares @ np.square(residuals - (means - share))) / w.sum()
     off = np.abs(means - share)
-    is_found = (off > _CHANCE * error + _ROUNDING) & (off > _RELATIVE * share)
+    is_found = (off > _CHANCE * error + _ROUNDING) & (off > np.minimum(_RELATIVE * share, _ABSOLUTE))
     if not is_found.any() or (share == 0).any():  # rescaling could not keep a class without labels
         return None
     excess = np.where(is_found, off / np.maximum(share, _ROUNDING), 0)
