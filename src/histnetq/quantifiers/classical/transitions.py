@@ -87,7 +87,7 @@ class Transitions:
         return Transitions(self.counts.sum(0, keepdims=True), *names, *ends)
 
     def errors(self, true_counts: ArrayLike) -> Floats:
-        """Return the fraction of each group that is in the wrong cell, ½ Σ |n̂ − n| / N.
+        """Return the fraction of each group that is in the wrong cell, ``½ Σ |n̂ − n| / N``.
 
         Parameters
         ----------
